@@ -132,7 +132,7 @@ impl fmt::Display for HitError {
             HitError::OutOfMemory { ceiling_bytes } => {
                 write!(
                     f,
-                    "the memory ceiling of {ceiling_bytes} bytes is reached, and no key may be evicted: their limits are in force"
+                    "the memory ceiling of {ceiling_bytes} bytes is reached, and no key may be evicted: their limits are in force, or clients, dumps and sources take the memory"
                 )
             }
         }

@@ -33,6 +33,9 @@ pub const MAX_SOURCE_BYTES: usize = 256;
 /// Sources with a position. When there is one more, the one that was not heard of for longest is forgotten.
 pub const MAX_SOURCES: usize = 10_000;
 
+/// One part of the ceiling in this many is the most that sources take. Past it they are forgotten as past [`MAX_SOURCES`].
+pub const SOURCES_PART_OF_CEILING: u64 = 16;
+
 /// Keys compared for each that is evicted, and how many of them one shard gives.
 pub(crate) const EVICTION_SAMPLE: usize = 16;
 /// How many of the [`EVICTION_SAMPLE`] keys come from one shard.

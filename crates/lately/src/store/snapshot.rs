@@ -88,7 +88,8 @@ impl Store {
     }
 
     /// As [`Store::read_part`], of keys of another store that come while this one counts: they begin a
-    /// generation here. Sources are from here on where they were there. What happened is added to `deltas`.
+    /// generation here. Positions of sources are passed over: set them when all keys are there. What happened is added to
+    /// `deltas`.
     ///
     /// # Errors
     /// [`Malformed`] when the bytes are no key. The keys before it are loaded, and in `deltas`.
@@ -103,10 +104,7 @@ impl Store {
         while !bytes.is_empty() {
             let keyed = match Item::take(&mut bytes)? {
                 Item::Key(keyed) => keyed,
-                Item::Source(Mark { source, position }) => {
-                    self.move_source(source, position, now, Some(deltas));
-                    continue;
-                }
+                Item::Source(_) => continue,
             };
             let hash = self.hash(keyed.key);
             let (mut shard, _, mut context) = self.lock_for(hash, now, Some(deltas));
