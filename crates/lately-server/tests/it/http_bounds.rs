@@ -237,7 +237,7 @@ fn the_longest_http_head() {
 #[test]
 fn a_target_with_a_fragment_is_refused() {
     let server = Running::start();
-    let post = |target: &str| format!("POST {target} HTTP/1.1\r\nHost: lately\r\n\r\n");
+    let post = |target: &str| format!("POST {target} HTTP/1.1\r\nHost: localhost\r\n\r\n");
     let mut client = Wire::connect(server.http);
     client.ask(post("/v1/hit/a%23b"), "HTTP/1.1 200 OK\r\n");
     for target in ["/v1/hit/a#b", "/v1/hit/a?n=1#", "#"] {
@@ -248,7 +248,7 @@ fn a_target_with_a_fragment_is_refused() {
     }
     // On a connection that was used before, too.
     let mut client = Wire::connect(server.http);
-    client.ask("GET /healthz HTTP/1.1\r\nHost: lately\r\n\r\n", "HTTP/1.1 200 OK\r\n");
+    client.ask("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", "HTTP/1.1 200 OK\r\n");
     client.send(post("/v1/hit/a#b"));
     let rest = String::from_utf8(client.rest()).expect("text");
     assert!(rest.contains("HTTP/1.1 400 Bad Request\r\n"), "{rest}");
