@@ -118,7 +118,7 @@ fn conditions_and_times_choose_lines() {
     check(&["--where", "status>=400", "--where", "method=POST"], 1);
     check(&["--where", "path~^/login$"], 1);
     check(&["--where", "agent!~curl"], 2);
-    check(&["--where", "status=9xx"], 0);
+    check(&["--where", "status=1xx"], 0);
     check(&["--since", "2024-03-12T09:00:03Z"], 2);
     check(&["--until", "2024-03-12T10:00:03", "--zone", "+01:00"], 2);
     check(&["--since", "2h ago"], 0);

@@ -266,7 +266,7 @@ fn the_most_http_headers() {
         let mut client = Wire::connect(server.http);
         client.ask(
             format!("GET /healthz HTTP/1.1\r\nHost: lately\r\n{others}\r\n"),
-            &format!("HTTP/1.1 {answer}\r\n"),
+            format!("HTTP/1.1 {answer}\r\n"),
         );
     }
 }
