@@ -61,6 +61,10 @@ impl AsyncWrite for Checked<'_> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // The answer is still to come.
+        if self.has_fragment.load(Relaxed) {
+            return Poll::Ready(Ok(()));
+        }
         Pin::new(&mut *self.socket).poll_shutdown(cx)
     }
 }
