@@ -103,7 +103,8 @@ impl Http {
             let keys = answer["keys"].as_u64()?.try_into().ok()?;
             let evicted = |name| answer[name].as_u64();
             let (evicted_keys, evicted_dump_keys) = (evicted("evicted_keys")?, evicted("evicted_dump_keys")?);
-            Some(Restored { keys, evicted_keys, evicted_dump_keys })
+            let sources_ahead = usize::try_from(evicted("sources_ahead").unwrap_or(0)).ok()?;
+            Some(Restored { keys, evicted_keys, evicted_dump_keys, sources_ahead })
         });
         restored.filter(|_| read.is_ok()).ok_or_else(|| {
             CliError::new(&self.address, "its answer cannot be understood", "is it a lately server?")

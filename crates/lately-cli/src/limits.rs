@@ -125,3 +125,9 @@ pub(crate) const MAX_SHIP_POSITIONS: usize = 1_000;
 
 /// Characters of the text that keys are filtered by.
 pub(crate) const MAX_FILTER_CHARS: usize = 256;
+
+/// Columns of a terminal that `top` draws on. Some terminals say that they have 65,535.
+pub(crate) const MAX_SCREEN_COLUMNS: u16 = 1_600;
+
+/// Lines of a terminal that `top` draws on.
+pub(crate) const MAX_SCREEN_LINES: u16 = 600;

@@ -13,6 +13,7 @@ use crate::error::{CliError, Outcome};
 use crate::log_file;
 use crate::output;
 use crate::progress::Progress;
+use crate::table;
 
 /// The default of `--top`.
 const DEFAULT_ROWS: usize = 10;
@@ -120,6 +121,8 @@ pub(crate) struct ReadLogs<'a> {
     formats: Vec<(&'a Path, Option<&'static str>)>,
     /// The logs with fields under other names.
     found_as: Vec<(&'a Path, Vec<FoundAs>)>,
+    /// The logs without a field of a condition.
+    missing: Vec<(&'a Path, Vec<String>)>,
     since: Option<Timestamp>,
     until: Option<Timestamp>,
     lines: u64,
@@ -293,6 +296,14 @@ impl LogArgs {
             let name = log_file::name(path);
             output::message(&format_args!("lately: {command}: {name}: {}", found_as(found)));
         }
+        for (path, field) in
+            logs.missing.iter().flat_map(|(path, all)| all.iter().map(move |field| (path, field)))
+        {
+            let (name, field) = (log_file::name(path), table::printable(field.as_bytes()));
+            output::message(&format_args!(
+                "lately: {command}: {name}: no line has the field {field} of --where"
+            ));
+        }
         Ok(logs)
     }
 
@@ -303,6 +314,7 @@ impl LogArgs {
             command,
             formats: Vec::new(),
             found_as: Vec::new(),
+            missing: Vec::new(),
             since: None,
             until: None,
             lines: 0,
@@ -409,6 +421,7 @@ impl<'a> ReadLogs<'a> {
         self.without_time = self.without_time.take().or(scanned.without_time);
         self.without_field = self.without_field.take().or(scanned.without_field);
         self.found_as.push((path, scanned.found_as));
+        self.missing.push((path, scanned.missing));
         self.looks_like = self.looks_like.or(scanned.looks_like);
         if self.failure.is_none() {
             self.failure = scanned.failure.map(|error| log_file::unreadable(path, &error));

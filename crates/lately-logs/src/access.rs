@@ -207,14 +207,18 @@ fn client<'a>(vhost: Option<&'a [u8]>, text: &'a [u8]) -> Option<(Front<'a>, &'a
     let mut is_known = address::is_address(first);
     if is_known {
         if let Some(list) = rest.strip_prefix(b"(") {
-            let (list, after) = list.split_at(memchr(b')', list)?);
-            let ip = if list == b"-" { first } else { first_address(list)? };
+            let end = forwarded_end(list)?;
+            rest = &list[end + 2..];
+            // The text is the client's, and may have parentheses: what a field is must not depend on the user's name, too.
+            let list = &list[..memchr(b')', list)?];
+            let ip = first_address(list).unwrap_or(first);
             front = Front { ip: Some(ip), forwarded: Some(list), peer: Some(first), ..front };
-            rest = after.strip_prefix(b") ")?;
         }
     } else if first.contains(&b',') {
         let list = list(text)?;
-        front = Front { ip: Some(first_address(list)?), forwarded: Some(list), ..front };
+        // The last is that of the connection, or what a proxy added.
+        let last = list.rsplit(|&byte| byte == b',').next().map(<[u8]>::trim_ascii);
+        front = Front { ip: Some(first_address(list)?), forwarded: Some(list), peer: last, ..front };
         (rest, is_known) = (text.get(list.len() + 1..)?, true);
     } else if first == b"-" {
         front.ip = None;
@@ -224,6 +228,17 @@ fn client<'a>(vhost: Option<&'a [u8]>, text: &'a [u8]) -> Option<(Front<'a>, &'a
     let (ident, rest) = word(rest)?;
     // Behind a name, which may be any word, only what servers write.
     (ident == b"-" || is_known && is_ident(ident)).then_some((front, rest))
+}
+
+/// Where the text in parentheses ends: before the last ` - ` behind a parenthesis, or else the first identity behind one, before
+/// the date. Clients write parentheses and blanks into this text.
+fn forwarded_end(text: &[u8]) -> Option<usize> {
+    let text = &text[..first_date(text).map_or(text.len(), |(bracket, _)| bracket)];
+    let is_end = |end: &usize| {
+        let rest = text[*end..].strip_prefix(b") ").and_then(word);
+        rest.is_some_and(|(ident, _)| is_ident(ident))
+    };
+    memmem::rfind(text, b") - ").or_else(|| memchr_iter(b')', text).find(is_end))
 }
 
 /// A list of addresses: words that end with a comma, and one more.
@@ -496,13 +511,45 @@ mod tests {
         );
         check("203.0.113.5 198.51.100.7 - -", true, [Some("203.0.113.5"), client, None, client]);
         let list = Some("198.51.100.7, 192.0.2.1");
-        check("198.51.100.7, 192.0.2.1 - -", false, [None, client, list, client]);
-        check("198.51.100.7,192.0.2.1 - -", false, [None, client, Some("198.51.100.7,192.0.2.1"), client]);
+        check("198.51.100.7, 192.0.2.1 - -", false, [None, client, list, proxy]);
+        check("198.51.100.7,192.0.2.1 - -", false, [None, client, Some("198.51.100.7,192.0.2.1"), proxy]);
         check("unknown, 198.51.100.7 - -", false, [None, client, Some("unknown, 198.51.100.7"), client]);
         check("192.0.2.1 (198.51.100.7) - -", false, [None, client, client, proxy]);
         check("192.0.2.1 (198.51.100.7, 192.0.2.1) - -", false, [None, client, list, proxy]);
         check("198.51.100.7 (-) - -", false, [None, client, Some("-"), client]);
         check("h.example 192.0.2.1 (198.51.100.7) - -", true, [Some("h.example"), client, client, proxy]);
+    }
+
+    /// Symptom: a client with `X-Forwarded-For: a b` or `x) (y` left the count, also that by `peer`. Cause: the line was
+    /// refused when the text in parentheses was no list of addresses. Fix: such a text leaves `ip` to the peer.
+    #[test]
+    fn a_forwarded_text_of_any_kind_keeps_its_peer() {
+        let check = |forwarded: &str, user: &str, ip: &str, found: &str, found_user: &str| {
+            let line = format!("192.0.2.1 ({forwarded}) - {user}{REST}");
+            let names = ["peer", "ip", "forwarded", "user", "path", "status"].map(|name| get(&line, name));
+            let expected =
+                ["192.0.2.1", ip, found, found_user, "/", "200"].map(|value| Some(value.to_owned()));
+            assert_eq!(names, expected, "{line}");
+        };
+        let peer = "192.0.2.1";
+        for text in
+            ["a b", "unknown", "evil, 1.2", "[17/May/2015:10:05:03 +0000] x", "", " ", "1.2.3.4,", "- -", "é"]
+        {
+            check(text, "jo", peer, text, "jo");
+        }
+        for (text, found) in
+            [("x) (y", "x"), (")", ""), ("x) - a", "x"), ("x) - - [1/May/2015:1] \\x22", "x"), ("()", "(")]
+        {
+            check(text, "jo", peer, found, "jo");
+        }
+        check("198.51.100.7) - root, 192.0.2.9", "-", "198.51.100.7", "198.51.100.7", "-");
+        check("198.51.100.7", "a b", "198.51.100.7", "198.51.100.7", "a b");
+        check("198.51.100.7", "a) b", "198.51.100.7", "198.51.100.7", "a) b");
+        // A user's name changes itself at most.
+        check("198.51.100.7", "a) - b", "198.51.100.7", "198.51.100.7", "b");
+        // What is no address is not followed by such a text.
+        assert_eq!(get(&format!("host (a) - jo{REST}"), "peer"), None);
+        assert_eq!(get(&format!("192.0.2.1 (a - jo{REST}"), "peer"), None);
     }
 
     /// Symptom: a user's name with a bracket took the line out of the count. Cause: the first bracket was the date's.

@@ -32,6 +32,12 @@ impl Prefix {
         Some(Prefix { v4_bits: bits(v4, 32)?, v6_bits: bits(v6, 128)? })
     }
 
+    /// Whether a text is meant to be a prefix, right or wrong: numbers with slashes between them.
+    pub(crate) fn is_meant(text: &str) -> bool {
+        text.starts_with(|first: char| first.is_ascii_digit())
+            && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'/')
+    }
+
     /// The network of an address, such as `198.51.100.0/24`; the address alone where all of it counts. What is no address
     /// stays as it is.
     pub(crate) fn apply<'a>(self, text: &'a [u8]) -> Cow<'a, [u8]> {

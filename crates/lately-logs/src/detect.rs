@@ -52,8 +52,12 @@ fn inside_docker(sample: &Sample<'_>, options: &Options) -> Option<Format> {
         return None;
     }
     let (inside, format, _) = best(sample, &without_docker, options);
-    let docker = score(sample, &Format::Json, options);
-    let has_key = options.key.fields().is_empty() || inside.keyed >= docker.keyed;
+    // What docker's own fields alone have of the key.
+    let plain: Vec<_> =
+        sample.iter().filter(|line| line.is_ok_and(|line| is_plain(&line))).copied().collect();
+    let docker = score(&plain, &Format::Json, options);
+    let has_key = docker.keyed == 0 || inside.keyed > docker.keyed;
+    let has_key = options.key.fields().is_empty() || has_key;
     (inside.is_enough(&format) && has_key).then_some(format)
 }
 

@@ -158,6 +158,7 @@ impl<'o> Feed<'o> {
             self.tell(head, visit)?;
         }
         self.scanned.found_as = self.parser.as_ref().map(LineParser::found_as).unwrap_or_default();
+        self.scanned.missing = self.parser.as_ref().map(LineParser::missing).unwrap_or_default();
         self.scanned
             .malformed
             .sort_by_key(|(why, ..)| Malformed::ALL.iter().position(|reason| reason == why));

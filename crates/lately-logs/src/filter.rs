@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use regex::bytes::Regex;
 
-use crate::address::{Network, canonical};
+use crate::address::{Network, canonical, is_address};
 use crate::error::SetupError;
 use crate::format::{cause, expression};
 
@@ -80,6 +80,21 @@ fn is(value: &[u8], expected: &[u8]) -> bool {
     }
 }
 
+/// Whether a field has the status of a response, by its name: `status`, `sc-status`, `response_code`, `res.statusCode`.
+fn is_status(field: &str) -> bool {
+    let field = field.to_ascii_lowercase();
+    ["status", "status_code", "statuscode", "response_code"].iter().any(|name| field.ends_with(name))
+}
+
+/// Whether a value is meant to be a class of status and is none: digits with an x among them, but not `1xx` to `5xx`.
+fn is_bad_class(value: &str) -> bool {
+    let value = value.to_ascii_lowercase();
+    let is_meant = value.contains('x')
+        && value.contains(|digit: char| digit.is_ascii_digit())
+        && value.bytes().all(|byte| byte.is_ascii_digit() || byte == b'x');
+    is_meant && !matches!(value.as_bytes(), [b'1'..=b'5', b'x', b'x'])
+}
+
 impl FromStr for Filter {
     type Err = SetupError;
 
@@ -93,7 +108,22 @@ impl FromStr for Filter {
         if matches!(operator, "=" | "!=" | "<") && value.starts_with('=') {
             return Err(error(format!("'{operator}=' is no operator")));
         }
-        let network = || value.contains('/').then(|| value.parse::<Network>().ok()).flatten();
+        let network = || match value.split_once('/') {
+            Some((address, bits)) if is_address(address.as_bytes()) => match value.parse::<Network>() {
+                Ok(network) => Ok(Some(network)),
+                // Any other text behind an address may be a path.
+                Err(_) if !bits.bytes().all(|byte| byte.is_ascii_digit()) => Ok(None),
+                Err(_) => Err(error(format!(
+                    "'{value}' is no network: IPv4 has at most 32 bits and IPv6 128, as in 10.0.0.0/8"
+                ))),
+            },
+            _ => Ok(None),
+        };
+        if matches!(operator, "=" | "!=") && is_status(field) && is_bad_class(value) {
+            return Err(error(format!(
+                "'{value}' is no class of status: give one from 1xx to 5xx, or a number such as 404"
+            )));
+        }
         let expected = || canonical(value.as_bytes()).into_owned();
         if field.is_empty() {
             return Err(error("it has no field".into()));
@@ -104,12 +134,12 @@ impl FromStr for Filter {
             number.ok_or_else(|| error(format!("'{value}' is no number")))
         };
         let test = match operator {
-            "!=" => network().map_or_else(|| Test::IsNot(expected()), Test::NotIn),
+            "!=" => network()?.map_or_else(|| Test::IsNot(expected()), Test::NotIn),
             "!~" => Test::MatchesNot(regex()?),
             ">=" => Test::AtLeast(number()?),
             "~" => Test::Matches(regex()?),
             "<" => Test::Below(number()?),
-            _ => network().map_or_else(|| Test::Is(expected()), Test::In),
+            _ => network()?.map_or_else(|| Test::Is(expected()), Test::In),
         };
         Ok(Filter { text: text.into(), field: field.into(), test })
     }
@@ -155,11 +185,35 @@ mod tests {
         check("ip=2001:DB8::1", Some("2001:db8::1"), true);
         check("path=/api/24", Some("/api/24"), true);
         check("user=", Some(""), true);
+        check("model=6xx", Some("6xx"), true);
+        check("status=ok", Some("ok"), true);
+        check("status=xx", Some("xx"), true);
+        check("url=192.0.2.1/a", Some("192.0.2.1/a"), true);
     }
 
     #[test]
     fn invalid_conditions_are_refused() {
-        for bad in ["", "status", "=5", "!5", "a!5", "a>5", "a>=x", "a<", "a<nan", "a~(", "~x"] {
+        for bad in [
+            "",
+            "status",
+            "=5",
+            "!5",
+            "a!5",
+            "a>5",
+            "a>=x",
+            "a<",
+            "a<nan",
+            "a~(",
+            "~x",
+            "status=6xx",
+            "status!=0XX",
+            "status=50x",
+            "sc-status=5x",
+            "res.statusCode=x99",
+            "ip=10.0.0.0/40",
+            "ip!=::1/129",
+            "url=10.0.0.0/33",
+        ] {
             assert!(matches!(bad.parse::<Filter>(), Err(SetupError::Filter { .. })), "{bad}");
         }
     }

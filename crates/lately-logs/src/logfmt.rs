@@ -26,6 +26,11 @@ pub(crate) fn is_whole(line: &[u8]) -> bool {
     pairs.peek().is_some() && pairs.all(|pair| pair.is_some())
 }
 
+/// Whether a line starts with a key that has a value.
+pub(crate) fn starts_with_pair(line: &[u8]) -> bool {
+    matches!(pair(line.trim_ascii_start()), Some((_, Some(_), _)))
+}
+
 /// The keys of a line that have a value.
 pub(crate) fn names(line: &[u8]) -> Vec<String> {
     let pairs = Pairs(line).map_while(|pair| pair).filter(|(_, value)| value.is_some());

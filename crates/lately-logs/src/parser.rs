@@ -1,6 +1,7 @@
 //! Parses a line of any format into a record.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::ops::Range;
 
 use lately::Timestamp;
@@ -22,8 +23,8 @@ use crate::scanned::Lacking;
 use crate::template::Part;
 use crate::time::{LOG_DATE_LEN, TimeReader};
 use crate::w3c::W3c;
-use crate::wanted::Wanted;
-use crate::wrapper;
+use crate::wanted::{Found, Wanted};
+use crate::wrapper::{self, RecordOf};
 
 /// A hit from a line: a time and a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -87,10 +88,31 @@ struct Plan {
     /// The part of the key that is an address.
     address: Option<usize>,
     filters: Vec<Filter>,
+    /// Whether a line was seen that has the field of a condition.
+    filter_fields: Vec<FieldSeen>,
     first_filter: usize,
     time: TimePlan,
+    /// Whether the time of a wrapper is before that of the fields: no field was asked for.
+    prefers_wrapper_time: bool,
     since: Option<Timestamp>,
     until: Option<Timestamp>,
+}
+
+/// Whether lines have a field.
+#[derive(Clone, Default, Debug)]
+struct FieldSeen {
+    lines: Cell<bool>,
+    fields: Cell<bool>,
+}
+
+impl FieldSeen {
+    #[inline]
+    fn look(&self, is_there: bool) {
+        self.lines.set(true);
+        if is_there {
+            self.fields.set(true);
+        }
+    }
 }
 
 /// Where the time is.
@@ -112,10 +134,10 @@ struct Work {
     /// Where the address is in a key of several parts.
     address: Option<Range<usize>>,
     time_text: Vec<u8>,
-    /// When the carrier had the line, for one without a time.
+    /// When the outermost wrapper with a time had the line, for JSON and logfmt.
     carried_at: Option<Timestamp>,
-    /// Whether the line is out of a wrapper, and no JSON object is looked for in it.
-    is_carried: bool,
+    /// How many wrappers the line is out of. No JSON object is looked for in one that is.
+    wrappers: usize,
 }
 
 impl LineParser {
@@ -194,8 +216,10 @@ impl LineParser {
             key: options.key.parts.clone(),
             address: options.key.address_part(),
             filters: options.filters.clone(),
+            filter_fields: vec![FieldSeen::default(); options.filters.len()],
             first_filter,
             time,
+            prefers_wrapper_time: is_fixed,
             since: options.since,
             until: options.until,
         };
@@ -206,7 +230,7 @@ impl LineParser {
             address: None,
             time_text: Vec::new(),
             carried_at: None,
-            is_carried: false,
+            wrappers: 0,
         };
         Ok(LineParser { source, plan, work })
     }
@@ -221,8 +245,8 @@ impl LineParser {
     /// # Errors
     /// When the line does not parse, with the reason.
     pub fn parse<'a>(&'a mut self, line: &[u8]) -> Result<Parsed<'a>, Malformed> {
-        let outcome = match self.read_bare(line) {
-            Err(Malformed::Shape) => self.read_wrapped(line, 0),
+        let outcome = match self.read_bare(line, None) {
+            Err(Malformed::Shape) => self.read_wrapped(line, None),
             outcome => outcome,
         };
         match outcome? {
@@ -244,13 +268,19 @@ impl LineParser {
             Source::Logfmt(..) => false,
             _ => return None,
         };
+        let around = match &self.source {
+            Source::Json(_, wanted) | Source::Logfmt(_, wanted) => {
+                Around::of(line, wrapper::inner(line).and_then(|inner| inner.record), wanted)
+            }
+            _ => None,
+        };
         let line = unwrapped(line, is_json);
         let line = json::repaired(&line).filter(|_| is_json).map_or(line, Cow::Owned);
         let mut there = if is_json { json::names(&line) } else { logfmt::names(&line) };
         there.truncate(MAX_LISTED_FIELDS);
         let there = there.iter().map(|name| name.chars().take(MAX_LISTED_CHARACTERS).collect()).collect();
         let tried = match (why, &self.plan.time) {
-            (Malformed::Field, _) => self.lacking_of_key(&line),
+            (Malformed::Field, _) => self.lacking_of_key(&line, around.as_ref()),
             (Malformed::Time | Malformed::Number, TimePlan::Fields(places)) => {
                 self.plan.wanted[places.clone()].to_vec()
             }
@@ -262,14 +292,17 @@ impl LineParser {
         Some(Lacking { tried, there })
     }
 
-    /// The fields of the key that a line out of its wrapper lacks.
-    fn lacking_of_key(&self, line: &[u8]) -> Vec<String> {
+    /// The fields of the key that a line out of its wrapper, and the record around it, lack.
+    fn lacking_of_key(&self, line: &[u8], around: Option<&Around<'_>>) -> Vec<String> {
         let has = |field: usize| match &self.source {
             Source::Json(fields, wanted) => json::find(line, wanted).is_some_and(|found| {
-                fields.has(field, |name| json::value(wanted.name(name), found.get(name)?))
+                let text = |name| json::value(wanted.name(name), found.get(name)?);
+                fields.has(field, |name| Around::or(around, wanted, name, text))
             }),
-            Source::Logfmt(fields, wanted) => logfmt::find(line, wanted)
-                .is_some_and(|found| fields.has(field, |name| logfmt::text(found.get(name)?))),
+            Source::Logfmt(fields, wanted) => logfmt::find(line, wanted).is_some_and(|found| {
+                let text = |name: usize| logfmt::text(found.get(name)?);
+                fields.has(field, |name| Around::or(around, wanted, name, text))
+            }),
             _ => true,
         };
         let key = self.plan.wanted[..self.plan.first_filter].iter().enumerate();
@@ -286,52 +319,76 @@ impl LineParser {
         }
     }
 
+    /// The fields of conditions that no line had.
+    pub(crate) fn missing(&self) -> Vec<String> {
+        let filters = self.plan.filters.iter().zip(&self.plan.filter_fields);
+        let missing = filters.filter(|(_, seen)| seen.lines.get() && !seen.fields.get());
+        missing.map(|(filter, _)| filter.field().to_owned()).collect()
+    }
+
     /// A line that is not of the format as it stands: a comment, or one in a wrapper.
     #[cold]
-    fn read_wrapped(&mut self, line: &[u8], wrappers: usize) -> Result<Outcome, Malformed> {
+    fn read_wrapped(&mut self, line: &[u8], around: Option<&Around<'_>>) -> Result<Outcome, Malformed> {
         if line.first() == Some(&b'#') {
             return Ok(Outcome::Comment);
         }
-        match wrapper::inner(line) {
-            Some(inner) if wrappers < MAX_WRAPPERS => self.read_carried(&inner, wrappers),
-            _ => Err(Malformed::Shape),
-        }
+        let inner = wrapper::inner(line).filter(|_| self.work.wrappers < MAX_WRAPPERS);
+        let inner = inner.ok_or(Malformed::Shape)?;
+        let record = match &self.source {
+            Source::Logfmt(_, wanted) => Around::of(line, inner.record, wanted),
+            _ => None,
+        };
+        self.read_carried(&inner, self.work.wrappers + 1, around.or(record.as_ref()))
     }
 
-    /// A line out of its wrapper. The carrier's time counts for a JSON or logfmt line that has none.
-    fn read_carried(&mut self, inner: &wrapper::Inner<'_>, wrappers: usize) -> Result<Outcome, Malformed> {
+    /// A line out of its wrapper. JSON and logfmt have the time of the outermost wrapper that has one: what is in a text is
+    /// chosen by whoever wrote it.
+    fn read_carried(
+        &mut self,
+        inner: &wrapper::Inner<'_>,
+        wrappers: usize,
+        around: Option<&Around<'_>>,
+    ) -> Result<Outcome, Malformed> {
+        let before = (self.work.carried_at, self.work.wrappers);
         if matches!(self.source, Source::Json(..) | Source::Logfmt(..))
             && matches!(self.plan.time, TimePlan::Fields(_))
+            && before.0.is_none()
         {
             self.work.carried_at = inner.at.as_deref().and_then(|at| self.work.times.text(at).ok());
         }
-        let before = std::mem::replace(&mut self.work.is_carried, true);
-        let outcome = match self.read_bare(&inner.text) {
-            Err(Malformed::Shape) => self.read_wrapped(&inner.text, wrappers + 1),
+        self.work.wrappers = wrappers;
+        let outcome = match self.read_bare(&inner.text, around) {
+            Err(Malformed::Shape) => self.read_wrapped(&inner.text, around),
             outcome => outcome,
         };
-        self.work.is_carried = before;
-        self.work.carried_at = None;
+        (self.work.carried_at, self.work.wrappers) = before;
         outcome
     }
 
-    /// A JSON object that may carry another one, which goes before it.
+    /// A JSON object that may carry another one. Then the fields of both count.
     fn read_json_carrier(&mut self, line: &[u8]) -> Result<Outcome, Malformed> {
         let inner = wrapper::inner(line).filter(|inner| inner.text.first() == Some(&b'{'));
-        let outcome = inner.map_or(Err(Malformed::Shape), |inner| self.read_carried(&inner, MAX_WRAPPERS));
+        let around = match (&self.source, &inner) {
+            (Source::Json(_, wanted), Some(inner)) => Around::of(line, inner.record, wanted),
+            _ => None,
+        };
+        let outcome = match &inner {
+            Some(inner) => self.read_carried(inner, MAX_WRAPPERS, around.as_ref()),
+            None => Err(Malformed::Shape),
+        };
         if outcome != Err(Malformed::Shape) {
             return outcome;
         }
-        self.work.is_carried = true;
-        let outcome = self.read_bare(line);
-        self.work.is_carried = false;
+        self.work.wrappers = MAX_WRAPPERS;
+        let outcome = self.read_bare(line, None);
+        self.work.wrappers = 0;
         outcome
     }
 
     #[inline(always)]
-    fn read_bare(&mut self, line: &[u8]) -> Result<Outcome, Malformed> {
+    fn read_bare(&mut self, line: &[u8], around: Option<&Around<'_>>) -> Result<Outcome, Malformed> {
         let LineParser { source, plan, work } = self;
-        let Source::Access { fields, has_vhost } = source else { return self.read_other(line) };
+        let Source::Access { fields, has_vhost } = source else { return self.read_other(line, around) };
         let Some(access) = AccessLine::cut(line, *has_vhost) else { return Err(Malformed::Shape) };
         let time = |times: &mut TimeReader| match <&[u8; LOG_DATE_LEN]>::try_from(access.date) {
             Ok(date) => times.log_date(date).ok_or(Malformed::Time),
@@ -343,7 +400,7 @@ impl LineParser {
 
     /// A line of a format that is not cut up by hand. Apart, because its frame is large.
     #[inline(never)]
-    fn read_other(&mut self, line: &[u8]) -> Result<Outcome, Malformed> {
+    fn read_other(&mut self, line: &[u8], around: Option<&Around<'_>>) -> Result<Outcome, Malformed> {
         let LineParser { source, plan, work } = self;
         match source {
             Source::Access { .. } => Err(Malformed::Shape),
@@ -352,18 +409,31 @@ impl LineParser {
                     let line = json::repaired(line).ok_or(Malformed::Shape)?;
                     let found = json::find(&line, wanted).ok_or(Malformed::Shape)?;
                     let text = |name| json::value(wanted.name(name), found.get(name)?).map(json::restored);
+                    let text = |name| Around::or(around, wanted, name, text);
                     return plan.outcome(work, no_time, |field| fields.value(field, text), canonical_of);
                 };
                 let is_carrier = wrapper::is_docker(line) || found.has(wanted.len() - 1);
-                if is_carrier && !work.is_carried {
+                if is_carrier && work.wrappers == 0 {
                     return self.read_json_carrier(line);
                 }
                 let text = |name| json::value(wanted.name(name), found.get(name)?);
+                let text = |name| Around::or(around, wanted, name, text);
                 plan.outcome(work, no_time, |field| fields.value(field, text), canonical_of)
             }
-            Source::Logfmt(fields, wanted) => {
+            Source::Logfmt(_, wanted) => {
                 let found = logfmt::find(line, wanted).ok_or(Malformed::Shape)?;
+                // The words of a wrapper pass for flags, but its time counts.
+                if !logfmt::starts_with_pair(line) && work.wrappers < MAX_WRAPPERS {
+                    match self.read_wrapped(line, around) {
+                        Err(Malformed::Shape) => {}
+                        outcome => return outcome,
+                    }
+                }
+                let LineParser { source: Source::Logfmt(fields, wanted), plan, work } = self else {
+                    return Err(Malformed::Shape);
+                };
                 let text = |name: usize| logfmt::text(found.get(name)?);
+                let text = |name| Around::or(around, wanted, name, text);
                 plan.outcome(work, no_time, |field| fields.value(field, text), canonical_of)
             }
             Source::W3c(w3c) => {
@@ -384,6 +454,35 @@ impl LineParser {
                 let groups = pattern.read(line).ok_or(Malformed::Shape)?;
                 plan.outcome(work, no_time, |index| groups.field(index), canonical_of)
             }
+        }
+    }
+}
+
+/// The record of docker or journald around a line. Its own fields are before those of the line: whoever writes the text must not
+/// change them.
+struct Around<'a> {
+    found: Found<&'a str>,
+    record: RecordOf,
+}
+
+impl<'a> Around<'a> {
+    fn of(line: &'a [u8], record: Option<RecordOf>, wanted: &Wanted) -> Option<Around<'a>> {
+        Some(Around { found: json::find(line, wanted)?, record: record? })
+    }
+
+    /// The value under a name: the record's where it has such a field, else the line's.
+    #[inline(always)]
+    fn or<'t>(
+        around: Option<&Around<'t>>,
+        wanted: &Wanted,
+        name: usize,
+        text: impl Fn(usize) -> Option<Cow<'t, [u8]>>,
+    ) -> Option<Cow<'t, [u8]>> {
+        let Some(around) = around else { return text(name) };
+        match around.found.get(name) {
+            Some(own) => json::value(wanted.name(name), own),
+            None if around.record.owns(wanted.name(name)) => None,
+            None => text(name),
         }
     }
 }
@@ -412,17 +511,20 @@ impl Plan {
         with_one_spelling: impl Fn(Cow<'a, [u8]>) -> Cow<'a, [u8]>,
     ) -> Result<Outcome, Malformed> {
         let clean = |place| field(place).map(&with_one_spelling);
-        for (place, filter) in (self.first_filter..).zip(&self.filters) {
-            if !filter.holds(clean(place).as_deref()) {
+        for ((place, filter), seen) in (self.first_filter..).zip(&self.filters).zip(&self.filter_fields) {
+            let value = clean(place);
+            seen.look(value.is_some());
+            if !filter.holds(value.as_deref()) {
                 return Ok(Outcome::Filtered);
             }
         }
         let at = match &self.time {
             TimePlan::Fixed => fixed_time(&mut work.times)?,
-            TimePlan::Fields(places) => {
-                let found = first_time(&mut work.times, places.clone().map(&field));
-                found.or_else(|problem| work.carried_at.ok_or(problem))?
-            }
+            TimePlan::Fields(places) => match work.carried_at.filter(|_| self.prefers_wrapper_time) {
+                Some(at) => at,
+                None => first_time(&mut work.times, places.clone().map(&field))
+                    .or_else(|problem| work.carried_at.ok_or(problem))?,
+            },
             TimePlan::Template(parts, first) => {
                 work.time_text.clear();
                 build(parts, None, &mut work.time_text, |place| field(first + place))
@@ -689,13 +791,77 @@ mod tests {
             )
         };
         let json = |line: &str, expected| check("json", "ip", line.as_bytes(), expected);
-        json(&docker("{\"ip\":\"a\",\"time\":1431857000}\n"), Ok(("1431857000", b"a")));
         json(&docker("{\"ip\":\"a\"}\n"), Ok(("1431857103", b"a")));
         json("2015-05-17T10:05:03Z stdout F {\"ip\":\"a\"}", Ok(("1431857103", b"a")));
         check("json", "log", docker("hello\n").as_bytes(), Ok(("1431857103", b"hello\n")));
         let journald = r#"{"MESSAGE":"{\"ip\":\"a\"}","__REALTIME_TIMESTAMP":"1431857103000000"}"#;
         json(journald, Ok(("1431857103", b"a")));
         check("logfmt", "ip", b"web-1  | ip=a time=1431857103", Ok(("1431857103", b"a")));
+    }
+
+    /// Symptom: `--key _SYSTEMD_UNIT` left out every service that logs JSON, and a text `{"_SYSTEMD_UNIT":"x","time":…}` chose
+    /// the unit and the time of its row. Cause: of a record whose text is an object, only the text's fields were read. Fix:
+    /// the record's own fields and time are before those of the text.
+    #[test]
+    fn a_text_changes_no_field_of_the_record_around_it() {
+        let docker = |log: &str, more: &str| {
+            let log = serde_json::Value::from(log);
+            format!("{{\"log\":{log},\"stream\":\"stdout\"{more},\"time\":\"2015-05-17T10:05:03Z\"}}")
+        };
+        let journald = |message: &str, more: &str| {
+            let message = serde_json::Value::from(message);
+            format!("{{\"__REALTIME_TIMESTAMP\":\"1431857103000000\",\"MESSAGE\":{message}{more}}}")
+        };
+        let unit = ",\"_SYSTEMD_UNIT\":\"web.service\"";
+        let attrs = ",\"attrs\":{\"tag\":\"web\"}";
+        let object = r#"{"time":1431857000,"ip":"a","level":"info","stream":"evil","_SYSTEMD_UNIT":"evil","_PID":"7","attrs":{"tag":"evil"},"__REALTIME_TIMESTAMP":"1431857000000000","log.level":"warn"}"#;
+        let pairs = "time=2015-05-17T09:00:00Z ip=a stream=evil _SYSTEMD_UNIT=evil _PID=7";
+        let at = "1431857103";
+        for (format, text) in [("json", object), ("logfmt", pairs)] {
+            let check = |key: &str, line: &str, expected| check(format, key, line.as_bytes(), expected);
+            let (docker, journald) = (|more| docker(text, more), |more| journald(text, more));
+            check("stream", &docker(""), Ok((at, b"stdout")));
+            check("ip", &docker(""), Ok((at, b"a")));
+            check("{stream} {ip}", &docker(""), Ok((at, b"stdout a")));
+            check("attrs.tag", &docker(attrs), Ok((at, b"web")));
+            check("attrs.tag", &docker(""), Err(Malformed::Field));
+            check("_SYSTEMD_UNIT", &journald(unit), Ok((at, b"web.service")));
+            check("{_SYSTEMD_UNIT} {ip}", &journald(unit), Ok((at, b"web.service a")));
+            // A text fills in none of what journald adds.
+            check("_SYSTEMD_UNIT", &journald(""), Err(Malformed::Field));
+            check("_SYSTEMD_UNIT", &journald(",\"_SYSTEMD_UNIT\":null"), Err(Malformed::Field));
+            check("_PID", &journald(unit), Err(Malformed::Field));
+            check("{MESSAGE}", &journald(""), Ok((at, text.as_bytes())));
+            // Runtimes that write the time before the text.
+            for front in [
+                "2015-05-17T10:05:03Z stdout F ",
+                "2015-05-17T10:05:03.0Z ",
+                "<34>1 2015-05-17T10:05:03Z web app 1 - - ",
+                "2015-05-17T10:05:03+00:00 web app[1]: ",
+                "web-1  | 2015-05-17T10:05:03Z stdout F ",
+            ] {
+                check("ip", &format!("{front}{text}"), Ok((at, b"a")));
+            }
+            // A wrapper in the text is not before the one around it.
+            let nested = format!("2015-05-17T10:05:03Z stdout F 2015-05-17T09:00:00Z stdout F {text}");
+            check("ip", &nested, Ok((at, b"a")));
+        }
+        check("json", "log.level", docker(object, "").as_bytes(), Ok((at, b"warn")));
+        // No time is written around it: the text's own.
+        let line = format!("web-1  | {object}");
+        check("json", "ip", line.as_bytes(), Ok(("1431857000", b"a")));
+        let line = format!("May 17 10:05:03 web app[1]: {object}");
+        check("json", "ip", line.as_bytes(), Ok(("1431857000", b"a")));
+        // A field that is asked for is the text's where the record has no such field.
+        let asked = Options { time_field: Some("ts".into()), ..options("ip") };
+        let found = read("json", &asked, docker(r#"{"ip":"a","ts":1431857001}"#, "").as_bytes());
+        assert_eq!(found, Ok(("1431857001".into(), b"a".to_vec())));
+        let found = read("json", &asked, docker(r#"{"ip":"a"}"#, "").as_bytes());
+        assert_eq!(found, Ok((at.into(), b"a".to_vec())));
+        // Conditions see the same fields as keys.
+        let filters = vec!["_SYSTEMD_UNIT=web.service".parse().expect("a condition")];
+        let found = read("json", &Options { filters, ..options("ip") }, journald(object, unit).as_bytes());
+        assert_eq!(found, Ok((at.into(), b"a".to_vec())));
     }
 
     #[test]

@@ -22,6 +22,8 @@ pub struct Scanned {
     pub without_field: Option<Lacking>,
     /// The fields of the key that lines have under other names.
     pub found_as: Vec<FoundAs>,
+    /// The fields of conditions that no line had.
+    pub missing: Vec<String>,
     /// What the bytes look like when no line parses.
     pub looks_like: Option<&'static str>,
     /// Why it could not be read to its end.

@@ -78,19 +78,21 @@ impl Template {
         }
     }
 
-    fn push_field(&mut self, name: &str) {
+    /// Adds a field, with or without a prefix. An error is what is wrong with the prefix.
+    fn push_field(&mut self, text: &str) -> Result<(), &'static str> {
         let index = self.fields.len();
-        let network = name.split_once('/').and_then(|(name, bits)| Some((name, Prefix::parse(bits)?)));
-        match network {
-            Some((name, prefix)) if !name.is_empty() => {
-                self.parts.push(Part::Network(index, prefix));
-                self.fields.push(name.into());
+        let (name, part) = match text.split_once('/') {
+            Some((name, bits)) if !name.is_empty() && Prefix::is_meant(bits) => {
+                let prefix = Prefix::parse(bits).ok_or(
+                    "a prefix has at most 32 bits of IPv4 and 128 of IPv6, as in {ip/24} or {ip/24/64}",
+                )?;
+                (name, Part::Network(index, prefix))
             }
-            _ => {
-                self.parts.push(Part::Field(index));
-                self.fields.push(name.into());
-            }
-        }
+            _ => (text, Part::Field(index)),
+        };
+        self.parts.push(part);
+        self.fields.push(name.into());
+        Ok(())
     }
 }
 
@@ -119,7 +121,7 @@ impl FromStr for Template {
             return Ok(template);
         }
         if !text.is_empty() && !text.contains(['{', '}']) {
-            template.push_field(text);
+            template.push_field(text).map_err(error)?;
             return Ok(template);
         }
         let mut rest = text;
@@ -132,7 +134,7 @@ impl FromStr for Template {
                 if name.is_empty() || name.contains('{') {
                     return Err(error("a field in braces has no name"));
                 }
-                template.push_field(name);
+                template.push_field(name).map_err(error)?;
                 rest = after;
             } else if first == '}' {
                 return Err(error("a '}' closes nothing; write '}}' for the brace itself"));
@@ -171,7 +173,8 @@ mod tests {
         let network = std::slice::from_ref(&network);
         check("ip/24/64", network, &["ip"]);
         check("{ip/24/64}", network, &["ip"]);
-        check("{ip/33}", &[Part::Field(0)], &["ip/33"]);
+        check("{ip/x}", &[Part::Field(0)], &["ip/x"]);
+        check("a/24b", &[Part::Field(0)], &["a/24b"]);
         check("a/b", &[Part::Field(0)], &["a/b"]);
         check("*", &[literal("*")], &[]);
         assert_eq!("ip".parse(), Ok(Template::default()));
@@ -193,7 +196,22 @@ mod tests {
 
     #[test]
     fn bad_templates_are_refused() {
-        for bad in ["", "{", "}", "{ip", "ip}", "{}", "{{ip}}", "{a{b}", "{ip}}"] {
+        for bad in [
+            "",
+            "{",
+            "}",
+            "{ip",
+            "ip}",
+            "{}",
+            "{{ip}}",
+            "{a{b}",
+            "{ip}}",
+            "{ip/33}",
+            "ip/24/129",
+            "{ip/24/}",
+            "ip/1/2/3",
+            "{a} {ip/999}",
+        ] {
             assert!(matches!(bad.parse::<Template>(), Err(SetupError::Template { .. })), "{bad}");
         }
     }

@@ -15,6 +15,26 @@ pub(crate) struct Inner<'a> {
     pub(crate) text: Cow<'a, [u8]>,
     /// When the carrier had it.
     pub(crate) at: Option<Cow<'a, [u8]>>,
+    /// Of docker and journald, which write a JSON object with fields of its own around the text.
+    pub(crate) record: Option<RecordOf>,
+}
+
+/// Who wrote the JSON object around a text.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum RecordOf {
+    Docker,
+    Journald,
+}
+
+impl RecordOf {
+    /// Whether a field is the record's even where the record lacks it: a text must not fill it in.
+    pub(crate) fn owns(self, field: &str) -> bool {
+        match self {
+            RecordOf::Docker => field.split('.').next() == Some("attrs"),
+            // Journald adds these, and no program can.
+            RecordOf::Journald => field.starts_with('_'),
+        }
+    }
 }
 
 /// Each has the line in `text`; `at` is the carrier's time. Names of programs, hosts and files have no blanks and quotes in them.
@@ -54,6 +74,7 @@ pub(crate) fn inner(line: &[u8]) -> Option<Inner<'_>> {
         Some(Inner {
             text: Cow::Borrowed(text),
             at: groups.name("at").map(|at| Cow::Borrowed(at.as_bytes())),
+            record: None,
         })
     })
 }
@@ -73,9 +94,9 @@ fn inner_json(line: &[u8]) -> Option<Inner<'_>> {
     let wanted = &*CARRIED;
     let found = json::find(line, wanted)?;
     let value = |index: usize| json::value(wanted.name(index), found.get(index)?);
-    let (text, at) = match (value(0), value(1), value(2), value(3), value(4)) {
-        (Some(log), Some(_), Some(at), _, _) => (log, at),
-        (_, _, _, Some(message), Some(at)) => (message, at),
+    let (text, at, record) = match (value(0), value(1), value(2), value(3), value(4)) {
+        (Some(log), Some(_), Some(at), _, _) => (log, at, RecordOf::Docker),
+        (_, _, _, Some(message), Some(at)) => (message, at, RecordOf::Journald),
         _ => return None,
     };
     let end = text.trim_ascii_end().len();
@@ -86,7 +107,7 @@ fn inner_json(line: &[u8]) -> Option<Inner<'_>> {
             Cow::Owned(text)
         }
     };
-    Some(Inner { text, at: Some(at) })
+    Some(Inner { text, at: Some(at), record: Some(record) })
 }
 
 #[cfg(test)]

@@ -107,7 +107,10 @@ pub const MAX_QUEUED_BYTES: usize = 64 << 20;
 pub const MAX_HTTP_CONNECTIONS: usize = 64;
 
 /// Bytes of the request line and headers of an HTTP request.
-pub const MAX_HTTP_HEAD_BYTES: usize = 8 << 10;
+pub const MAX_HTTP_HEAD_BYTES: usize = 16 << 10;
+
+/// Headers of an HTTP request.
+pub const MAX_HTTP_HEADERS: usize = 100;
 
 /// How long the server waits for an HTTP client, from the start of a request to the end of its answer. The bytes of a
 /// dump or restore extend this, at [`HTTP_LEAST_BYTES`] a second.
@@ -124,6 +127,9 @@ pub const HTTP_LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// The socket send buffer of an HTTP connection; Linux doubles it. A larger buffer hides how slowly a client reads.
 pub const HTTP_SEND_BYTES: usize = 128 << 10;
+
+/// Sources whose positions a restore writes with one commit.
+pub(crate) const SOURCES_A_COMMIT: usize = 1_000;
 
 /// Bytes of a refused body that are read and discarded. A client that is answered while it sends may not read the
 /// answer.

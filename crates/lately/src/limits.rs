@@ -33,6 +33,9 @@ pub const MAX_SOURCE_BYTES: usize = 256;
 /// Sources with a position. Above it, the least recently changed source is forgotten.
 pub const MAX_SOURCES: usize = 10_000;
 
+/// One part of the ceiling in this many is the most that sources take. Above it, they are forgotten as above [`MAX_SOURCES`].
+pub const SOURCES_PART_OF_CEILING: u64 = 16;
+
 /// Keys that are compared for each eviction.
 pub(crate) const EVICTION_SAMPLE: usize = 16;
 /// How many of the [`EVICTION_SAMPLE`] keys come from one shard.

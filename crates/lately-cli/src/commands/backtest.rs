@@ -73,6 +73,14 @@ pub(crate) struct BacktestArgs {
 pub(crate) fn run(args: &BacktestArgs) -> Result<Outcome, CliError> {
     let refused = |error| CliError::new("--limit", error, "see lately backtest --help");
     let longest = args.lockout_max.unwrap_or(Span::MAX);
+    if let Some(first) = args.lockout.filter(|first| *first > longest) {
+        let cause = format!("--lockout {first} is longer than --lockout-max {longest}");
+        return Err(CliError::new(
+            "command line",
+            cause,
+            "--lockout-max is the longest of the lockouts, the first is --lockout",
+        ));
+    }
     let lockout = args.lockout.map(|first| Lockout { first, factor: args.escalate, longest });
     let mut backtest = Backtest::new(&args.limits, lockout, &args.exempt).map_err(refused)?;
     let key = args.logs.key().cloned().unwrap_or_default();
@@ -81,6 +89,14 @@ pub(crate) fn run(args: &BacktestArgs) -> Result<Outcome, CliError> {
     }
     let mut read = args.logs.read("backtest", &Template::default(), |record| backtest.request(record))?;
     read.check_some()?;
+    if backtest.lacks_addresses() {
+        let cause = "no key has an address: the networks exempt nothing";
+        return Err(CliError::new(
+            "--exempt",
+            cause,
+            "exempt keys by a pattern, or count by an address, such as --key ip",
+        ));
+    }
     let replay = backtest.replay(args.logs.top());
     let verdicts = &replay.verdicts;
     output::data(|out| {
@@ -92,9 +108,6 @@ pub(crate) fn run(args: &BacktestArgs) -> Result<Outcome, CliError> {
             write_table(out, verdicts)
         }
     })?;
-    if backtest.lacks_addresses() {
-        output::message(&"lately: backtest: no key has an address: the networks of --exempt exempt nothing");
-    }
     output::message(&Summary { replay: &replay, has_lockout: args.lockout.is_some() });
     read.outcome()
 }

@@ -26,7 +26,8 @@ pub(crate) struct Restore {
     #[arg(value_name = "FILE", default_value = "-")]
     file: PathBuf,
 
-    /// Replace keys with the same names. Other keys stay.
+    /// Replace keys with the same names. Other keys stay, and so does the position of a source that was read further
+    /// than in the dump.
     #[arg(long)]
     replace: bool,
 
@@ -66,6 +67,14 @@ pub(crate) fn run(restore: &Restore) -> Result<Outcome, CliError> {
     };
     drop(progress);
     output::message(&format_args!("lately: {} restored", keys(restored.keys)));
+    if restored.sources_ahead > 0 {
+        let (s, was, its) =
+            if restored.sources_ahead == 1 { ("", "was", "its") } else { ("s", "were", "their") };
+        output::message(&format_args!(
+            "lately: {} source{s} of hits {was} read further than in the dump, and {its} position stays: other keys have the hits since then already",
+            restored.sources_ahead
+        ));
+    }
     for (evicted_keys, which) in [
         (restored.evicted_dump_keys, "of the dump were evicted"),
         (restored.evicted_keys, "of the server were evicted for them"),

@@ -4,7 +4,9 @@
 use std::io::{self, BufWriter, Stdout, stdout};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ratatui_core::terminal::Terminal;
+use ratatui_core::backend::Backend;
+use ratatui_core::layout::{Rect, Size};
+use ratatui_core::terminal::{Terminal, TerminalOptions, Viewport};
 use ratatui_crossterm::CrosstermBackend;
 use ratatui_crossterm::crossterm::cursor::Show;
 use ratatui_crossterm::crossterm::execute;
@@ -12,6 +14,7 @@ use ratatui_crossterm::crossterm::terminal::{
     EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
 
+use crate::limits::{MAX_SCREEN_COLUMNS, MAX_SCREEN_LINES};
 use crate::live::view::{Picture, draw};
 
 /// Whether the terminal is to be given back.
@@ -19,6 +22,13 @@ static IS_TAKEN: AtomicBool = AtomicBool::new(false);
 
 pub(crate) struct Screen {
     terminal: Terminal<CrosstermBackend<BufWriter<Stdout>>>,
+    /// What of the terminal is drawn on.
+    area: Rect,
+}
+
+/// The part of a terminal that is drawn on. What a terminal says of its size is not always true.
+fn area_of(size: Size) -> Rect {
+    Rect::new(0, 0, size.width.min(MAX_SCREEN_COLUMNS), size.height.min(MAX_SCREEN_LINES))
 }
 
 impl Screen {
@@ -31,10 +41,14 @@ impl Screen {
         }));
         enable_raw_mode()?;
         IS_TAKEN.store(true, Ordering::Relaxed);
-        let opened = execute!(stdout(), EnterAlternateScreen)
-            .and_then(|()| Terminal::new(CrosstermBackend::new(BufWriter::new(stdout()))));
+        let opened = execute!(stdout(), EnterAlternateScreen).and_then(|()| {
+            let backend = CrosstermBackend::new(BufWriter::new(stdout()));
+            let area = area_of(backend.size()?);
+            let options = TerminalOptions { viewport: Viewport::Fixed(area) };
+            Ok(Screen { terminal: Terminal::with_options(backend, options)?, area })
+        });
         match opened {
-            Ok(terminal) => Ok(Screen { terminal }),
+            Ok(screen) => Ok(screen),
             Err(error) => {
                 restore();
                 Err(error)
@@ -42,13 +56,18 @@ impl Screen {
         }
     }
 
-    /// Columns and lines.
+    /// Columns and lines that are drawn on.
     pub(crate) fn size(&self) -> io::Result<(u16, u16)> {
-        let size = self.terminal.size()?;
-        Ok((size.width, size.height))
+        let area = area_of(self.terminal.size()?);
+        Ok((area.width, area.height))
     }
 
     pub(crate) fn draw(&mut self, picture: &Picture<'_>) -> io::Result<()> {
+        let area = area_of(self.terminal.size()?);
+        if area != self.area {
+            self.terminal.resize(area)?;
+            self.area = area;
+        }
         self.terminal.draw(|frame| {
             let area = frame.area();
             if let Some(cursor) = draw(picture, frame.buffer_mut(), area) {

@@ -58,10 +58,15 @@ impl Terminal {
         terminal
     }
 
-    pub(crate) fn resize(&mut self, (columns, lines): (u16, u16)) {
+    pub(crate) fn resize(&mut self, size: (u16, u16)) {
+        self.resize_as(size, size);
+    }
+
+    /// Says that the terminal has one size, and shows another one.
+    pub(crate) fn resize_as(&mut self, (columns, lines): (u16, u16), shown: (u16, u16)) {
         let size = Winsize { ws_row: lines, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         tcsetwinsize(self.master.as_fd(), size).expect("a size");
-        self.parser.screen_mut().set_size(lines, columns);
+        self.parser.screen_mut().set_size(shown.1, shown.0);
     }
 
     pub(crate) fn press(&mut self, keys: &str) {

@@ -174,3 +174,29 @@ fn rows_can_be_had_on_a_terminal() {
         assert_eq!((ended.code, ended.is_restored), (Some(0), true));
     }
 }
+
+/// Symptom: `top` panicked in a terminal that said it had 65,535 columns and lines. Cause: it took a cell for each of them. Fix: it
+/// draws on a part.
+#[test]
+fn a_terminal_of_absurd_size_is_drawn_on_in_part() {
+    if !has("setsid") {
+        return;
+    }
+    let (_folder, path) = log();
+    let mut terminal = Terminal::run(&["top", path.to_str().expect("text")], (80, 24), &[]);
+    terminal.wait("the first page", |lines| keys(lines) == ["a", "bb", "c"]);
+    for (said, shown) in
+        [((u16::MAX, u16::MAX), (1_600, 600)), ((1, 1), (1, 1)), ((u16::MAX, 24), (1_600, 24))]
+    {
+        terminal.resize_as(said, shown);
+        terminal.wait("all of the screen", |lines| {
+            shown == (1, 1) && lines[0] == "l"
+                || keys(lines) == ["a", "bb", "c"] && lines[0].len() == 1_600 && lines[0].ends_with('Z')
+        });
+    }
+    terminal.resize((80, 24));
+    terminal.wait("the first size", |lines| lines[0].len() == 80 && lines[0].ends_with('Z'));
+    terminal.press("q");
+    let ended = terminal.ended();
+    assert_eq!((ended.code, ended.is_restored, ended.messages.trim()), (Some(0), true, ""));
+}

@@ -3,12 +3,12 @@
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use lately::{DeltaBatch, Generation, MemoryStats, Store};
+use lately::{DeltaBatch, Generation, MemoryStats, Source, Store};
 use lately_journal::{Dump, DumpError, Sorted, Spool};
 use serde::Serialize;
 use thiserror::Error;
 
-use crate::limits::DUMP_PIECE_BYTES;
+use crate::limits::{DUMP_PIECE_BYTES, SOURCES_A_COMMIT};
 use crate::service::Service;
 use crate::service::change_feed::Subscriber;
 use crate::service::spool_file::SpoolFile;
@@ -40,6 +40,8 @@ pub struct Restored {
     pub evicted_keys: u64,
     /// Keys of the dump, or new ones counted meanwhile, that were evicted because nothing else could be.
     pub evicted_dump_keys: u64,
+    /// Sources that the server has read further than the dump, and whose positions stay.
+    pub sources_ahead: usize,
 }
 
 impl Service {
@@ -104,13 +106,17 @@ impl Service {
     }
 
     /// Reads and checks a dump, a share of its keys at a time, and returns the keys sorted. The store does not change.
-    pub(crate) fn read_dump(&self, input: &mut impl Read, folder: &Path) -> Result<Keys, RestoreError> {
+    pub(crate) fn read_dump(
+        &self,
+        input: &mut impl Read,
+        folder: &Path,
+    ) -> Result<CheckedDump, RestoreError> {
         let failed = |error| RestoreError::of(error, folder);
         let file = || SpoolFile::create(folder).map_err(|error| failed(DumpError::Spool(error)));
         let mut spool = Spool::receive(input, file()?).map_err(failed)?;
         let held = Held(self);
         let now = self.now();
-        let mut keys = Sorted::new(file()?);
+        let (mut keys, mut sources) = (Sorted::new(file()?), Vec::new());
         for share in spool.shares() {
             let scratch = self.store.empty_like();
             scratch.set_now(now);
@@ -119,7 +125,8 @@ impl Service {
             spool.read(share, &scratch).map_err(failed)?;
             scratch.repair_clock(None);
             let used_bytes = used_bytes(&scratch)?;
-            held.set(used_bytes + (spool.held_bytes() + keys.held_bytes()) as u64);
+            held.set(used_bytes + (spool.held_bytes() + keys.held_bytes() + bytes_of(&sources)) as u64);
+            sources.extend(scratch.positions());
             keys.add(&scratch, scratch.now()).map_err(failed)?;
         }
         drop(spool);
@@ -134,20 +141,25 @@ impl Service {
             scratch.start_after(generation, 0);
             keys.try_in(share, &scratch).map_err(failed)?;
             let used_bytes = used_bytes(&scratch)?;
-            held.set(used_bytes + keys.held_bytes() as u64);
+            held.set(used_bytes + (keys.held_bytes() + bytes_of(&sources)) as u64);
             all_bytes += used_bytes;
             if all_bytes > ceiling_bytes {
                 return Err(RestoreError::TooLarge { ceiling_bytes });
             }
         }
-        Ok(keys)
+        Ok(CheckedDump { keys, sources })
     }
 
-    /// Puts the keys of a checked dump into the store.
-    pub(crate) fn take_in(&self, mut dump: Keys, replace: bool) -> Result<Restored, RestoreError> {
-        self.check_empty(replace)?;
+    /// Puts the keys of a checked dump into the store, then the positions of its sources. Meanwhile nothing is counted from
+    /// these sources.
+    pub(crate) fn take_in(&self, dump: CheckedDump, replace: bool) -> Result<Restored, RestoreError> {
+        let CheckedDump { keys: mut dump, sources } = dump;
         let held = Held(self);
-        held.set(dump.held_bytes() as u64);
+        // They are held once more while they are busy.
+        held.set((dump.held_bytes() + 2 * bytes_of(&sources)) as u64);
+        let _busy = self.hold_sources(&sources);
+        self.check_empty(replace)?;
+        let replaces_all = self.store.is_empty();
         let (mut deltas, mut keys) = (DeltaBatch::default(), 0);
         let evicted_before = self.store.memory().evicted_keys;
         let newcomers = self.store.prefer_newcomers();
@@ -169,13 +181,49 @@ impl Service {
         let evicted_dump_keys = newcomers.evicted_keys();
         let keys = keys.saturating_sub(usize::try_from(evicted_dump_keys).unwrap_or(usize::MAX));
         taken.map_err(|why| RestoreError::Refused { why, keys })?;
+        let sources_ahead = self.move_sources(&sources, replaces_all);
+        let sources_ahead = sources_ahead.map_err(|why| RestoreError::Refused { why, keys })?;
         let evicted_keys = self.store.memory().evicted_keys - evicted_before;
-        Ok(Restored { keys, evicted_keys: evicted_keys.saturating_sub(evicted_dump_keys), evicted_dump_keys })
+        let evicted_keys = evicted_keys.saturating_sub(evicted_dump_keys);
+        Ok(Restored { keys, evicted_keys, evicted_dump_keys, sources_ahead })
+    }
+
+    /// Sets sources to their positions in a dump. Where other keys were there before it, no source goes back: these keys have
+    /// its hits already, and would have them twice. Returns the number of sources that are further than in the dump.
+    fn move_sources(&self, sources: &[(Box<[u8]>, u64)], replaces_all: bool) -> Result<usize, String> {
+        let (mut deltas, mut ahead) = (DeltaBatch::default(), 0);
+        for some in sources.chunks(SOURCES_A_COMMIT) {
+            let _entered = self.enter();
+            deltas.clear();
+            for (name, position) in some {
+                let Some(source) = Source::new(name) else { continue };
+                let is_ahead = self.store.position(source).is_some_and(|known| known > *position);
+                if is_ahead && !replaces_all {
+                    ahead += 1;
+                } else {
+                    self.store.set_position(source, *position, self.now(), Some(&mut deltas));
+                }
+            }
+            if let Err(refused) = self.commit_through(&deltas) {
+                self.store.roll_back(&mut deltas);
+                return Err(refused.to_string());
+            }
+        }
+        Ok(ahead)
     }
 }
 
-/// The keys of a dump in a file.
-pub(crate) type Keys = Sorted<SpoolFile>;
+/// A dump that was read and checked.
+pub(crate) struct CheckedDump {
+    keys: Sorted<SpoolFile>,
+    /// The positions of its sources, that of the source which was not heard of for longest first.
+    sources: Vec<(Box<[u8]>, u64)>,
+}
+
+/// Memory of the positions of sources.
+fn bytes_of(sources: &[(Box<[u8]>, u64)]) -> usize {
+    sources.iter().map(|(name, _)| size_of::<(Box<[u8]>, u64)>() + name.len()).sum()
+}
 
 /// Memory of the keys of a store. An error when some were evicted.
 fn used_bytes(store: &Store) -> Result<u64, RestoreError> {
@@ -240,13 +288,17 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::Ordering::Relaxed;
 
-    use lately::{ManualClock, Rate, Retry, Throttle, Timestamp, days, hours, minutes, seconds};
+    use lately::{
+        Delta, Deltas, ManualClock, Rate, Retry, Throttle, Timestamp, days, hours, minutes, seconds,
+    };
     use lately_journal::{Folder, Intent};
 
     use super::*;
     use crate::config::Config;
     use crate::config::Storage;
     use crate::offline::restore_folder;
+    use crate::service::commit::Changes;
+    use crate::service::ingest::{IngestError, Stretch};
 
     fn service(now: Timestamp) -> Service {
         Service::new(Config::default(), Arc::new(ManualClock::new(now))).expect("the defaults are valid")
@@ -401,6 +453,96 @@ mod tests {
             fill(&full, "later", 60_000);
             assert!((there(&full, "dump", keys) as u64) < keys);
         }
+    }
+
+    fn source(name: &'static str) -> Source<'static> {
+        Source::new(name.as_bytes()).expect("a name")
+    }
+
+    /// Counts a hit on `key` for a stretch of a source; gives how many were counted.
+    fn ingest(service: &Service, name: &'static str, (from, to): (u64, u64), key: &'static str) -> u64 {
+        let mut changes = Changes::default();
+        let hits = [(key.as_bytes(), to - from, service.now())].into_iter();
+        let stretch = Stretch { source: source(name), from, to };
+        service.ingest(&stretch, hits, &mut changes, service.now()).expect("it goes on").accepted
+    }
+
+    /// Symptom: after an older dump was restored into a running server, the lines since then were counted twice for keys that
+    /// the dump lacks. Cause: the positions of sources went back, and these keys stayed. Fix: a position goes back only where
+    /// the dump replaces all keys.
+    #[test]
+    fn no_source_goes_back_while_other_keys_stay() {
+        let now = Timestamp::from_seconds(1_700_000_000).expect("a time");
+        let here = service(now);
+        ingest(&here, "log", (0, 100), "old");
+        ingest(&here, "other", (0, 5), "old");
+        let bytes = dumped(&here);
+        ingest(&here, "log", (100, 200), "new");
+        let restore = |service: &Service, replace| {
+            service.restore(&mut &bytes[..], &env::temp_dir(), replace).expect("restored").sources_ahead
+        };
+        let counts = |service: &Service| {
+            ["old", "new"].map(|key| service.store.hits(key.as_bytes(), minutes(5), service.now()).estimate)
+        };
+        let positions = |service: &Service| ["log", "other"].map(|name| service.store.position(source(name)));
+        assert_eq!(restore(&here, true), 1);
+        assert_eq!(positions(&here), [Some(200), Some(5)]);
+        assert_eq!(ingest(&here, "log", (100, 200), "new"), 0, "these lines are counted");
+        assert_eq!(counts(&here), [105, 100]);
+        // Without other keys the source goes on from where the dump ends: nothing is lost, nothing twice.
+        here.store.flush();
+        assert_eq!(positions(&here), [Some(200), Some(5)]);
+        assert_eq!(restore(&here, false), 0);
+        assert_eq!(positions(&here), [Some(100), Some(5)]);
+        assert_eq!(ingest(&here, "log", (100, 200), "new"), 100);
+        assert_eq!(counts(&here), [105, 100]);
+        // A dump that is further moves the source on: what it has is not counted again.
+        let there = service(now);
+        ingest(&there, "log", (0, 10), "old");
+        assert_eq!(restore(&there, true), 0);
+        assert_eq!((positions(&there), counts(&there)), ([Some(100), Some(5)], [105, 0]));
+        assert_eq!(ingest(&there, "log", (10, 100), "old"), 0);
+    }
+
+    /// Symptom: after a kill during a restore, a source had its position and a part of the keys was missing. Cause: positions
+    /// were written with the first keys. Fix: they are written last, and meanwhile nothing is counted from the source.
+    #[test]
+    fn positions_are_written_after_all_keys() {
+        let now = Timestamp::from_seconds(1_700_000_000).expect("a time");
+        let (there, here) = (service(now), service(now));
+        (0..5_000).for_each(|key| fill_one(&there, "key", key));
+        ingest(&there, "log", (0, 100), "old");
+        let bytes = dumped(&there);
+        let subscriber = here.feed.open();
+        here.restore(&mut &bytes[..], &env::temp_dir(), false).expect("restored");
+        let (mut keys, mut positions) = (0, 0);
+        loop {
+            let records = subscriber.take(subscriber.end(), DUMP_PIECE_BYTES).expect("there is room");
+            if records.is_empty() {
+                break;
+            }
+            for record in records {
+                for delta in Deltas::new(record.now, &record.deltas) {
+                    match delta.expect("well formed").1 {
+                        Delta::Position { position, .. } => {
+                            assert_eq!((position, keys), (100, 5_001), "all keys are before it");
+                            positions += 1;
+                        }
+                        Delta::Restored { .. } => keys += 1,
+                        _ => {}
+                    }
+                }
+            }
+        }
+        assert_eq!((keys, positions), (5_001, 1));
+        // A stretch of a source that is held is to be sent again.
+        let busy = here.hold_sources(&[(b"log"[..].into(), 0)]);
+        let mut changes = Changes::default();
+        let stretch = Stretch { source: source("log"), from: 100, to: 101 };
+        let refused = here.ingest(&stretch, std::iter::empty(), &mut changes, now);
+        assert!(matches!(refused, Err(IngestError::Busy)), "{refused:?}");
+        drop(busy);
+        assert_eq!(ingest(&here, "log", (100, 101), "old"), 1);
     }
 
     /// Hits of a key, of which each fifth has a long name, and each third many hits.

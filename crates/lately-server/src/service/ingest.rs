@@ -4,7 +4,7 @@
 //! the position or before it was counted already.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use lately::{HitError, Op, Outcome, Source, Timestamp};
 use lately_journal::{Journal, Refused};
@@ -48,26 +48,48 @@ pub(crate) enum IngestError {
 
 /// The sources with a stretch that is counted and not kept yet.
 #[derive(Default, Debug)]
-pub(crate) struct BusySources(Arc<Mutex<BTreeSet<Box<[u8]>>>>);
+pub(crate) struct BusySources(Arc<Names>);
+
+#[derive(Default, Debug)]
+struct Names {
+    names: Mutex<BTreeSet<Box<[u8]>>>,
+    freed: Condvar,
+}
 
 /// A stretch of this source is counted and not kept yet. When it is, or is taken back, this is dropped.
 #[derive(Debug)]
 pub(crate) struct Busy {
     name: Box<[u8]>,
-    all: Arc<Mutex<BTreeSet<Box<[u8]>>>>,
+    all: Arc<Names>,
+}
+
+impl Names {
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<Box<[u8]>>> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl BusySources {
     fn claim(&self, source: Source<'_>) -> Option<Busy> {
         let name: Box<[u8]> = source.name().into();
-        let is_free = self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone());
+        let is_free = self.0.lock().insert(name.clone());
         is_free.then(|| Busy { name, all: Arc::clone(&self.0) })
+    }
+
+    /// Claims a source as soon as no stretch of it waits for the disk.
+    fn claim_later(&self, name: &[u8]) -> Busy {
+        let mut names = self.0.lock();
+        while !names.insert(name.into()) {
+            names = self.0.freed.wait(names).unwrap_or_else(PoisonError::into_inner);
+        }
+        Busy { name: name.into(), all: Arc::clone(&self.0) }
     }
 }
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        self.all.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.name);
+        self.all.lock().remove(&self.name);
+        self.all.freed.notify_all();
     }
 }
 
@@ -79,6 +101,11 @@ impl Service {
     pub(crate) fn position(&self, source: Source<'_>) -> Result<Option<u64>, IngestError> {
         let _busy = self.busy_sources.claim(source).ok_or(IngestError::Busy)?;
         Ok(self.store.position(source))
+    }
+
+    /// Has [`Service::ingest`] refuse stretches of these sources as [`IngestError::Busy`], until what it returns is dropped.
+    pub(super) fn hold_sources(&self, sources: &[(Box<[u8]>, u64)]) -> Vec<Busy> {
+        sources.iter().map(|(name, _)| self.busy_sources.claim_later(name)).collect()
     }
 
     /// Counts the hits of a stretch, unless it was counted before. From before this until the commit the caller holds what

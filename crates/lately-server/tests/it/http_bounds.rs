@@ -2,7 +2,7 @@
 
 use lately_server::limits::{
     FAIR_BYTES, FAIR_SHARE, HTTP_LEAST_BYTES, HTTP_LOOK_EVERY, HTTP_TIMEOUT, MAX_DUMPS, MAX_HTTP_CONNECTIONS,
-    MAX_HTTP_HEAD_BYTES,
+    MAX_HTTP_HEAD_BYTES, MAX_HTTP_HEADERS,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -230,6 +230,45 @@ fn the_longest_http_head() {
     let mut client = Wire::connect(server.http);
     client.ask(head, "HTTP/1.1 431 Request Header Fields Too Large\r\n");
     assert!(String::from_utf8(client.rest()).expect("text").ends_with("\r\n\r\n"));
+}
+
+/// Symptom: `POST /v1/hit/a#b` counted a hit of `a`. Cause: the library cuts a fragment off the target. Fix: a target with one is
+/// refused.
+#[test]
+fn a_target_with_a_fragment_is_refused() {
+    let server = Running::start();
+    let post = |target: &str| format!("POST {target} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    let mut client = Wire::connect(server.http);
+    client.ask(post("/v1/hit/a%23b"), "HTTP/1.1 200 OK\r\n");
+    for target in ["/v1/hit/a#b", "/v1/hit/a?n=1#", "#"] {
+        let mut client = Wire::connect(server.http);
+        client.ask(post(target), "HTTP/1.1 400 Bad Request\r\n");
+        let rest = String::from_utf8(client.rest()).expect("text");
+        assert!(rest.contains("connection: close") && rest.contains("write %23 for one in a key"), "{rest}");
+    }
+    // On a connection that was used before, too.
+    let mut client = Wire::connect(server.http);
+    client.ask("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", "HTTP/1.1 200 OK\r\n");
+    client.send(post("/v1/hit/a#b"));
+    let rest = String::from_utf8(client.rest()).expect("text");
+    assert!(rest.contains("HTTP/1.1 400 Bad Request\r\n"), "{rest}");
+    let mut talk = server.connect();
+    talk.ask("EXISTS a\r\nEXISTS a#b\r\n", ":0\r\n:1\r\n");
+}
+
+#[test]
+fn the_most_http_headers() {
+    let server = Running::start();
+    for (headers, answer) in
+        [(MAX_HTTP_HEADERS, "200 OK"), (MAX_HTTP_HEADERS + 1, "431 Request Header Fields Too Large")]
+    {
+        let others: String = (1..headers).map(|number| format!("a{number}: 1\r\n")).collect();
+        let mut client = Wire::connect(server.http);
+        client.ask(
+            format!("GET /healthz HTTP/1.1\r\nHost: lately\r\n{others}\r\n"),
+            format!("HTTP/1.1 {answer}\r\n"),
+        );
+    }
 }
 
 /// An answer does not wait for a body, and none is read.

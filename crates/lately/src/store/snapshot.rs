@@ -87,8 +87,8 @@ impl Store {
         Ok(unreadable)
     }
 
-    /// Loads the keys of another store while this store counts hits. They start a generation here. The
-    /// positions of sources are replaced by those of the other store. The changes are appended to `deltas`.
+    /// Loads the keys of another store while this store counts hits. They start a generation here. Positions of
+    /// sources are skipped: set them when all keys are there. The changes are appended to `deltas`.
     ///
     /// # Errors
     /// [`Malformed`] when the bytes are no key. The keys before it are loaded, and in `deltas`.
@@ -103,10 +103,7 @@ impl Store {
         while !bytes.is_empty() {
             let keyed = match Item::take(&mut bytes)? {
                 Item::Key(keyed) => keyed,
-                Item::Source(Mark { source, position }) => {
-                    self.move_source(source, position, now, Some(deltas));
-                    continue;
-                }
+                Item::Source(_) => continue,
             };
             let hash = self.hash(keyed.key);
             let (mut shard, _, mut context) = self.lock_for(hash, now, Some(deltas));

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::{SHARDS, Store};
 use crate::allocation::allocated;
 use crate::delta::{Delta, DeltaBatch};
-use crate::limits::{MAX_SOURCE_BYTES, MAX_SOURCES};
+use crate::limits::{MAX_SOURCE_BYTES, MAX_SOURCES, SOURCES_PART_OF_CEILING};
 use crate::time::Timestamp;
 
 /// The name of a source: a file, a partition of a topic.
@@ -54,8 +54,8 @@ struct Mark {
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) struct Before {
     mark: Option<Mark>,
-    /// The source that was forgotten to make room.
-    forgotten: Option<(Box<[u8]>, Mark)>,
+    /// The sources that were forgotten to make room.
+    forgotten: Vec<(Box<[u8]>, Mark)>,
 }
 
 fn bytes_of(name: &[u8]) -> usize {
@@ -76,15 +76,17 @@ impl Sources {
         Some(removed)
     }
 
-    /// Sets a position. The same calls in the same order forget the same sources.
-    pub(super) fn set(&mut self, name: &[u8], position: u64) -> Before {
+    /// Sets a position. Past [`MAX_SOURCES`] and these bytes, other sources are forgotten. The same calls in the same order forget
+    /// the same ones.
+    pub(super) fn set(&mut self, name: &[u8], position: u64, most_bytes: usize) -> Before {
         self.heard += 1;
         let mark = self.insert(name.into(), Mark { position, heard: self.heard });
-        let oldest = (self.marks.len() > MAX_SOURCES)
-            .then(|| self.marks.iter().min_by_key(|(_, mark)| mark.heard))
-            .flatten()
-            .map(|(name, _)| name.clone());
-        Before { mark, forgotten: oldest.and_then(|name| self.remove(&name)) }
+        let mut forgotten = Vec::new();
+        while self.marks.len() > MAX_SOURCES || self.bytes > most_bytes && self.marks.len() > 1 {
+            let oldest = self.marks.iter().min_by_key(|(_, mark)| mark.heard).map(|(name, _)| name.clone());
+            forgotten.extend(oldest.and_then(|name| self.remove(&name)));
+        }
+        Before { mark, forgotten }
     }
 
     /// Rolls a position back.
@@ -93,7 +95,7 @@ impl Sources {
             Some(mark) => _ = self.insert(name.into(), mark),
             None => _ = self.remove(name),
         }
-        if let Some((name, mark)) = before.forgotten {
+        for (name, mark) in before.forgotten {
             self.insert(name, mark);
         }
     }
@@ -126,8 +128,8 @@ impl Store {
     }
 
     /// Sets how far a source was read. If the hits of that part are in the same batch of `deltas`, both are
-    /// kept or neither. Above [`MAX_SOURCES`] the least recently changed source is forgotten.
-    /// [`Store::flush`] keeps the positions, so that nothing is read twice.
+    /// kept or neither. Above [`MAX_SOURCES`], or above the part [`SOURCES_PART_OF_CEILING`] of the ceiling, the least
+    /// recently changed source is forgotten. [`Store::flush`] keeps the positions, so that nothing is read twice.
     pub fn set_position(
         &self,
         source: Source<'_>,
@@ -151,7 +153,9 @@ impl Store {
     ) {
         let mut shard = self.lock(SOURCES_SHARD, now);
         let bytes = shard.sources().bytes();
-        let before = shard.set_position(name, position, &mut self.context(deltas.as_deref_mut()));
+        let most_bytes = self.most_source_bytes();
+        let before =
+            shard.set_position((name, position), most_bytes, &mut self.context(deltas.as_deref_mut()));
         self.memory.note_other(bytes, shard.sources().bytes());
         if let Some(deltas) = deltas {
             deltas.moved.push(before);
@@ -162,8 +166,22 @@ impl Store {
     pub(super) fn put_position_back(&self, name: &[u8], position: u64) {
         let (mut shard, mut context) = (self.lock(SOURCES_SHARD, Timestamp::MIN), self.context(None));
         let bytes = shard.sources().bytes();
-        shard.set_position(name, position, &mut context);
+        shard.set_position((name, position), self.most_source_bytes(), &mut context);
         self.memory.note_other(bytes, shard.sources().bytes());
+    }
+
+    /// All positions, the least recently changed first.
+    #[must_use]
+    pub fn positions(&self) -> Vec<(Box<[u8]>, u64)> {
+        let shard = self.lock(SOURCES_SHARD, Timestamp::MIN);
+        shard.sources().in_order().into_iter().map(|(name, position)| (name.into(), position)).collect()
+    }
+
+    /// The most bytes that sources take.
+    fn most_source_bytes(&self) -> usize {
+        let part =
+            self.memory.ceiling().map_or(u64::MAX, |ceiling_bytes| ceiling_bytes / SOURCES_PART_OF_CEILING);
+        usize::try_from(part).unwrap_or(usize::MAX)
     }
 
     /// Rolls back the change of a position.
@@ -190,10 +208,11 @@ mod tests {
     #[test]
     fn the_source_not_heard_of_for_longest_is_forgotten() {
         let mut sources = Sources::default();
-        (0..MAX_SOURCES).for_each(|number| _ = sources.set(&name(number), 1));
-        sources.set(&name(0), 2);
+        let all = usize::MAX;
+        (0..MAX_SOURCES).for_each(|number| _ = sources.set(&name(number), 1, all));
+        sources.set(&name(0), 2, all);
         let (bytes, full) = (sources.bytes(), sources.in_order().len());
-        let before = sources.set(b"another", 7);
+        let before = sources.set(b"another", 7, all);
         assert_eq!((full, sources.in_order().len()), (MAX_SOURCES, MAX_SOURCES));
         let has = |sources: &Sources, name: &[u8]| sources.marks.contains_key(name);
         assert!(has(&sources, &name(0)) && !has(&sources, &name(1)) && has(&sources, b"another"));
@@ -201,9 +220,58 @@ mod tests {
         sources.roll_back(b"another", before);
         assert!(has(&sources, &name(1)) && !has(&sources, b"another"));
         assert_eq!((sources.bytes(), sources.in_order()[0]), (bytes, (&name(1)[..], 1)));
-        let before = sources.set(&name(5), 9);
+        let before = sources.set(&name(5), 9, all);
         sources.roll_back(&name(5), before);
         assert_eq!(sources.marks[&name(5)[..]].position, 1);
+    }
+
+    /// Symptom: 10,000 sources at a ceiling of 1 MiB evicted every key without a limit, and each new key was refused. Cause:
+    /// sources counted towards the ceiling, but it did not bound them. Fix: they take a part of it at most.
+    #[test]
+    fn sources_leave_most_of_the_ceiling_to_keys() {
+        const CEILING: u64 = 1 << 20;
+        let store = || Store::builder().memory_ceiling(CEILING).build().expect("valid");
+        let long = |number: usize| {
+            [&name(number)[..], &[b'x'; MAX_SOURCE_BYTES]].concat()[..MAX_SOURCE_BYTES].to_vec()
+        };
+        let fill = |store: &Store, deltas: &mut DeltaBatch| {
+            for number in 0..MAX_SOURCES {
+                let name = long(number);
+                let source = Source::new(&name).expect("a name");
+                store.set_position(source, 1, Timestamp::MIN, Some(&mut *deltas));
+            }
+        };
+        let (full, empty) = (store(), store().memory().used_bytes);
+        (0..500_u32).for_each(|key| _ = full.hit(&key.to_le_bytes(), Timestamp::MIN).expect("counted"));
+        let mut deltas = DeltaBatch::default();
+        fill(&full, &mut deltas);
+        let (count, newest) = (full.source_count(), long(MAX_SOURCES - 1));
+        let sources = CEILING / SOURCES_PART_OF_CEILING;
+        assert_eq!((full.len(), full.memory().evicted_keys), (500, 0));
+        assert!((100..sources as usize / MAX_SOURCE_BYTES).contains(&count), "{count}");
+        assert_eq!(full.position(Source::new(&newest).expect("a name")), Some(1));
+        assert_eq!(full.position(Source::new(&long(MAX_SOURCES - 1 - count)).expect("a name")), None);
+        full.hit(b"new", Timestamp::MIN).expect("there is room");
+        full.check_consistency();
+        // All of them are taken back, and with them those that were forgotten.
+        let before = full.positions();
+        let mut deltas = DeltaBatch::default();
+        full.set_position(Source::new(b"one more").expect("a name"), 1, Timestamp::MIN, Some(&mut deltas));
+        assert_ne!(full.positions(), before);
+        full.roll_back(&mut deltas);
+        assert_eq!(full.positions(), before);
+        // The bound holds with a part, too, that was written at a higher ceiling.
+        let (large, mut part) = (Store::builder().build().expect("valid"), Vec::new());
+        fill(&large, &mut DeltaBatch::default());
+        large.write_part(u16::try_from(SOURCES_SHARD).expect("small"), Timestamp::MIN, &mut part);
+        let small = store();
+        small.read_part(&part, Timestamp::MIN).expect("a part");
+        assert_eq!((small.source_count(), small.positions()), (count, full.positions()));
+        assert!(small.memory().used_bytes - empty <= sources);
+        // One always has room.
+        let tiny = Store::builder().memory_ceiling(1_000).build().expect("valid");
+        fill(&tiny, &mut DeltaBatch::default());
+        assert_eq!(tiny.source_count(), 1);
     }
 
     #[test]

@@ -7,6 +7,8 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
 use axum::body::HttpBody;
 use axum::extract::Request;
@@ -23,11 +25,12 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::timeout;
 
+use super::heads::Checked;
 use super::pace::{Pace, TooSlow};
 use super::problem::raw_problem;
 use crate::limits::{
     ACCEPT_RETRY, DRAIN_TIMEOUT, HTTP_LOOK_EVERY, HTTP_SEND_BYTES, LINGER, MAX_HTTP_CONNECTIONS,
-    MAX_HTTP_HEAD_BYTES,
+    MAX_HTTP_HEAD_BYTES, MAX_HTTP_HEADERS,
 };
 use crate::protocol::pause;
 use crate::service::access::Principal;
@@ -120,19 +123,28 @@ impl Connections {
     }
 }
 
-/// Serves a client until it is too slow. A slow upload gets an error.
+/// Serves a client until it is too slow. A slow upload gets an error, and so does a target that is none.
 async fn serve_one(
     pace: Arc<Pace>,
     mut socket: TcpStream,
     service: TowerToHyperService<Router>,
     stopper: Stopper,
 ) {
-    let Err((too_slow, true)) = while_it_keeps_up(&pace, answer(&mut socket, service, stopper)).await else {
-        return;
+    let has_fragment = AtomicBool::new(false);
+    let answered = while_it_keeps_up(&pace, answer(&mut socket, service, stopper, &has_fragment)).await;
+    let problem = match answered {
+        Err((too_slow, true)) => {
+            let detail = format!("the server ended the upload: {too_slow}: nothing was changed");
+            raw_problem(StatusCode::REQUEST_TIMEOUT, "too slow", &detail)
+        }
+        Ok(()) if has_fragment.load(Relaxed) => {
+            let detail = "a target has no '#': write %23 for one in a key";
+            raw_problem(StatusCode::BAD_REQUEST, "invalid target", &detail)
+        }
+        _ => return,
     };
-    let detail = format!("the server ended the upload: {too_slow}: nothing was changed");
     // One attempt: the server does not wait for a slow client.
-    let _ = socket.try_write(&raw_problem(StatusCode::REQUEST_TIMEOUT, "too slow", &detail));
+    let _ = socket.try_write(&problem);
     let _ = socket.shutdown().await;
     // Closing with unread input would reset the connection, and the client might lose the answer.
     let _ =
@@ -153,10 +165,19 @@ async fn while_it_keeps_up(pace: &Pace, answered: impl Future<Output = ()>) -> R
 }
 
 /// Answers requests until the client ends. At a stop, it does not wait for a client that has sent nothing.
-async fn answer(socket: &mut TcpStream, service: TowerToHyperService<Router>, stopper: Stopper) {
+async fn answer(
+    socket: &mut TcpStream,
+    service: TowerToHyperService<Router>,
+    stopper: Stopper,
+    has_fragment: &AtomicBool,
+) {
     let mut builder = Builder::new();
-    builder.max_header_size(MAX_HTTP_HEAD_BYTES).max_buf_size(MAX_HTTP_HEAD_BYTES);
-    let mut connection = pin!(builder.serve_connection(TokioIo::new(socket), service));
+    builder
+        .max_header_size(MAX_HTTP_HEAD_BYTES)
+        .max_buf_size(MAX_HTTP_HEAD_BYTES)
+        .max_headers(MAX_HTTP_HEADERS);
+    let mut connection =
+        pin!(builder.serve_connection(TokioIo::new(Checked::new(socket, has_fragment)), service));
     // An error is the client's: it has gone, or was answered.
     tokio::select! {
         _ = connection.as_mut() => return,

@@ -3,6 +3,7 @@
 mod counts;
 mod dumps;
 mod guard;
+mod heads;
 mod listener;
 pub(crate) mod metrics;
 mod pace;

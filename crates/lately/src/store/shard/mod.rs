@@ -495,8 +495,13 @@ impl Shard {
         &self.side.sources
     }
 
-    pub(super) fn set_position(&mut self, source: &[u8], position: u64, context: &mut Context<'_>) -> Before {
-        let before = self.side.sources.set(source, position);
+    pub(super) fn set_position(
+        &mut self,
+        (source, position): (&[u8], u64),
+        most_bytes: usize,
+        context: &mut Context<'_>,
+    ) -> Before {
+        let before = self.side.sources.set(source, position, most_bytes);
         self.account_side_tables();
         self.record_change(context, |_| Delta::Position { source, position });
         before

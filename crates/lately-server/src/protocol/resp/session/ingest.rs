@@ -50,7 +50,9 @@ fn write_error(error: IngestError, from: u64, out: &mut Vec<u8>) {
             "ERR the source is at {position} and the batch begins at {from}: go on from {position}"
         )),
         IngestError::Busy => {
-            reply.error("TRYAGAIN another batch of the source is being written: wait for its reply");
+            reply.error(
+                "TRYAGAIN another batch of the source, or a restore, is being written: wait for its reply",
+            );
         }
         IngestError::Hit(error) => reply.error(format_args!("{} {error}", code_of(&error))),
         IngestError::Refused(refused) => refuse(out, &refused),

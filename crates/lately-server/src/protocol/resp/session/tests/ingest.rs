@@ -81,7 +81,7 @@ fn a_source_is_busy_until_its_stretch_is_kept() {
     let hits = [(&b"a"[..], 1, now)];
     let counted = talk.service.ingest(&stretch, hits.into_iter(), &mut written.changes, now);
     assert_eq!(counted.expect("counted").position, 7);
-    let busy = "-TRYAGAIN another batch of the source is being written: wait for its reply|";
+    let busy = "-TRYAGAIN another batch of the source, or a restore, is being written: wait for its reply|";
     talk.check_all(&[("INGEST log", busy), ("INGEST log 7 8", busy), ("INGEST other 0 1", "*3|:1|:0|:0|")]);
     assert!(matches!(talk.service.commit(&mut [&mut written.changes]), crate::service::commit::Commit::Kept));
     talk.check_all(&[("INGEST log", ":7|"), ("INGEST log 7 8", "*3|:8|:0|:0|")]);

@@ -1,0 +1,140 @@
+//! Looks for a `#` in the targets of requests. A target has no fragment (RFC 9112, 3.2), and the library cuts one off without a
+//! word: `POST /v1/hit/a#b` would count a hit of `a`.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+
+/// The socket of a client. A read fails once a target has a `#`.
+pub(super) struct Checked<'s> {
+    socket: &'s mut TcpStream,
+    heads: Heads,
+    has_fragment: &'s AtomicBool,
+}
+
+impl<'s> Checked<'s> {
+    pub(super) fn new(socket: &'s mut TcpStream, has_fragment: &'s AtomicBool) -> Checked<'s> {
+        Checked { socket, heads: Heads::default(), has_fragment }
+    }
+}
+
+impl AsyncRead for Checked<'_> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        let polled = Pin::new(&mut *self.socket).poll_read(cx, buf);
+        if self.heads.has_fragment(&buf.filled()[before..]) {
+            self.has_fragment.store(true, Relaxed);
+            return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
+        }
+        polled
+    }
+}
+
+impl AsyncWrite for Checked<'_> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut *self.socket).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        pieces: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut *self.socket).poll_write_vectored(cx, pieces)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.socket.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.socket).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // The answer is still to come.
+        if self.has_fragment.load(Relaxed) {
+            return Poll::Ready(Ok(()));
+        }
+        Pin::new(&mut *self.socket).poll_shutdown(cx)
+    }
+}
+
+/// How much of a header is kept: enough for the names below and the length 0.
+const HEADER_START_BYTES: usize = 32;
+
+/// Where in the requests of a connection the bytes are.
+#[derive(Default)]
+enum Heads {
+    /// In the line with the target, or before it.
+    #[default]
+    Request,
+    /// In a header, which starts so.
+    Header(Vec<u8>),
+    /// Behind a header that announces a body: the connection ends with this request.
+    Body,
+}
+
+impl Heads {
+    /// Takes the next bytes of a connection: whether one of the targets in them has a `#`.
+    fn has_fragment(&mut self, bytes: &[u8]) -> bool {
+        bytes.iter().any(|&byte| self.next(byte))
+    }
+
+    fn next(&mut self, byte: u8) -> bool {
+        match self {
+            Heads::Request if byte == b'#' => return true,
+            Heads::Request if byte == b'\n' => *self = Heads::Header(Vec::new()),
+            Heads::Header(start) if byte == b'\n' => match start.trim_ascii() {
+                b"" => *self = Heads::Request,
+                header if is_of_body(header) => *self = Heads::Body,
+                _ => start.clear(),
+            },
+            Heads::Header(start) if start.len() < HEADER_START_BYTES => start.push(byte),
+            _ => {}
+        }
+        false
+    }
+}
+
+/// Whether a header says that a body follows the head.
+fn is_of_body(header: &[u8]) -> bool {
+    let header = header.to_ascii_lowercase();
+    let length = header.strip_prefix(b"content-length:").map(<[u8]>::trim_ascii);
+    header.starts_with(b"transfer-encoding:") || length.is_some_and(|length| length != b"0")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fragment_is_found_in_any_target_and_nowhere_else() {
+        let check = |bytes: &str, expected: bool| {
+            assert_eq!(Heads::default().has_fragment(bytes.as_bytes()), expected, "{bytes:?}");
+            // However the network cuts it.
+            let mut heads = Heads::default();
+            let found = bytes.bytes().any(|byte| heads.has_fragment(&[byte]));
+            assert_eq!(found, expected, "{bytes:?}");
+        };
+        check("GET /v1/hits/a#b HTTP/1.1\r\n", true);
+        check("GET /v1/hits/a#", true);
+        check("GET /v1/hits/a%23b HTTP/1.1\r\nHost: x\r\n\r\n", false);
+        check("GET /a HTTP/1.1\r\nReferer: /a#b\r\n\r\n", false);
+        check("GET /a HTTP/1.1\r\nHost: x\r\n\r\nGET /a#b HTTP/1.1\r\n", true);
+        check("GET /a HTTP/1.1\nHost: x\n\nGET /a#b HTTP/1.1\n", true);
+        check("POST /a HTTP/1.1\r\nContent-Length: 0\r\n\r\nGET /a#b HTTP/1.1\r\n", true);
+        // A body is no head.
+        check("POST /a HTTP/1.1\r\nContent-Length: 9\r\nX: 1\r\n\r\nGET /a#b \r\n#", false);
+        check("POST /a HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n1\r\n#\r\n", false);
+    }
+}
