@@ -70,7 +70,7 @@ enum Carrier {
     Journald,
 }
 
-/// Lines that a log ends in the middle of. The log that comes after it, as by a rotation, begins with their other parts.
+/// The first parts of lines that the end of a log has cut. After a rotation, the next log begins with the other parts.
 #[derive(Clone, Default, Debug)]
 pub struct CutLines(Vec<CutLine>);
 

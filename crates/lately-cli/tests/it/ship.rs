@@ -720,7 +720,8 @@ fn a_line_that_a_rotation_cuts_is_joined() {
     let mut ledger = Ledger::new();
     let log = ledger.path("c.log");
     let cri = |tag: &str, text: &str| {
-        let at = "2026-01-01T00:00:00.000000000Z";
+        let now = jiff::Timestamp::from_millisecond(SystemClock::new().now().as_millis()).expect("a time");
+        let at = now.strftime("%Y-%m-%dT%H:%M:%S.000000000Z");
         append(Path::new(&log), &format!("{at} stdout {tag} {text}\n"));
     };
     let halves = |line: &str| (line[..20].to_owned(), line[20..].trim_end().to_owned());

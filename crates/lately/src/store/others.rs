@@ -36,8 +36,7 @@ struct OtherKey {
 
 /// Parts with a lock each.
 const PARTS: usize = 64;
-const _: () =
-    assert!(SHARDS.is_multiple_of(PARTS) || cfg!(loom), "a sweep comes to a part every so many shards");
+const _: () = assert!(SHARDS.is_multiple_of(PARTS) || cfg!(loom), "each part belongs to a range of shards");
 
 /// What a key takes beside its name and its cells.
 const KEY_BYTES: usize = 2 * size_of::<(Box<[u8]>, OtherKey)>();

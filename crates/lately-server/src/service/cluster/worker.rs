@@ -19,7 +19,7 @@ use super::interest::Due;
 use super::origins::Origins;
 use super::outgoing::{Outgoing, writes};
 
-/// What the worker is told, and whom it tells.
+/// Signals to the worker and from it.
 pub(crate) struct Signals {
     /// Stops the server.
     pub(crate) stopper: Stopper,

@@ -269,7 +269,7 @@ fn each_client_has_its_turn_in_each_round() {
 }
 
 /// Symptom: pipelines of requests about many windows let others wait for all that was read. Fix: a connection executes
-/// requests of so many arguments, and then one such connection has a turn in each round.
+/// requests of this number of arguments, and then one such connection has a turn in each round.
 #[test]
 fn clients_with_heavy_requests_have_turns_one_by_one() {
     const REQUESTS: usize = 40;
