@@ -29,11 +29,9 @@ impl Cells {
         self.tallies.len() * TALLY_BYTES
     }
 
-    /// Merges a tally. Returns the tally before, if it was less.
-    pub(crate) fn merge(&mut self, cell: Cell, origin: OriginId, tally: Tally) -> Option<Tally> {
-        let held = self.tallies.entry((cell.width_ms, cell.start_ms, origin)).or_default();
-        let before = *held;
-        held.merge(tally).then_some(before)
+    /// Merges a tally. True if that changed the one that was there.
+    pub(crate) fn merge(&mut self, cell: Cell, origin: OriginId, tally: Tally) -> bool {
+        self.tallies.entry((cell.width_ms, cell.start_ms, origin)).or_default().merge(tally)
     }
 
     /// All tallies.
@@ -43,20 +41,15 @@ impl Cells {
             .map(|(&(width_ms, start_ms, origin), &tally)| (Cell { start_ms, width_ms }, origin, tally))
     }
 
-    /// The hits of the origins that `wanted` accepts, in each cell that is read at `now`. No time is in two of them.
-    pub(crate) fn panes(
-        &self,
-        levels: &Levels,
-        now: Timestamp,
-        wanted: impl Fn(OriginId) -> bool,
-    ) -> Vec<Pane> {
+    /// The hits of all origins in each cell that is read at `now`. No time is in two cells.
+    pub(crate) fn panes(&self, levels: &Levels, now: Timestamp) -> Vec<Pane> {
         let mut panes: Vec<Pane> = Vec::new();
         for (level, start_ms, end_ms) in levels.ranges_ms(now) {
             let width_ms = level.width_ms;
             let range = (width_ms, start_ms, OriginId(0))..(width_ms, end_ms, OriginId(0));
-            for (&(_, start_ms, origin), tally) in self.tallies.range(range) {
+            for (&(_, start_ms, _), tally) in self.tallies.range(range) {
                 let hits = tally.hits();
-                if hits == 0 || !wanted(origin) {
+                if hits == 0 {
                     continue;
                 }
                 match panes.last_mut().filter(|pane| (pane.start_ms, pane.width_ms) == (start_ms, width_ms)) {

@@ -3,7 +3,7 @@
 //! A store that merges nothing has none of this, and pays nothing for it.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::{SHARDS, Store};
 use crate::allocation::allocated;
@@ -53,7 +53,7 @@ impl OtherKey {
         if let Some(sum) = self.sum.as_mut().filter(fits) {
             return Arc::clone(sum);
         }
-        let panes = self.cells.panes(settings.levels(), now, |_| true);
+        let panes = self.cells.panes(settings.levels(), now);
         let sum = Arc::new(Entry::of_panes(panes, settings, now));
         Arc::clone(self.sum.insert(sum))
     }
@@ -113,7 +113,7 @@ impl Store {
         };
         let mut has_changed = false;
         for ((cell, tally), origin) in cells {
-            has_changed |= held.cells.merge(cell, origin, tally).is_some();
+            has_changed |= held.cells.merge(cell, origin, tally);
         }
         if has_changed {
             held.sum = None;
@@ -277,11 +277,11 @@ impl Store {
 }
 
 impl Others {
-    fn read(&self) -> std::sync::RwLockReadGuard<'_, Watermarks> {
+    fn read(&self) -> RwLockReadGuard<'_, Watermarks> {
         self.watermarks.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self) -> std::sync::RwLockWriteGuard<'_, Watermarks> {
+    fn write(&self) -> RwLockWriteGuard<'_, Watermarks> {
         self.watermarks.write().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -176,7 +176,7 @@ impl<E: Engine> Worker<'_, E> {
             return Ok(Claim::Ours);
         }
         let since_ms = *self.refused_since.get_or_insert(now_ms);
-        // Counts of two servers with one name are told apart all the same: a server that had the name goes on.
+        // Each server counts under its own origin, so two with one name are no danger to the counts. This one had it first.
         if self.claimed.is_some() {
             return Ok(Claim::Ours);
         }
