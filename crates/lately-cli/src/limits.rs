@@ -59,6 +59,9 @@ pub(crate) const FOLLOW_CHECK_BYTES: usize = 1_024;
 /// How long a log that was renamed is read after the last write to it, when another has its name.
 pub(crate) const FORMER_KEPT: Span = minutes(1);
 
+/// How far the times of files lag behind the clock: a tick of the kernel, and some.
+pub(crate) const FILE_TIME_SLACK: Span = milliseconds(20);
+
 /// Renamed files of one log that are read on, by `top` and by `ship`.
 pub(crate) const MAX_FORMER_FILES: usize = 16;
 

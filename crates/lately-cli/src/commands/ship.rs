@@ -95,7 +95,7 @@ pub(crate) fn run(ship: &Ship) -> Result<Outcome, CliError> {
         .map_err(|error| CliError::new("ship", error, "signals cannot be caught"))?;
     let mut sender = Sender::new(Link::new(&ship.server, events, stop), state, &ship.prefix);
     let (files, _) = log_file::once(ship.logs.files(), |_| true);
-    let mut logs: Vec<Log<'_>> = files.iter().map(|path| Log::new(path, how)).collect();
+    let mut logs: Vec<Log<'_>> = files.iter().map(|path| Log::new(path, how, clock.now())).collect();
     let sent = send_all(&mut logs, &mut sender, &clock, ship.once);
     sender.state.save()?;
     sent?;

@@ -2,7 +2,8 @@
 //! compression, because the server knows files by what they begin with.
 //!
 //! The server also has a mark for each log, a time. Files beside the log that it does not know and that were last written up to that
-//! time are not to be sent: they were rotated before the first start, or it has forgotten them. Those that were written later are sent.
+//! time are not to be sent: they were rotated before the first start, or it has forgotten them. Those that were written later are sent,
+//! also when the server was not there until after a rotation.
 
 use std::collections::VecDeque;
 use std::ffi::OsStr;
@@ -15,7 +16,7 @@ use lately::Timestamp;
 use lately_logs::{CutLines, Options, Scanned};
 
 use crate::error::CliError;
-use crate::limits::{FORMER_KEPT, MAX_FORMER_FILES, SHIP_LATE};
+use crate::limits::{FILE_TIME_SLACK, FORMER_KEPT, MAX_FORMER_FILES, SHIP_LATE};
 use crate::live::claims::FileId;
 use crate::log_file;
 use crate::new_file::folder;
@@ -40,6 +41,8 @@ pub(crate) struct How<'a> {
 pub(crate) struct Log<'a> {
     path: &'a Path,
     how: How<'a>,
+    /// When this run began.
+    started: Timestamp,
     /// Where the path leads, over links.
     place: PathBuf,
     /// The file that has the path is last.
@@ -84,10 +87,11 @@ pub(crate) enum Round {
 pub(crate) type Taken = Vec<(FileId, String)>;
 
 impl<'a> Log<'a> {
-    pub(crate) fn new(path: &'a Path, how: How<'a>) -> Log<'a> {
+    pub(crate) fn new(path: &'a Path, how: How<'a>, now: Timestamp) -> Log<'a> {
         Log {
             path,
             how,
+            started: now,
             place: place(path),
             parts: Vec::new(),
             current: None,
@@ -400,7 +404,11 @@ impl<'a> Log<'a> {
         }
         self.looked_on = connection;
         let beside = self.beside();
-        let Some(mark) = self.mark else { return self.set_first_mark(&beside, sender) };
+        let is_first_start = self.mark.is_none();
+        if is_first_start && !self.set_first_mark(&beside, sender)? {
+            return Ok(false);
+        }
+        let Some(mark) = self.mark else { return Ok(true) };
         // Whether a file is there that was sent before.
         let mut has_known = self.parts.iter().any(|part| match self.current == Some(part.id) {
             true => self.is_current_known || part.connection != 0,
@@ -451,7 +459,7 @@ impl<'a> Log<'a> {
         if !self.how.is_once {
             self.finished.retain(|(_, source)| seen.contains(source));
         }
-        if is_late && !has_known && self.current.is_some() {
+        if is_late && !is_first_start && !has_known && self.current.is_some() {
             let name = log_file::name(self.path);
             output::message(&format_args!(
                 "lately: ship: the file that was {name} and sent last is gone: lines may be missing"
@@ -463,7 +471,7 @@ impl<'a> Log<'a> {
         Ok(true)
     }
 
-    /// At the first start: what is beside the log by now is not to be sent.
+    /// At the first start: what was beside the log before it is not to be sent. False when the end was asked for.
     fn set_first_mark(
         &mut self,
         beside: &[(SystemTime, u64, PathBuf)],
@@ -483,8 +491,11 @@ impl<'a> Log<'a> {
         }
         // Its own lines may be sent later.
         let before_ns = written_ns.saturating_sub(1);
-        let newest = beside.last().map_or(before_ns, |(_, modified_ns, _)| before_ns.min(*modified_ns));
-        self.mark = sender.advance(&self.log_source(), 0, newest)?;
+        let started_ms = self.started.saturating_sub(FILE_TIME_SLACK).as_millis();
+        let started_ns = u64::try_from(started_ms).unwrap_or(0) * 1_000_000;
+        let mut before_start = beside.iter().map(|(_, modified_ns, _)| *modified_ns).rev();
+        let newest = before_start.find(|modified_ns| *modified_ns < started_ns).unwrap_or(started_ns);
+        self.mark = sender.advance(&self.log_source(), 0, before_ns.min(newest))?;
         Ok(self.mark.is_some())
     }
 

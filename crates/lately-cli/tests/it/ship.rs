@@ -162,6 +162,9 @@ fn survives_kills(durability: &str, seed: u64) {
     let more = ["--durability", durability];
     let mut server = serve_in(data.path(), &more);
     let mut shipping = Shipping::start(&server.resp, &[&log]);
+    // What is rotated before the first start is not sent.
+    writer.write();
+    assert!(has_all(&server, writer.lines));
     for round in 0..ROUNDS {
         for _ in 0..=writer.rng.below(40) {
             writer.write();
@@ -233,6 +236,9 @@ fn rotations_while_nothing_runs_lose_nothing() {
     writer.rotate();
     writer.write();
     writer.compress(1);
+    let long_ago = UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+    let packed = writer.path().with_extension("log.1.gz");
+    File::options().append(true).open(packed).and_then(|file| file.set_modified(long_ago)).expect("a time");
     (writer.lines, writer.keys) = (0, BTreeMap::new());
     writer.file = None;
     fs::remove_file(writer.path()).expect("it is there");
@@ -371,6 +377,30 @@ fn a_server_that_is_not_there_is_tried_again() {
     let shipping = Shipping::start(&server.resp, &[&log]);
     assert!(has_all(&server, writer.lines));
     shipping.end();
+    assert_eq!(counts(&server), writer.keys);
+}
+
+/// A log that rotated before the server was there for the first time was not rotated before the first start.
+#[test]
+fn rotations_before_the_first_answer_lose_nothing() {
+    let mut writer = Writer::new(5);
+    let log = writer.path();
+    let log = log.to_str().expect("text").to_owned();
+    let address = serve().resp.clone();
+    let mut shipping = Shipping::start(&address, &[&log]);
+    shipping.says("it is tried again");
+    for _ in 0..3 {
+        writer.write();
+        writer.rotate();
+    }
+    writer.compress(1);
+    writer.write();
+    let data = tempfile::tempdir().expect("a folder");
+    let folder = data.path().to_str().expect("text");
+    let server = start(&["serve", "--resp", &address, "--http", "127.0.0.1:0", "--data", folder]).loaded();
+    assert!(has_all(&server, writer.lines), "{:?} of {}", counts(&server), writer.lines);
+    let messages = shipping.end();
+    assert!(!messages.contains("missing"), "{messages}");
     assert_eq!(counts(&server), writer.keys);
 }
 
