@@ -51,6 +51,15 @@ impl Head {
         (self.end == End::Told || (is_whole && !self.bytes.is_empty())).then_some(&self.bytes)
     }
 
+    /// Whether a log still starts with it.
+    pub(crate) fn is_of(&self, log: impl Read) -> io::Result<bool> {
+        let mut log = BufReader::new(log);
+        skip_zeros(&mut log)?;
+        let mut there = Vec::with_capacity(self.bytes.len());
+        log.take(self.bytes.len() as u64).read_to_end(&mut there)?;
+        Ok(there == self.bytes)
+    }
+
     /// Whether it ends within the first line that has a time.
     pub(crate) fn is_cut(&self) -> bool {
         self.end == End::InTime

@@ -171,6 +171,8 @@ impl<'a> Log<'a> {
             // A line that a container runtime cut ends in the next file.
             part.go_on(std::mem::take(&mut cut));
             let filled = match part.fill(sender.prefix.len(), now) {
+                // The next look finds what became of it.
+                Ok(Filled::Rewritten) => return Ok(Round::More),
                 Ok(filled) => filled,
                 // It does not keep the log from being sent.
                 Err(PartError::Read(error)) if !self.how.is_once && !is_current => {

@@ -44,6 +44,10 @@ pub(crate) struct Part<'o> {
     reading: Reading<'o>,
     /// Length and time of the last write, when the file was compared with what was read of it.
     seen: Option<(u64, SystemTime)>,
+    /// How the file began when it was found; `None` once it was read and still began like that.
+    head: Option<Head>,
+    /// Whether it was truncated or written anew while it was read.
+    is_rewritten: bool,
 }
 
 /// What is read of a file.
@@ -103,6 +107,8 @@ pub(crate) enum Filled {
     AtEnd,
     /// There is more.
     More,
+    /// The file was truncated or written anew meanwhile. What was read may be of either, and is not to be sent.
+    Rewritten,
 }
 
 /// Why a file cannot be read on.
@@ -187,6 +193,13 @@ fn read_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
     Ok(count)
 }
 
+/// Whether a file has these bytes before an offset.
+fn has_before(file: &File, before: &[u8], offset: u64) -> io::Result<bool> {
+    let mut there = vec![0; before.len()];
+    let count = read_at(file, &mut there, offset - before.len() as u64)?;
+    Ok(there[..count] == *before)
+}
+
 impl<'o> Part<'o> {
     /// The rest of a file, of which the server has the lines up to `sent`.
     pub(crate) fn new(
@@ -196,7 +209,7 @@ impl<'o> Part<'o> {
         options: &'o Options,
         now: Timestamp,
     ) -> Result<Part<'o>, PartError> {
-        let Found { path, id, file, is_compressed, .. } = found;
+        let Found { path, id, file, is_compressed, head, .. } = found;
         let reading = Reading::new(&file, is_compressed, sent, options)?;
         let (connection, seen) = (0, None);
         Ok(Part {
@@ -211,6 +224,8 @@ impl<'o> Part<'o> {
             is_compressed,
             reading,
             seen,
+            head: Some(head),
+            is_rewritten: false,
         })
     }
 
@@ -262,7 +277,7 @@ impl<'o> Part<'o> {
         }
         let metadata = self.file.metadata()?;
         let Reading { taken, before, .. } = &self.reading;
-        if metadata.len() < *taken {
+        if self.is_rewritten || metadata.len() < *taken {
             return Ok(true);
         }
         let seen = Some((metadata.len(), metadata.modified()?));
@@ -270,9 +285,7 @@ impl<'o> Part<'o> {
             return Ok(false);
         }
         self.seen = seen;
-        let mut there = vec![0; before.len()];
-        let count = read_at(&self.file, &mut there, taken - before.len() as u64)?;
-        Ok(there[..count] != before[..])
+        Ok(!has_before(&self.file, before, *taken)?)
     }
 
     /// What was in it.
@@ -285,6 +298,25 @@ impl<'o> Part<'o> {
 
     /// Reads on until there are enough hits for a batch, with a prefix before each key, or nothing more is there.
     pub(crate) fn fill(&mut self, prefix_bytes: usize, now: Timestamp) -> Result<Filled, PartError> {
+        let (before, taken) = (self.reading.before.clone(), self.reading.taken);
+        let filled = self.read_batch(prefix_bytes, now)?;
+        if self.is_compressed || self.reading.taken == taken {
+            return Ok(filled);
+        }
+        // What was there before is still there: so what was read now comes after it.
+        let is_same = match self.head.take() {
+            Some(head) => {
+                let mut file = self.file.try_clone()?;
+                file.rewind()?;
+                head.is_of(file)?
+            }
+            None => has_before(&self.file, &before, taken)?,
+        };
+        self.is_rewritten = !is_same;
+        Ok(if is_same { filled } else { Filled::Rewritten })
+    }
+
+    fn read_batch(&mut self, prefix_bytes: usize, now: Timestamp) -> Result<Filled, PartError> {
         let mut left_bytes = FOLLOW_POLL_BYTES;
         let Part { reading, file, .. } = self;
         if let Some(feed) = &mut reading.feed {
@@ -474,4 +506,42 @@ fn remember(before: &mut Vec<u8>, bytes: &[u8]) {
     let excess = (before.len() + bytes.len()).saturating_sub(FOLLOW_CHECK_BYTES);
     before.drain(..excess);
     before.extend_from_slice(bytes);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    const LINE: &str = "{\"time\":1700000000,\"ip\":\"a\"}\n";
+
+    /// Symptom: the lines before a truncation were lost. Cause: the file was truncated between two reads, so what came after it was
+    /// taken for what followed. Fix: what was read before is looked for after each read.
+    #[test]
+    fn what_is_truncated_between_two_reads_is_not_sent() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("app.log");
+        let (options, now) = (Options::default(), Timestamp::MIN);
+        let hole = "\0".repeat(4 * LINE.len());
+        for (first, rewritten, is_same) in [
+            // Before the first read, and before the second one.
+            (None, hole.clone() + &LINE.replace('a', "b"), false),
+            (None, LINE.repeat(5), true),
+            (Some(LINE.repeat(4)), hole + LINE, false),
+            (Some(LINE.repeat(4)), LINE.repeat(5), true),
+        ] {
+            fs::write(&path, LINE.repeat(3)).expect("room");
+            let found = Found::open(path.clone(), false).expect("it is there");
+            let mut part = Part::new(found, "app".to_owned(), 0, &options, now).expect("valid options");
+            if let Some(first) = first {
+                fs::write(&path, first).expect("room");
+                assert_eq!(part.fill(0, now).expect("it is there"), Filled::AtEnd);
+            }
+            fs::write(&path, rewritten).expect("room");
+            let expected = if is_same { Filled::AtEnd } else { Filled::Rewritten };
+            assert_eq!(part.fill(0, now).expect("it is there"), expected);
+            assert_eq!(part.is_rewritten().expect("it is there"), !is_same);
+        }
+    }
 }
