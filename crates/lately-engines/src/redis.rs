@@ -25,8 +25,10 @@ pub struct Redis {
     client: Client,
     /// `None` until it is needed, and after a failure: only this decides when to try again.
     connection: Option<MultiplexedConnection>,
-    /// How often it was connected.
+    /// How often it was connected, or has lost what it had.
     life: u64,
+    /// Whether the name of the node was claimed.
+    is_claimed: bool,
     /// Hashes of the blocks that have their time to live, in this life.
     lasting: HashSet<u64>,
     hasher: RandomState,
@@ -40,7 +42,7 @@ impl Redis {
     pub fn new(url: &str) -> Result<Redis, EngineError> {
         let client = Client::open(url)
             .map_err(|error| EngineError::Url { url: without_password(url), why: error.to_string() })?;
-        Ok(Redis { client, connection: None, life: 0, lasting: HashSet::new(), hasher: RandomState::new() })
+        Ok(Redis { client, connection: None, life: 0, is_claimed: false, lasting: HashSet::new(), hasher: RandomState::new() })
     }
 
     async fn connection(&mut self) -> Result<&mut MultiplexedConnection, EngineError> {
@@ -105,12 +107,18 @@ impl Engine for Redis {
         let (name, lasts_ms) =
             (format!("lately:node:{node}"), u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX));
         let mut set = Pipeline::new();
-        set.cmd("SET").arg(&name).arg(holder).arg("NX").arg("PX").arg(lasts_ms).ignore();
+        set.cmd("SET").arg(&name).arg(holder).arg("NX").arg("PX").arg(lasts_ms);
         set.cmd("GET").arg(&name);
-        let (held,): (Option<String>,) = self.run(&set).await?;
+        let (is_new, held): (Option<String>, Option<String>) = self.run(&set).await?;
         match held {
             Some(held) if held != holder => Ok(Some(held)),
             _ => {
+                // It was there: somebody has emptied the server, or it was not renewed for long.
+                if is_new.is_some() && self.is_claimed {
+                    self.life += 1;
+                    self.lasting.clear();
+                }
+                self.is_claimed = true;
                 let mut renew = Pipeline::new();
                 renew.cmd("PEXPIRE").arg(&name).arg(lasts_ms).ignore();
                 self.run::<()>(&renew).await?;

@@ -292,5 +292,17 @@ pub(crate) const CLUSTER_SEND_KEYS: usize = 500;
 /// Exchanges after which old cells of one part are dropped.
 pub(crate) const TIDY_EVERY: usize = 4;
 
+/// Keys whose counts are compared with those in the engine between two flushes, after a start and when the engine may have
+/// lost some.
+pub(crate) const RECONCILE_KEYS: usize = 256;
+
+/// Keys that are compared at a time otherwise, and how long after them the next ones are, in milliseconds.
+pub(crate) const RECONCILE_SLOWLY_KEYS: usize = 32;
+/// See [`RECONCILE_SLOWLY_KEYS`].
+pub(crate) const RECONCILE_PAUSE_MS: i64 = 500;
+
+/// How long after its end a cell is compared, in milliseconds: hits that are being counted, and writes on their way, have arrived.
+pub(crate) const RECONCILE_SETTLE_MS: i64 = 2_000;
+
 /// How long counts are sent at a stop, in milliseconds.
 pub(crate) const DRAIN_SENDS_MS: i64 = 10_000;

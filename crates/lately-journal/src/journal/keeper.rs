@@ -76,7 +76,7 @@ impl<D: Disk> Journal<D> {
     /// Tries to recover from a fault. Returns true if there is none any more.
     pub fn mend(&self) -> bool {
         // All refused batches must be rolled back before the present state is made durable.
-        self.quiesce();
+        self.alone(|| ());
         let trouble = self.trouble();
         let mended = match trouble {
             Trouble::None => true,

@@ -158,9 +158,16 @@ impl Service {
 
     /// Waits until all changes under way were committed or rolled back.
     pub(crate) fn quiesce(&self) {
-        drop(self.gate.write().unwrap_or_else(PoisonError::into_inner));
-        if let Some(journal) = self.journal() {
-            journal.quiesce();
+        self.alone(|| ());
+    }
+
+    /// Does something while no change is under way: all before were committed, wait for the disk, or were rolled back. It must be
+    /// short, because all clients wait.
+    pub(crate) fn alone<T>(&self, work: impl FnOnce() -> T) -> T {
+        let _gate = self.gate.write().unwrap_or_else(PoisonError::into_inner);
+        match self.journal() {
+            Some(journal) => journal.alone(work),
+            None => work(),
         }
     }
 

@@ -178,6 +178,51 @@ impl Outbox {
         Ok(())
     }
 
+    /// The cells of a key that are held. The wider ones are brought up to date first.
+    pub fn held(&mut self, key: &[u8], levels: &Levels) -> Vec<(Cell, Tally)> {
+        let Some(held) = self.keys.get_mut(key) else { return Vec::new() };
+        let before = held.cells_bytes();
+        let has_changed = held.roll_up(levels);
+        let cells = held.cells.iter().map(|open| (open.cell, open.tally)).collect();
+        self.bytes += held.cells_bytes() - before;
+        if has_changed && !std::mem::replace(&mut held.is_changed, true) {
+            self.changed.push_back(key.into());
+        }
+        cells
+    }
+
+    /// Counts hits that others do not have in one cell, but not in those of other levels. `sent` is what others have of this
+    /// origin in it.
+    pub fn top_up(&mut self, key: &[u8], cell: Cell, sent: Tally, hits: u64) {
+        let held = match self.keys.get_mut(key) {
+            Some(held) => held,
+            None => {
+                self.bytes += key_bytes(key);
+                self.keys.entry(key.into()).or_default()
+            }
+        };
+        let before = held.cells_bytes();
+        let open = held.add(cell, 0);
+        open.tally.merge(sent);
+        open.tally.counted += hits;
+        // The other levels are topped up by themselves.
+        open.rolled_up = open.tally.counted;
+        if !std::mem::replace(&mut held.is_changed, true) {
+            self.changed.push_back(key.into());
+        }
+        self.bytes += held.cells_bytes() - before;
+    }
+
+    /// Notes how many hits of a cell are deleted, if it is held.
+    pub fn note_deleted(&mut self, key: &[u8], cell: Cell, deleted: u64) {
+        let Some(held) = self.keys.get_mut(key) else { return };
+        let Some(open) = held.cells.iter_mut().find(|open| open.cell == cell) else { return };
+        open.is_changed |= open.tally.merge(Tally { counted: 0, deleted });
+        if open.is_changed && !std::mem::replace(&mut held.is_changed, true) {
+            self.changed.push_back(key.into());
+        }
+    }
+
     /// Whether the count of a cell is known here.
     #[must_use]
     pub fn holds(&self, key: &[u8], cell: Cell) -> bool {

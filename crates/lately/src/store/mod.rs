@@ -44,6 +44,7 @@ pub use batch::{JointRequest, Limit, Op, Outcome, Question, Request};
 pub use builder::StoreBuilder;
 pub use eviction::{MemoryStats, Newcomers};
 pub use eviction_guard::EvictionGuard;
+pub use others::OwnSpan;
 pub(crate) use key_state::Extras;
 pub use replay::{Portion, Replay};
 pub use saved_key::Content;

@@ -2,16 +2,19 @@
 //!
 //! `outgoing.rs` makes absolute counts of committed changes, `worker.rs` sends these to the
 //! engine and reads what other nodes counted of the keys in `interest.rs`. The store merges that, so all answers have it.
+//! `reconcile.rs` finds what the engine lacks of this node's hits.
 
 mod config;
 mod interest;
 mod origins;
 mod outgoing;
+mod reconcile;
 mod worker;
 
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use lately::{DeltaBatch, Span, Store, Timestamp};
+use lately::{Delta, DeltaBatch, Span, Store, Timestamp};
 use tokio::sync::Notify;
 
 pub use config::ClusterConfig;
@@ -29,7 +32,20 @@ pub(crate) struct Cluster {
     /// Wakes the worker: a client waits for a key that is not known.
     wanted: Notify,
     state: Mutex<State>,
+    /// Changes that wait for the disk: they are in the store, and not yet in what is to be sent.
+    waiting: Mutex<WaitingChanges>,
 }
+
+/// The time of the oldest hit of each batch of changes that waits for the disk.
+#[derive(Default)]
+struct WaitingChanges {
+    last: u64,
+    oldest_ms: BTreeMap<u64, i64>,
+}
+
+/// A batch of changes that waits for the disk.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WaitingId(u64);
 
 /// How the exchange with the engine goes.
 #[derive(Clone, Default, Debug)]
@@ -40,6 +56,10 @@ pub(crate) struct State {
     pub(crate) reached: Option<Timestamp>,
     /// Keys with counts that others do not have.
     pub(crate) unsent_keys: usize,
+    /// Hits that were missing in the engine, and were sent again. A hit is in a cell of each width, and counts for each.
+    pub(crate) resent_hits: u64,
+    /// Whether all keys were compared with what the engine has, since the start or since it may have lost some.
+    pub(crate) is_reconciled: bool,
 }
 
 impl Cluster {
@@ -50,7 +70,36 @@ impl Cluster {
             interest: Interest::default(),
             wanted: Notify::new(),
             state: Mutex::default(),
+            waiting: Mutex::default(),
         }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, WaitingChanges> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes changes that wait for the disk.
+    pub(crate) fn wait_for(&self, deltas: &DeltaBatch) -> WaitingId {
+        let times = deltas.deltas().flatten().filter_map(|delta| match delta.1 {
+            Delta::Hits { at, .. } => Some(at.as_millis()),
+            _ => None,
+        });
+        let oldest_ms = times.min().unwrap_or(i64::MAX);
+        let mut waiting = self.waiting();
+        waiting.last += 1;
+        let id = waiting.last;
+        waiting.oldest_ms.insert(id, oldest_ms);
+        WaitingId(id)
+    }
+
+    /// Changes wait no more.
+    pub(crate) fn settled(&self, WaitingId(id): WaitingId) {
+        self.waiting().oldest_ms.remove(&id);
+    }
+
+    /// The time of the oldest hit that waits for the disk.
+    fn oldest_waiting_ms(&self) -> i64 {
+        self.waiting().oldest_ms.values().copied().min().unwrap_or(i64::MAX)
     }
 
     /// Adds committed changes to what is to be sent.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use lately::{Cell, Delta, Deltas, Forgotten, Levels, Origin, Outbox, Store, Tally, Timestamp};
+use lately::{Cell, Delta, Deltas, Forgotten, Levels, Origin, Outbox, OwnSpan, Store, Tally, Timestamp};
 use lately_engines::{Block, Known, Told, Write};
 
 use super::origins::Origins;
@@ -148,6 +148,55 @@ impl Outgoing {
             let again = if all { Outbox::send_all_again } else { Outbox::send_again };
             self.lock(part).outboxes.iter_mut().for_each(again);
         }
+    }
+
+    /// Notes own hits that another node has deleted, and that left the store.
+    pub(super) fn note_removed(&self, key: &[u8], removed: &[Known]) {
+        let mut part = self.part_of(key);
+        for known in removed {
+            let outbox = part.outboxes.iter_mut().find(|outbox| *outbox.origin() == known.origin);
+            outbox.into_iter().for_each(|outbox| outbox.note_deleted(key, known.cell, known.removed));
+        }
+    }
+
+    /// Adds to what is to be sent what the engine lacks of the hits in these spans. `known` is what it has in their cells. Returns how
+    /// many hits it lacks.
+    pub(super) fn top_up<'k>(
+        &self,
+        key: &[u8],
+        spans: &[OwnSpan],
+        known: impl Iterator<Item = &'k Known>,
+        levels: &Levels,
+    ) -> u64 {
+        let mut part = self.part_of(key);
+        if !part.waiting.is_empty() {
+            // They are in the store, and in no outbox.
+            return 0;
+        }
+        // What is in the engine, and what will be once all that is held is sent.
+        let mut sent: HashMap<(Origin, Cell), Tally> = HashMap::new();
+        for known in known.filter(|known| self.is_own(&known.origin)) {
+            let tally = Tally { counted: known.tally.counted, deleted: known.removed };
+            sent.entry((known.origin.clone(), known.cell)).or_default().merge(tally);
+        }
+        for outbox in &mut part.outboxes {
+            for (cell, tally) in outbox.held(key, levels) {
+                sent.entry((outbox.origin().clone(), cell)).or_default().merge(tally);
+            }
+        }
+        let mut missing = 0;
+        for span in spans {
+            let in_span = sent.iter().filter(|((_, cell), _)| span.has(*cell));
+            let sent_hits: u64 = in_span.map(|(_, tally)| tally.hits()).sum();
+            let hits = span.hits.saturating_sub(sent_hits);
+            if hits > 0 {
+                let cell = span.last_cell();
+                let tally = sent.get(&(self.origin.clone(), cell)).copied().unwrap_or_default();
+                part.outboxes[0].top_up(key, cell, tally, hits);
+                missing += hits;
+            }
+        }
+        missing
     }
 
     /// The keys with counts that others do not have.

@@ -18,6 +18,7 @@ use super::Cluster;
 use super::interest::Due;
 use super::origins::Origins;
 use super::outgoing::{Outgoing, writes};
+use super::reconcile::Reconcile;
 
 /// Signals to the worker and from it.
 pub(crate) struct Signals {
@@ -76,13 +77,14 @@ enum Claim {
 }
 
 /// What the worker has.
-struct Worker<'s, E> {
-    service: &'s Service,
-    cluster: &'s Cluster,
-    outgoing: &'s Outgoing,
+pub(super) struct Worker<'s, E> {
+    pub(super) service: &'s Service,
+    pub(super) cluster: &'s Cluster,
+    pub(super) outgoing: &'s Outgoing,
+    pub(super) reconcile: Reconcile,
     /// Counts exchanges.
     turn: usize,
-    engine: E,
+    pub(super) engine: E,
     /// The life of the engine to which everything was sent that is confirmed.
     life: u64,
     /// When the name of the node was claimed last.
@@ -117,6 +119,7 @@ pub(crate) async fn run(service: Arc<Service>, signals: Signals) -> Result<(), C
         service: &service,
         cluster,
         outgoing,
+        reconcile: Reconcile::new(),
         turn: 0,
         engine,
         life: 0,
@@ -158,7 +161,10 @@ impl<E: Engine> Worker<'_, E> {
             Claim::Taken(taken) => return Ok(Some(taken)),
         }
         self.send(is_stopping).await?;
-        self.read(flush).await?;
+        if !is_stopping {
+            self.reconcile().await?;
+            self.read(flush).await?;
+        }
         Ok(None)
     }
 
@@ -208,6 +214,8 @@ impl<E: Engine> Worker<'_, E> {
                 // What was confirmed before may be lost by now.
                 self.life = self.engine.life();
                 self.outgoing.send_again(true);
+                self.reconcile.restart(now);
+                self.cluster.set_state(|state| state.is_reconciled = false);
                 continue;
             }
             let unsent_keys = self.outgoing.unsent_keys();
@@ -285,9 +293,12 @@ impl<E: Engine> Worker<'_, E> {
         }
         let removed = marks.into_iter().map(|known| {
             let removed = known.tally.deleted.min(known.tally.counted);
-            (key.into(), Known { tally: Tally::default(), removed, ..known })
+            Known { tally: Tally::default(), removed, ..known }
         });
-        let removed: Vec<_> = removed.collect();
+        let removed: Vec<Known> = removed.collect();
+        // So that it is not sent as if it were there when the engine has lost it.
+        self.outgoing.note_removed(key, &removed);
+        let removed: Vec<_> = removed.into_iter().map(|known| (key.into(), known)).collect();
         self.engine.send(&writes(&removed, &service.store)).await
     }
 
