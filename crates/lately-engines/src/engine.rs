@@ -16,7 +16,8 @@ pub trait Engine: Send {
     /// [`EngineError`] says why not all are known to have arrived.
     fn send(&mut self, writes: &[Write<'_>]) -> impl Future<Output = Result<(), EngineError>> + Send;
 
-    /// Claims the name of a node for a while, or claims it again. Returns the holder, if another one has it.
+    /// Claims the name of a node for a while, or claims it again. Returns the holder, if another one has it. A name whose holder
+    /// `is_former` is taken from it: that is an earlier life of the same server.
     ///
     /// # Errors
     /// [`EngineError`] says why it is not known who has it.
@@ -24,6 +25,7 @@ pub trait Engine: Send {
         &mut self,
         node: &str,
         holder: &str,
+        is_former: &(dyn Fn(&str) -> bool + Sync),
         lasts: Duration,
     ) -> impl Future<Output = Result<Option<String>, EngineError>> + Send;
 

@@ -34,9 +34,18 @@ impl Engine for Memory {
         Ok(())
     }
 
-    async fn claim(&mut self, node: &str, holder: &str, _: Duration) -> Result<Option<String>, EngineError> {
+    async fn claim(
+        &mut self,
+        node: &str,
+        holder: &str,
+        is_former: &(dyn Fn(&str) -> bool + Sync),
+        _: Duration,
+    ) -> Result<Option<String>, EngineError> {
         let mut holders = self.holders.lock().unwrap_or_else(PoisonError::into_inner);
         let held = holders.entry(node.to_owned()).or_insert_with(|| holder.to_owned());
+        if is_former(held) {
+            holder.clone_into(held);
+        }
         Ok((held != holder).then(|| held.clone()))
     }
 

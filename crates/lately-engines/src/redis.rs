@@ -102,6 +102,7 @@ impl Engine for Redis {
         &mut self,
         node: &str,
         holder: &str,
+        is_former: &(dyn Fn(&str) -> bool + Sync),
         lasts: Duration,
     ) -> Result<Option<String>, EngineError> {
         let (name, lasts_ms) =
@@ -111,6 +112,14 @@ impl Engine for Redis {
         set.cmd("GET").arg(&name);
         let (is_new, held): (Option<String>, Option<String>) = self.run(&set).await?;
         match held {
+            Some(held) if is_former(&held) => {
+                // Nobody else takes it while it is there.
+                let mut take = Pipeline::new();
+                take.cmd("SET").arg(&name).arg(holder).arg("PX").arg(lasts_ms).ignore();
+                self.run::<()>(&take).await?;
+                self.is_claimed = true;
+                Ok(None)
+            }
             Some(held) if held != holder => Ok(Some(held)),
             _ => {
                 // It was there: somebody has emptied the server, or it was not renewed for long.

@@ -283,6 +283,10 @@ pub(crate) const CLAIM_LASTS: Duration = Duration::from_secs(5);
 /// See [`CLAIM_LASTS`].
 pub(crate) const CLAIM_EVERY: Duration = Duration::from_secs(1);
 
+/// A deletion that reaches the engine this soon takes all that is there, also what nodes whose clocks are ahead have counted.
+/// In milliseconds.
+pub(crate) const PROMPT_DELETION_MS: i64 = 500;
+
 /// Parts with a lock each of the counts that a node sends to others.
 pub(crate) const OUTGOING_PARTS: usize = 64;
 

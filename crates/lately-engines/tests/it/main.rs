@@ -88,7 +88,7 @@ async fn check(mut engine: impl Engine) {
     for (holder, node, expected) in
         [("one", "a", None), ("one", "a", None), ("two", "a", Some("one")), ("two", "b", None)]
     {
-        let held = engine.claim(node, holder, minute).await.expect("it answers");
+        let held = engine.claim(node, holder, &|_| false, minute).await.expect("it answers");
         assert_eq!(held.as_deref(), expected, "{holder} claims {node}");
     }
     assert_eq!(engine.read(&[]).await.expect("nothing to do"), Vec::<lately_engines::Told>::new());
@@ -116,10 +116,10 @@ fn a_claim_ends_unless_it_is_renewed() {
     let server = RedisServer::start();
     let mut engine = Redis::new(&server.url()).expect("a URL");
     run(async {
-        assert_eq!(engine.claim("a", "one", Duration::from_secs(60)).await.expect("it answers"), None);
+        assert_eq!(engine.claim("a", "one", &|_| false, Duration::from_secs(60)).await.expect("it answers"), None);
         assert!(server.command("PEXPIRE lately:node:a 1").starts_with(":1"));
-        while engine.claim("a", "two", Duration::from_secs(60)).await.expect("it answers").is_some() {}
-        let held = engine.claim("a", "one", Duration::from_secs(60)).await.expect("it answers");
+        while engine.claim("a", "two", &|_| false, Duration::from_secs(60)).await.expect("it answers").is_some() {}
+        let held = engine.claim("a", "one", &|_| false, Duration::from_secs(60)).await.expect("it answers");
         assert_eq!(held.as_deref(), Some("two"));
     });
 }

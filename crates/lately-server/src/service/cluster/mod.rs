@@ -9,6 +9,8 @@ mod interest;
 mod origins;
 mod outgoing;
 mod reconcile;
+#[cfg(test)]
+mod simulation;
 mod worker;
 
 use std::collections::BTreeMap;
@@ -123,12 +125,15 @@ impl Cluster {
 
     /// How the exchange goes.
     pub(crate) fn state(&self) -> State {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let unsent_keys = self.outgoing.get().map_or(0, Outgoing::unsent_keys);
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        State { unsent_keys, ..state }
     }
 
     /// How long ago the engine was last reached; `None` when it never was.
     pub(crate) fn staleness_ms(&self, now: Timestamp) -> Option<i64> {
-        Some((now.as_millis() - self.state().reached?.as_millis()).max(0))
+        let reached = self.state.lock().unwrap_or_else(PoisonError::into_inner).reached;
+        Some((now.as_millis() - reached?.as_millis()).max(0))
     }
 
     fn set_state(&self, change: impl FnOnce(&mut State)) {

@@ -8,7 +8,7 @@ use lately::{Cell, Delta, Deltas, Forgotten, Levels, Origin, Outbox, OwnSpan, St
 use lately_engines::{Block, Known, Told, Write};
 
 use super::origins::Origins;
-use crate::limits::{BLOCK_SLACK_MS, CLUSTER_SEND_KEYS, OUTGOING_PARTS};
+use crate::limits::{BLOCK_SLACK_MS, CLUSTER_SEND_KEYS, OUTGOING_PARTS, PROMPT_DELETION_MS};
 
 /// Counts of this node, in parts with a lock each.
 pub(super) struct Outgoing {
@@ -66,6 +66,11 @@ impl Outgoing {
 
     fn origins(&self) -> MutexGuard<'_, Origins> {
         self.origins.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The name of this start of the node.
+    pub(super) fn name(&self) -> String {
+        self.origin.to_string()
     }
 
     /// Whether the hits of an origin are in the store of this node: it counted them since its start, or has loaded them.
@@ -227,14 +232,22 @@ impl Outgoing {
         }
     }
 
-    /// The marks for a key that was deleted at a time, of what an engine has of it.
-    pub(super) fn marks(&self, key: &[u8], deleted_at: Timestamp, told: Told) -> Vec<Pending> {
+    /// The marks for a key that was deleted at a time, of what an engine has of it now.
+    pub(super) fn marks(
+        &self,
+        key: &[u8],
+        (deleted_at, now): (Timestamp, Timestamp),
+        told: Told,
+    ) -> Vec<Pending> {
         let part = self.part_of(key);
+        // Clocks of nodes differ: at once, all that is there is older. Later only what is older by its time.
+        let is_prompt = now.as_millis() - deleted_at.as_millis() <= PROMPT_DELETION_MS;
+        let newest_ms = if is_prompt { i64::MAX } else { deleted_at.as_millis() };
         let is_deleted = |Known { origin, cell, tally, .. }: &Known| {
             // What began later has no hit that was deleted. The marks of what is held here are held, too.
             let is_held =
                 part.outboxes.iter().any(|outbox| outbox.origin() == origin && outbox.holds(key, *cell));
-            cell.start_ms <= deleted_at.as_millis() && tally.counted > 0 && !is_held
+            cell.start_ms <= newest_ms && tally.counted > 0 && !is_held
         };
         let mark = |known: Known| {
             // Own hits left the store when the key was deleted.

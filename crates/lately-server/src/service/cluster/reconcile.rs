@@ -5,13 +5,14 @@
 //! engine takes it, and from then on a few at a time, again and again.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use lately::{Cursor, OwnSpan, Timestamp};
-use lately_engines::{Block, Engine, EngineError, Known};
+use lately_engines::{Block, Engine, EngineError};
 
 use crate::limits::{RECONCILE_KEYS, RECONCILE_PAUSE_MS, RECONCILE_SETTLE_MS, RECONCILE_SLOWLY_KEYS};
 
-use super::worker::Worker;
+use super::worker::{Worker, parts};
 
 /// How far the keys have been looked at.
 pub(super) struct Reconcile {
@@ -45,10 +46,12 @@ fn blocks_of<'k>(key: &'k [u8], span: &OwnSpan) -> impl Iterator<Item = Block<'k
     (first..=last).map(move |number| Block { key, width_ms, number })
 }
 
-impl<E: Engine> Worker<'_, E> {
+impl<E: Engine> Worker<E> {
     /// Looks at some keys, if it is time.
     pub(super) async fn reconcile(&mut self) -> Result<(), EngineError> {
-        let (now, store) = (self.service.now(), &self.service.store);
+        let service = Arc::clone(&self.service);
+        let (cluster, outgoing) = parts(&service);
+        let (now, store) = (service.now(), &service.store);
         if now < self.reconcile.due {
             return Ok(());
         }
@@ -57,28 +60,30 @@ impl<E: Engine> Worker<'_, E> {
         let page = store.scan(self.reconcile.cursor, None, count, now);
         // What was counted last may be on its way.
         let until_ms = now.as_millis() - RECONCILE_SETTLE_MS;
-        let mut blocks = HashSet::new();
+        let (mut blocks, mut counts) = (Vec::new(), Vec::with_capacity(page.keys.len()));
         for key in &page.keys {
             let spans = store.own_spans(key, until_ms, now);
-            blocks.extend(spans.iter().flat_map(|span| blocks_of(key, span)));
+            let of_key: HashSet<_> = spans.iter().flat_map(|span| blocks_of(key, span)).collect();
+            counts.push(of_key.len());
+            blocks.extend(of_key);
         }
-        let blocks: Vec<Block<'_>> = blocks.into_iter().collect();
         let told = self.engine.read(&blocks).await?;
-        let read: HashMap<Block<'_>, Vec<Known>> = blocks.into_iter().zip(told).collect();
+        let mut read = blocks.iter().zip(told);
         let mut sent_hits = 0;
-        for key in &page.keys {
-            sent_hits += self.service.alone(|| {
+        for (key, count) in page.keys.iter().zip(counts) {
+            let told: HashMap<_, _> = read.by_ref().take(count).collect();
+            self.remove(key, told.values().flatten(), now).await?;
+            sent_hits += service.alone(|| {
                 // Late hits may have come since. Those that wait for the disk are in the store, and not in the outbox.
-                let until_ms = until_ms.min(self.cluster.oldest_waiting_ms());
+                let until_ms = until_ms.min(cluster.oldest_waiting_ms());
                 let mut spans = store.own_spans(key, until_ms, now);
-                spans.retain(|span| blocks_of(key, span).all(|block| read.contains_key(&block)));
-                let blocks: HashSet<_> = spans.iter().flat_map(|span| blocks_of(key, span)).collect();
-                let known = blocks.iter().filter_map(|block| read.get(block)).flatten();
-                self.outgoing.top_up(key, &spans, known, store.settings_of(key).levels())
+                spans.retain(|span| blocks_of(key, span).all(|block| told.contains_key(&block)));
+                let known = told.values().flatten();
+                outgoing.top_up(key, &spans, known, store.settings_of(key).levels())
             });
         }
         let is_at_end = page.next == Cursor::START;
-        self.cluster.set_state(|state| {
+        cluster.set_state(|state| {
             state.resent_hits += sent_hits;
             state.is_reconciled |= is_urgent && is_at_end;
         });

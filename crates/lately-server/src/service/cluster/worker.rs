@@ -1,9 +1,10 @@
 //! The worker: sends what this node counted, and reads what others counted of the keys that are read here.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lately::{DeltaBatch, Span, Tally, Timestamp};
+use lately::{Cell, DeltaBatch, Origin, Span, Tally, Timestamp};
 use lately_engines::{Block, Engine, EngineError, Known, Redis, Told};
 
 use thiserror::Error;
@@ -77,10 +78,8 @@ enum Claim {
 }
 
 /// What the worker has.
-pub(super) struct Worker<'s, E> {
-    pub(super) service: &'s Service,
-    pub(super) cluster: &'s Cluster,
-    pub(super) outgoing: &'s Outgoing,
+pub(super) struct Worker<E> {
+    pub(super) service: Arc<Service>,
     pub(super) reconcile: Reconcile,
     /// Counts exchanges.
     turn: usize,
@@ -91,6 +90,14 @@ pub(super) struct Worker<'s, E> {
     claimed: Option<i64>,
     /// Since when another server has it.
     refused_since: Option<i64>,
+    /// Own hits that were deleted by another node and left the store, and of which the engine may not know that.
+    removed: HashMap<(Box<[u8]>, Origin, Cell), u64>,
+}
+
+/// The cluster of a service that has one, and what it has to send.
+pub(super) fn parts(service: &Service) -> (&Cluster, &Outgoing) {
+    let cluster = service.cluster.as_ref().expect("it counts together with others");
+    (cluster, cluster.outgoing.get().expect("it was started"))
 }
 
 /// Starts to count what is to be sent. Called before the first client is served.
@@ -114,18 +121,7 @@ pub(crate) fn start(service: &Service) -> Result<(), ClusterError> {
 pub(crate) async fn run(service: Arc<Service>, signals: Signals) -> Result<(), ClusterError> {
     let Some(cluster) = &service.cluster else { return Ok(()) };
     let Ok(engine) = Redis::new(&cluster.config.url) else { unreachable!("the config was checked") };
-    let outgoing = cluster.outgoing.get().expect("it was started");
-    let mut worker = Worker {
-        service: &service,
-        cluster,
-        outgoing,
-        reconcile: Reconcile::new(),
-        turn: 0,
-        engine,
-        life: 0,
-        claimed: None,
-        refused_since: None,
-    };
+    let mut worker = Worker::new(Arc::clone(&service), engine);
     let flush = cluster.config.flush;
     loop {
         let is_stopping = tokio::select! {
@@ -141,23 +137,42 @@ pub(crate) async fn run(service: Arc<Service>, signals: Signals) -> Result<(), C
         }
         if is_stopping {
             // The next server of this name need not wait.
-            let name = (&cluster.config.node, &service.run_id);
-            let _ = worker.engine.claim(name.0, name.1, Duration::from_millis(1)).await;
+            let name = parts(&service).1.name();
+            let lasts = Duration::from_millis(1);
+            let _ = worker.engine.claim(&cluster.config.node, &name, &|_| false, lasts).await;
             return Ok(());
         }
     }
 }
 
-impl<E: Engine> Worker<'_, E> {
+impl<E: Engine> Worker<E> {
+    /// A worker of a service that was started.
+    pub(super) fn new(service: Arc<Service>, engine: E) -> Worker<E> {
+        Worker {
+            service,
+            reconcile: Reconcile::new(),
+            turn: 0,
+            engine,
+            life: 0,
+            claimed: None,
+            refused_since: None,
+            removed: HashMap::new(),
+        }
+    }
+
     /// Sends what was counted, then reads what is due.
-    async fn exchange(
+    pub(super) async fn exchange(
         &mut self,
         flush: Duration,
         is_stopping: bool,
     ) -> Result<Option<ClusterError>, EngineError> {
         match self.claim().await? {
             Claim::Ours => {}
-            Claim::Wait => return Ok(None),
+            Claim::Wait => {
+                // What others counted is read meanwhile.
+                self.read(flush).await?;
+                return Ok(None);
+            }
             Claim::Taken(taken) => return Ok(Some(taken)),
         }
         self.send(is_stopping).await?;
@@ -175,8 +190,12 @@ impl<E: Engine> Worker<'_, E> {
         if self.claimed.is_some_and(|at_ms| passed(at_ms) < CLAIM_EVERY) {
             return Ok(Claim::Ours);
         }
-        let Cluster { config, .. } = self.cluster;
-        let holder = self.engine.claim(&config.node, &self.service.run_id, CLAIM_LASTS).await?;
+        let service = Arc::clone(&self.service);
+        let (Cluster { config, .. }, outgoing) = parts(&service);
+        let name = outgoing.name();
+        // An earlier start of this server in this data folder.
+        let is_former = |holder: &str| holder != name && holder.parse().is_ok_and(|of| outgoing.is_own(&of));
+        let holder = self.engine.claim(&config.node, &name, &is_former, CLAIM_LASTS).await?;
         if holder.is_none() {
             self.claimed = Some(now_ms);
             return Ok(Claim::Ours);
@@ -194,32 +213,32 @@ impl<E: Engine> Worker<'_, E> {
 
     /// Sends counts until others have all of them. With `to_the_end`, the wider cells are brought up to date first.
     async fn send(&mut self, to_the_end: bool) -> Result<(), EngineError> {
-        let begun = self.service.now();
+        let service = Arc::clone(&self.service);
+        let (cluster, outgoing) = parts(&service);
+        let begun = service.now();
         loop {
-            let now = self.service.now();
+            let now = service.now();
             let mut sent = 0;
             for part in 0..OUTGOING_PARTS {
-                let (pending, taken) = self.outgoing.take(part, &self.service.store, now, to_the_end);
+                let (pending, taken) = outgoing.take(part, &service.store, now, to_the_end);
                 if pending.is_empty() {
                     continue;
                 }
                 sent += pending.len();
-                if let Err(error) = self.engine.send(&writes(&pending, &self.service.store)).await {
-                    self.outgoing.send_again(false);
+                if let Err(error) = self.engine.send(&writes(&pending, &service.store)).await {
+                    outgoing.send_again(false);
                     return Err(error);
                 }
-                self.outgoing.confirm(&[taken], None, now);
+                outgoing.confirm(&[taken], None, now);
             }
             if self.life != self.engine.life() {
                 // What was confirmed before may be lost by now.
                 self.life = self.engine.life();
-                self.outgoing.send_again(true);
+                outgoing.send_again(true);
                 self.reconcile.restart(now);
-                self.cluster.set_state(|state| state.is_reconciled = false);
+                cluster.set_state(|state| state.is_reconciled = false);
                 continue;
             }
-            let unsent_keys = self.outgoing.unsent_keys();
-            self.cluster.set_state(|state| state.unsent_keys = unsent_keys);
             let took_ms = now.as_millis() - begun.as_millis();
             if sent == 0 || !to_the_end || took_ms > DRAIN_SENDS_MS {
                 break;
@@ -227,30 +246,31 @@ impl<E: Engine> Worker<'_, E> {
         }
         self.turn = self.turn.wrapping_add(1);
         let tidies = self.turn.is_multiple_of(TIDY_EVERY).then_some(self.turn / TIDY_EVERY);
-        self.outgoing.confirm(&[], tidies, self.service.now());
+        outgoing.confirm(&[], tidies, service.now());
         self.delete().await
     }
 
     /// Marks everything that the engine has of deleted keys.
     async fn delete(&mut self) -> Result<(), EngineError> {
-        let now = self.service.now();
-        while let Some((key, deleted_at)) = self.outgoing.deleted() {
-            let retain = self.service.store.settings_of(&key).retain();
-            let told = self.told(&[(key.clone(), retain)], now).await?.pop().unwrap_or_default();
-            let marks = self.outgoing.marks(&key, deleted_at, told);
-            self.engine.send(&writes(&marks, &self.service.store)).await?;
-            self.service.store.unlearn(&key);
-            self.outgoing.marked(&key);
+        let service = Arc::clone(&self.service);
+        let (outgoing, now) = (parts(&service).1, service.now());
+        while let Some((key, deleted_at)) = outgoing.deleted() {
+            let told = self.all_told(&key, now).await?;
+            let marks = outgoing.marks(&key, (deleted_at, now), told);
+            self.engine.send(&writes(&marks, &service.store)).await?;
+            service.store.unlearn(&key);
+            outgoing.marked(&key);
         }
         Ok(())
     }
 
     /// What the engine has of keys that windows which end now may need, in the order of the keys.
     async fn told(&mut self, due: &[Due], now: Timestamp) -> Result<Vec<Told>, EngineError> {
+        let service = &self.service;
         let (mut blocks, mut ends) = (Vec::new(), Vec::with_capacity(due.len()));
         for (key, window) in due {
-            let levels = self.service.store.settings_of(key).levels();
-            let (oldest_ms, newest_ms) = reach(*window, self.service, key, now);
+            let levels = service.store.settings_of(key).levels();
+            let (oldest_ms, newest_ms) = reach(*window, service, key, now);
             for (level, from_ms, to_ms) in levels.ranges_ms(now) {
                 let (from_ms, to_ms) = (from_ms.max(oldest_ms - level.width_ms), to_ms.min(newest_ms));
                 if from_ms < to_ms {
@@ -269,19 +289,48 @@ impl<E: Engine> Worker<'_, E> {
         Ok(ends.into_iter().map(of_key).collect())
     }
 
-    /// Removes own hits that another node has deleted, and notes in the engine that they are.
-    async fn remove(&mut self, key: &[u8], own: Vec<Known>, now: Timestamp) -> Result<(), EngineError> {
-        let is_new = |known: &Known| known.tally.deleted.min(known.tally.counted) > known.removed;
-        let marks: Vec<Known> = own.into_iter().filter(is_new).collect();
+    /// What the engine has of a key, in cells of all levels: also in those that are read later.
+    async fn all_told(&mut self, key: &[u8], now: Timestamp) -> Result<Told, EngineError> {
+        let settings = self.service.store.settings_of(key);
+        let (oldest_ms, newest_ms) = reach(settings.retain(), &self.service, key, now);
+        let blocks = settings.levels().ranges_ms(now).flat_map(|(level, from_ms, _)| {
+            Block::between(key, level, from_ms.max(oldest_ms - level.width_ms), newest_ms)
+        });
+        let blocks: Vec<_> = blocks.collect();
+        Ok(self.engine.read(&blocks).await?.into_iter().flatten().collect())
+    }
+
+    /// Removes own hits that another node has deleted, and notes in the engine that they are. `told` is of some cells of the key.
+    pub(super) async fn remove(
+        &mut self,
+        key: &[u8],
+        told: impl Iterator<Item = &Known>,
+        now: Timestamp,
+    ) -> Result<(), EngineError> {
+        let service = Arc::clone(&self.service);
+        let outgoing = parts(&service).1;
+        let is_marked = |known: &Known| {
+            outgoing.is_own(&known.origin) && known.tally.deleted.min(known.tally.counted) > known.removed
+        };
+        if !told.into_iter().any(is_marked) {
+            return Ok(());
+        }
+        // A hit is in a cell of each level. What is removed in one is removed in all.
+        let own = self.all_told(key, now).await?.into_iter().filter(is_marked);
+        let name = |known: &Known| (Box::<[u8]>::from(key), known.origin.clone(), known.cell);
+        // With how many of its hits have left the store, and how many are to leave it.
+        let mut marks = Vec::new();
+        for known in own {
+            let deleted = known.tally.deleted.min(known.tally.counted);
+            let removed = known.removed.max(self.removed.get(&name(&known)).copied().unwrap_or(0));
+            marks.push((Known { removed: removed.max(deleted), ..known }, deleted.saturating_sub(removed)));
+        }
         if marks.is_empty() {
             return Ok(());
         }
-        let service = self.service;
-        // A hit is in a cell of each level, and is removed once.
         let levels = service.store.settings_of(key).levels();
-        let read = marks.iter().filter(|known| levels.is_read(known.cell, now));
-        let hits =
-            read.map(|known| (known.cell, known.tally.deleted.min(known.tally.counted) - known.removed));
+        let read = marks.iter().filter(|(known, _)| levels.is_read(known.cell, now));
+        let hits = read.map(|(known, hits)| (known.cell, *hits));
         let mut deltas = DeltaBatch::default();
         {
             let _entered = service.enter();
@@ -291,33 +340,36 @@ impl<E: Engine> Worker<'_, E> {
             service.store.roll_back(&mut deltas);
             return Err(EngineError::Away(refused.to_string()));
         }
-        let removed = marks.into_iter().map(|known| {
-            let removed = known.tally.deleted.min(known.tally.counted);
-            Known { tally: Tally::default(), removed, ..known }
-        });
-        let removed: Vec<Known> = removed.collect();
+        let removed: Vec<Known> =
+            marks.into_iter().map(|(known, _)| Known { tally: Tally::default(), ..known }).collect();
+        self.removed.extend(removed.iter().map(|known| (name(known), known.removed)));
         // So that it is not sent as if it were there when the engine has lost it.
-        self.outgoing.note_removed(key, &removed);
-        let removed: Vec<_> = removed.into_iter().map(|known| (key.into(), known)).collect();
-        self.engine.send(&writes(&removed, &service.store)).await
+        outgoing.note_removed(key, &removed);
+        let removed: Vec<_> = removed.into_iter().map(|known| (Box::from(key), known)).collect();
+        self.engine.send(&writes(&removed, &service.store)).await?;
+        for (_, known) in &removed {
+            self.removed.remove(&name(known));
+        }
+        Ok(())
     }
 
     async fn read(&mut self, flush: Duration) -> Result<(), EngineError> {
-        let now = self.service.now();
-        for key in self.cluster.interest.take_forgotten(now) {
-            self.service.store.unlearn(&key);
+        let service = Arc::clone(&self.service);
+        let (cluster, outgoing) = parts(&service);
+        let now = service.now();
+        for key in cluster.interest.take_forgotten(now) {
+            service.store.unlearn(&key);
         }
-        let due = self.cluster.interest.due(flush, CLUSTER_READ_KEYS, now);
+        let due = cluster.interest.due(flush, CLUSTER_READ_KEYS, now);
         let told = self.told(&due, now).await?;
         for ((key, _), told) in due.iter().zip(told) {
-            let (own, of_others): (Vec<_>, Vec<_>) =
-                told.into_iter().partition(|known| self.outgoing.is_own(&known.origin));
-            self.remove(key, own, now).await?;
-            let of_others = of_others.into_iter().map(|known| (known.origin, known.cell, known.tally));
+            self.remove(key, told.iter(), now).await?;
+            let of_others = told.into_iter().filter(|known| !outgoing.is_own(&known.origin));
+            let of_others = of_others.map(|known| (known.origin, known.cell, known.tally));
             // What the engine has was checked when it was read.
-            let _ = self.service.store.learn(key, of_others, now);
+            let _ = service.store.learn(key, of_others, now);
         }
-        self.cluster.interest.note_read(&due, now);
+        cluster.interest.note_read(&due, now);
         Ok(())
     }
 }
