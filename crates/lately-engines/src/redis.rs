@@ -42,7 +42,14 @@ impl Redis {
     pub fn new(url: &str) -> Result<Redis, EngineError> {
         let client = Client::open(url)
             .map_err(|error| EngineError::Url { url: without_password(url), why: error.to_string() })?;
-        Ok(Redis { client, connection: None, life: 0, is_claimed: false, lasting: HashSet::new(), hasher: RandomState::new() })
+        Ok(Redis {
+            client,
+            connection: None,
+            life: 0,
+            is_claimed: false,
+            lasting: HashSet::new(),
+            hasher: RandomState::new(),
+        })
     }
 
     async fn connection(&mut self) -> Result<&mut MultiplexedConnection, EngineError> {

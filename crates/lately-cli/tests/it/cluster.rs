@@ -239,7 +239,11 @@ fn an_engine_that_was_emptied_gets_everything_again() {
     // A node without what others told it before.
     let third = node(&redis, "c");
     let question = "MHITS 7d deleted k";
-    assert!(becomes(|| third.ask::<Vec<u64>>(question)[1] == 22_222), "{:?}", third.ask::<Vec<u64>>(question));
+    assert!(
+        becomes(|| third.ask::<Vec<u64>>(question)[1] == 22_222),
+        "{:?}",
+        third.ask::<Vec<u64>>(question)
+    );
     assert_eq!(third.ask::<u64>("HITS deleted 7d"), 0);
     assert!(all_say(&[&one, &other], "HITS k 7d", 22_222));
     assert!(all_say(&[&third], "HITS k 5m", 22));

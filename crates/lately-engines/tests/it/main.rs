@@ -116,9 +116,17 @@ fn a_claim_ends_unless_it_is_renewed() {
     let server = RedisServer::start();
     let mut engine = Redis::new(&server.url()).expect("a URL");
     run(async {
-        assert_eq!(engine.claim("a", "one", &|_| false, Duration::from_secs(60)).await.expect("it answers"), None);
+        assert_eq!(
+            engine.claim("a", "one", &|_| false, Duration::from_secs(60)).await.expect("it answers"),
+            None
+        );
         assert!(server.command("PEXPIRE lately:node:a 1").starts_with(":1"));
-        while engine.claim("a", "two", &|_| false, Duration::from_secs(60)).await.expect("it answers").is_some() {}
+        while engine
+            .claim("a", "two", &|_| false, Duration::from_secs(60))
+            .await
+            .expect("it answers")
+            .is_some()
+        {}
         let held = engine.claim("a", "one", &|_| false, Duration::from_secs(60)).await.expect("it answers");
         assert_eq!(held.as_deref(), Some("two"));
     });

@@ -212,7 +212,11 @@ impl Store {
             for &(start_ms, end_ms, hits) in &panes {
                 let start_ms = level.cell_of_ms(start_ms).start_ms;
                 let end_ms = level.cell_of_ms(end_ms - 1).end_ms();
-                match spans.get_mut(first..).and_then(<[OwnSpan]>::last_mut).filter(|last| start_ms < last.end_ms) {
+                match spans
+                    .get_mut(first..)
+                    .and_then(<[OwnSpan]>::last_mut)
+                    .filter(|last| start_ms < last.end_ms)
+                {
                     Some(last) => (last.end_ms, last.hits) = (last.end_ms.max(end_ms), last.hits + hits),
                     None => spans.push(OwnSpan { width_ms: level.width_ms, start_ms, end_ms, hits }),
                 }

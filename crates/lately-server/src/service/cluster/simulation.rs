@@ -329,7 +329,9 @@ impl Simulation {
             }
             20 if self.rng.once_in(3) => {
                 let mut world = self.world();
-                trace(|| format!("{} failover, {} writes lost", world.now_ms - START_MS, world.unreplicated.len()));
+                trace(|| {
+                    format!("{} failover, {} writes lost", world.now_ms - START_MS, world.unreplicated.len())
+                });
                 world.blocks = world.replica.clone();
                 world.unreplicated.clear();
                 world.late.clear();
@@ -389,17 +391,19 @@ impl Simulation {
     }
 
     fn check(&mut self, seed: u64) {
+        // Later than the clock of any node. Reading advances the time of a store, so the clocks follow.
         let now = at(self.world().now_ms + 2_000);
+        self.pass(4_000);
         for (number, node) in self.nodes.iter().enumerate() {
             node.service().check_consistency();
             for (index, key) in KEYS.into_iter().enumerate() {
                 for window_s in [1, 5, 60, 300, 1_000, 3_600, 86_400, 604_800] {
                     let window = Span::from_seconds(window_s).expect("a span");
-                    let (here, there) = (node.store().hits(key, window, now), self.all.hits(key, window, now));
-                    let about = format!("seed {seed}, node {number}, key {index}, {window}: {here:?}, one store {there:?}");
-                    if window <= minutes(5) {
-                        assert_eq!(here, there, "{about}");
-                    }
+                    let (here, there) =
+                        (node.store().hits(key, window, now), self.all.hits(key, window, now));
+                    let about = format!(
+                        "seed {seed}, node {number}, key {index}, {window}: {here:?}, one store {there:?}"
+                    );
                     let second = |ms: i64| ms.div_euclid(1_000);
                     let is_in = |at_ms: i64| {
                         let age = second(now.as_millis()) - second(at_ms);
@@ -408,10 +412,12 @@ impl Simulation {
                     let its = self.hits.iter().filter(|(of, at_ms, _)| *of == index && is_in(*at_ms));
                     let truth: u64 = its.map(|(.., hits)| hits).sum();
                     let upper = here.upper.unwrap_or(u64::MAX);
-                    if !(here.lower <= truth && truth <= upper) {
+                    let is_right =
+                        here.lower <= truth && truth <= upper && (window > minutes(5) || here == there);
+                    if !is_right {
                         self.trace(index);
                     }
-                    assert!(here.lower <= truth && truth <= upper, "{truth} hits: {about}");
+                    assert!(is_right, "{truth} hits: {about}");
                 }
             }
         }
