@@ -192,7 +192,7 @@ fn the_largest_totals_do_not_stay_in_a_list() {
 }
 
 #[test]
-fn hits_out_of_order_go_to_every_form() {
+fn every_form_takes_hits_out_of_order() {
     for count in [3, 20, 256, 300] {
         for step_ms in [10, 1_000, 90_000] {
             let mut key = Key::new();
