@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_are_whole_panes_and_not_too_many() {
+    fn steps_are_whole_panes_and_bounded() {
         let check = |first_ms: i64, last_ms: i64, pane: Span, width_ms: i64, count: usize| {
             let steps = Steps::covering(at(first_ms), at(last_ms), pane);
             assert_eq!((steps.width_ms, steps.count), (width_ms, count), "{first_ms} to {last_ms}");
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn hits_fall_into_their_steps() {
+    fn hits_are_counted_in_their_steps() {
         let steps = Steps { first: 3, count: 3, width_ms: 2_000 };
         let panes = [(at(6_000), 1), (at(7_000), 2), (at(10_000), 4)];
         assert_eq!(steps.hits(&panes), [3, 0, 4]);
@@ -314,9 +314,13 @@ mod tests {
     }
 
     #[test]
-    fn an_outline_goes_along_the_hits() {
+    fn an_outline_follows_the_hits() {
         assert_eq!(outline(&[3, 3, 0, 4], 4), "M0 1000H0V250H2V1000H3V0H4V1000Z");
-        assert_eq!(outline(&[0, 1], 1_000_000), "M0 1000H1V994H2V1000Z", "few of many can be seen");
+        assert_eq!(
+            outline(&[0, 1], 1_000_000),
+            "M0 1000H1V994H2V1000Z",
+            "a few hits beside many can be seen"
+        );
         assert_eq!(outline(&[u64::MAX], u64::MAX), "M0 1000H0V0H1V1000Z");
         assert_eq!(outline(&[0], 1), "M0 1000H1V1000Z");
     }
@@ -357,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn the_band_stays_in_the_picture() {
+    fn the_band_is_clipped_to_the_picture() {
         let steps = Steps { first: 10, count: 4, width_ms: 1_000 };
         let check = |from_ms, to_ms, expected: (&str, &str, &str)| {
             let Band { from, to, width } = steps.band((from_ms, to_ms));

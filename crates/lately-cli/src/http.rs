@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slow_transfer_knows_which_rate_it_missed() {
+    fn a_slow_transfer_reports_the_missed_rate() {
         let check = |bytes: u64, elapsed_ms: u64, expected| assert_eq!(too_slow(bytes, elapsed_ms), expected);
         check(319_999, 10_000, Some(32_000));
         check(320_000, 10_000, None);

@@ -509,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn only_expressions_of_the_user_can_be_made_faster() {
+    fn only_user_expressions_get_a_hint_about_speed() {
         let check = |args: &[&str], expected: Option<&str>| {
             let only = Only::try_parse_from([&["lately", "a.log"], args].concat());
             let hint = only.unwrap_or_else(|error| panic!("{error}")).logs.faster();

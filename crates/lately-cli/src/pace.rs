@@ -59,9 +59,9 @@ mod tests {
         check(u64::MAX, u64::MAX, Some(1));
     }
 
-    /// A pipe that gives a line a second is slow; what reads from it is not.
+    /// A pipe with a line a second is slow, but its reader is not.
     #[test]
-    fn waiting_for_bytes_is_no_work() {
+    fn time_waiting_for_bytes_does_not_count() {
         let at = |seconds| Timestamp::from_seconds(seconds).expect("a time");
         let mut pace = Pace::default();
         for second in 0..100 {
@@ -75,12 +75,12 @@ mod tests {
     fn slowness_is_reported_once() {
         let at = |seconds| Timestamp::from_seconds(seconds).expect("a time");
         let mut pace = Pace::default();
-        let mut said = Vec::new();
-        // A second of work on each thousand bytes, and ten of waiting for them.
+        let mut reported = Vec::new();
+        // A second of work on each thousand bytes, after ten seconds of waiting for them.
         for round in 0..20 {
             pace.come(at(11 * round), 1_000);
-            said.extend(pace.ask(at(11 * round + 1)));
+            reported.extend(pace.ask(at(11 * round + 1)));
         }
-        assert_eq!((said, pace.worked_ms), (vec![1_000], 20_000));
+        assert_eq!((reported, pace.worked_ms), (vec![1_000], 20_000));
     }
 }

@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clap_errors_become_ours() {
+    fn clap_errors_are_translated() {
         let check = |rendered: &str, expected: &str| {
             assert_eq!(translate(rendered, Some("count")).to_string(), expected);
         };

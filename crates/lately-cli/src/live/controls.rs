@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_go_round() {
+    fn windows_cycle() {
         let mut controls = Controls::new(minutes(5));
         let mut seen = Vec::new();
         for _ in 0..WINDOWS.len() {
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_goes_round() {
+    fn sort_orders_cycle() {
         let mut controls = Controls::new(minutes(5));
         let mut seen = Vec::new();
         for _ in 0..4 {
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn three_keys_leave() {
+    fn three_keys_quit() {
         let press = |controls: &mut Controls, code, modifiers| controls.press(KeyEvent::new(code, modifiers));
         let mut controls = Controls::new(minutes(5));
         for (code, modifiers) in [

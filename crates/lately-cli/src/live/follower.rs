@@ -398,7 +398,7 @@ mod tests {
     use super::*;
     use crate::limits::MAX_CLAIMS;
 
-    /// A folder with logs, and what follows `log` in it.
+    /// A folder with logs, and a follower of `log` in it.
     struct Bench {
         folder: TempDir,
         follower: Follower,
@@ -416,7 +416,7 @@ mod tests {
             self.folder.path().join(name)
         }
 
-        /// Appends to a file, as a writer does that opens it anew.
+        /// Appends to a file, like a writer that opens it each time.
         fn append(&self, name: &str, text: &str) {
             self.writer(name).write_all(text.as_bytes()).expect("room");
         }
@@ -437,7 +437,7 @@ mod tests {
             File::options().write(true).truncate(true).open(self.path(name)).expect("a file");
         }
 
-        /// The lines of the next poll, which has to reach the end, joined by commas.
+        /// The lines of the next poll, joined by commas. The poll must reach the end.
         fn poll(&mut self) -> String {
             let mut lines = Vec::new();
             self.follower.look(self.now);
@@ -485,7 +485,8 @@ mod tests {
         let mut old = bench.writer("log");
         old.write_all(b"a\n").expect("room");
         assert_eq!(bench.poll(), "a");
-        // Written before the rename, and after it by who has the file open, with the end of the line in the last piece.
+        // Written before the rename, and after it by a writer that still has the file open. The line ends in the last
+        // piece.
         old.write_all(b"b\nc").expect("room");
         bench.rename("log", "log.1");
         old.write_all(b"c\n").expect("room");
@@ -497,11 +498,11 @@ mod tests {
             ("d,A".into(), &State::Read),
             "the old lines first"
         );
-        // The writer reopens only now.
+        // Now the writer reopens its log.
         old.write_all(b"e\n").expect("room");
         bench.append("log", "B\n");
         assert_eq!((bench.poll(), bench.poll()), ("e,B".into(), String::new()));
-        // Twice more, with nothing in between.
+        // Two more rotations, with no lines in between.
         for (to, line) in [("log.2", "C"), ("log.3", "D")] {
             bench.rename("log", to);
             bench.append("log", line);
@@ -533,7 +534,7 @@ mod tests {
         assert_eq!(bench.poll(), "c", "at the bound");
         bench.pass(FORMER_KEPT);
         bench.pass(lately::milliseconds(1));
-        assert_eq!(bench.poll(), "last", "past it the line has no end");
+        assert_eq!(bench.poll(), "last", "past the bound, the line without an end is given up");
         assert!(bench.follower.former.is_empty());
     }
 
@@ -550,11 +551,11 @@ mod tests {
         assert_eq!(bench.follower.former.len(), MAX_FORMER_FILES);
         bench.append("log.0", "b\n");
         bench.append("log.3", "c\n");
-        assert_eq!(bench.poll(), "c", "the oldest went");
+        assert_eq!(bench.poll(), "c", "the oldest file was given up");
     }
 
     #[test]
-    fn a_file_that_is_deleted_and_made_again_is_read_from_its_start() {
+    fn a_recreated_file_is_read_from_its_start() {
         let mut bench = Bench::new();
         let mut old = bench.writer("log");
         old.write_all(b"a\n").expect("room");
@@ -576,7 +577,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_comes_back_is_not_read_again() {
+    fn a_returning_file_is_not_read_again() {
         let mut bench = Bench::new();
         bench.append("log", "a\n");
         assert_eq!(bench.poll(), "a");
@@ -594,16 +595,16 @@ mod tests {
         writer.write_all(b"a\n").expect("room");
         assert_eq!(bench.poll(), "a");
         writer.write_all(b"b\nc").expect("room");
-        // One that is no copy: it lacks what was read.
+        // This file is no copy, because it lacks the bytes that were read.
         bench.append("log.0", "x\nmore\nlines\n");
         bench.copy("log", "log.1");
         bench.truncate("log");
-        // The writer goes on in the middle of its line.
+        // The writer continues in the middle of its line.
         writer.write_all(b"c\nd\n").expect("room");
         assert_eq!((bench.poll(), bench.follower.unsaved_truncations()), ("b,cc,d".into(), 0));
         writer.write_all(b"e\n").expect("room");
         assert_eq!((bench.poll(), bench.follower.former.len()), ("e".into(), 0));
-        // Once more: the copy of before does not pass for that of now.
+        // Once more: the earlier copy is not taken for the new one.
         writer.write_all(b"f\n").expect("room");
         bench.truncate("log");
         assert_eq!((bench.poll(), bench.follower.unsaved_truncations()), (String::new(), 1));
@@ -612,13 +613,13 @@ mod tests {
     }
 
     #[test]
-    fn a_truncation_is_noticed_whatever_is_written_then() {
+    fn a_truncation_is_noticed_after_any_writes() {
         for (length, again) in [("shorter", "z\n"), ("as long", "z1\nz2\n"), ("longer", "z1\nz2\nz3\nz4\n")] {
             let mut bench = Bench::new();
             bench.append("log", "a1\na2\n");
             assert_eq!(bench.poll(), "a1,a2");
             fs::write(bench.path("log"), again).expect("room");
-            // Times of files may be as coarse as a timer's tick.
+            // The times of files may be as coarse as a timer tick.
             let later =
                 fs::metadata(bench.path("log")).and_then(|metadata| metadata.modified()).expect("a time");
             bench.writer("log").set_modified(later + std::time::Duration::from_secs(1)).expect("a time");
@@ -630,7 +631,7 @@ mod tests {
     }
 
     #[test]
-    fn the_start_of_a_line_goes_with_a_truncation() {
+    fn a_truncation_drops_a_partial_line() {
         let mut bench = Bench::new();
         bench.append("log", "a\nlong start");
         assert_eq!(bench.poll(), "a");
@@ -640,7 +641,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hole_of_a_writer_that_does_not_append_is_skipped() {
+    fn a_hole_of_zeros_after_a_truncation_is_skipped() {
         let mut bench = Bench::new();
         let mut writer = File::create(bench.path("log")).expect("a file");
         writer.write_all(b"a\nb\n").expect("room");
@@ -673,14 +674,14 @@ mod tests {
         bench.follower.look(bench.now);
         assert_eq!(bench.follower.poll(bench.now, &mut |_| seen += 1), Polled::More);
         assert_eq!(seen, FOLLOW_POLL_BYTES / line.len());
-        // What was not read before a rename is read before what is new.
+        // Lines from before a rename are read before new ones.
         bench.rename("log", "log.1");
         bench.append("log", "A\n");
         assert_eq!(bench.poll(), [&line[..1_023], &line[..1_023], "A"].join(","));
     }
 
     #[test]
-    fn the_bytes_that_are_compared_are_the_last() {
+    fn the_last_read_bytes_are_compared() {
         let mut bench = Bench::new();
         let text = (0..FOLLOW_CHECK_BYTES).map(|number| format!("{number}\n")).collect::<String>();
         for piece in text.as_bytes().chunks(700) {
@@ -705,7 +706,7 @@ mod tests {
             Bunch { bench, followers }
         }
 
-        /// The lines of one look at each of the logs, sorted.
+        /// The lines of one poll of each log, sorted.
         fn poll(&mut self) -> String {
             let mut lines = Vec::new();
             for follower in &mut self.followers {
@@ -718,8 +719,8 @@ mod tests {
         }
     }
 
-    /// Symptom: of `access.log*` every line was counted again after a rotation. Cause: the log and its rotated files were followed by their
-    /// names, each for itself. Fix: a file that one of them reads, or has read, is not read by another.
+    /// Symptom: with `access.log*` every line was counted again after a rotation. Cause: the log and its rotated files were
+    /// followed by their names, independently. Fix: a file that one log reads, or has read, is not read by another.
     #[test]
     fn a_rotated_file_is_not_read_again_under_its_new_name() {
         for order in [["log", "log.1", "log.2"], ["log.2", "log.1", "log"]] {
@@ -761,7 +762,7 @@ mod tests {
             bunch.bench.append("log.1", "b\n");
             assert_eq!(bunch.poll(), "a1,a2,b");
             for round in 0..3 {
-                // A copy that is being written, and then is whole.
+                // A copy that is still being written, and then complete.
                 bunch.bench.append("log", "a3\n");
                 fs::remove_file(bunch.bench.path("log.1")).expect("it is there");
                 bunch.bench.append("log.1", "");
@@ -784,7 +785,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_named_twice_is_read_once() {
+    fn a_file_with_two_paths_is_read_once() {
         let mut bunch = Bunch::new(|bench| {
             std::os::unix::fs::symlink("log", bench.path("symbolic")).expect("a link");
             bench.append("log", "a\n");
@@ -800,7 +801,7 @@ mod tests {
         bunch.bench.append("log", "c\n");
         bunch.bench.append("log.1", "d\n");
         assert_eq!((bunch.poll(), bunch.poll()), ("c,d".into(), String::new()));
-        // Files with the same lines are two.
+        // Two files with the same lines are both read.
         let mut bunch = Bunch::new(|bench| vec![bench.path("log"), bench.path("log.1")]);
         for name in ["log", "log.1"] {
             bunch.bench.append(name, "a\n");
@@ -808,9 +809,9 @@ mod tests {
         assert_eq!(bunch.poll(), "a,a");
     }
 
-    /// A file that its log reads no further is read on by the log that has its name.
+    /// When a log gives up a file, the log with the file's new name continues it.
     #[test]
-    fn a_file_that_was_left_is_read_on_under_its_new_name() {
+    fn a_released_file_is_continued_under_its_new_name() {
         for order in [["log", "log.1"], ["log.1", "log"]] {
             let mut bunch = Bunch::new(|bench| order.map(|name| bench.path(name)).to_vec());
             bunch.bench.append("log", "a\n");
@@ -829,7 +830,7 @@ mod tests {
                 assert_eq!((bunch.poll(), bunch.poll()), (line.into(), String::new()), "{order:?}");
             }
         }
-        // The same for a log that gets its file back.
+        // The same holds for a log that gets its file back.
         let mut bench = Bench::new();
         bench.append("log", "a\n");
         bench.poll();
@@ -861,16 +862,16 @@ mod tests {
         assert!(!claims.is_of_another(0, others[0].id) && claims.is_of_another(0, others[1].id));
     }
 
-    /// What a writer and a rotation do.
+    /// The steps of a writer and of rotations.
     #[derive(Clone, Debug)]
     enum Step {
-        /// This number of lines is written, and then the start of one.
+        /// Writes this number of lines, and then the start of one.
         Write(u8, bool),
         Poll,
-        /// This number of lines goes to the old file before the writer opens the new one.
+        /// Writes this number of lines to the old file before the writer opens the new one.
         Rename(u8),
         CopyAndTruncate,
-        /// As [`Step::Rename`], and the old file is deleted.
+        /// Like [`Step::Rename`], and the old file is deleted.
         Delete(u8),
     }
 
@@ -919,7 +920,7 @@ mod tests {
     }
 
     proptest! {
-        /// As long as each file is seen once, which a poll before each rotation sees to, and has a byte then.
+        /// This holds if each file has a byte when it is polled before its rotation.
         #[test]
         fn every_line_comes_once_and_in_order(steps in steps()) {
             let mut bench = Bench::new();

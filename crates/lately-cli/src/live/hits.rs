@@ -247,13 +247,17 @@ mod tests {
         let ranked = hits.rank(&Question { sort: Sort::Latest, ..QUESTION }, at(100));
         assert_eq!(keys(&ranked), ["c", "a", "b", "late"]);
         let ranked = hits.rank(&Question { sort: Sort::Latest, ..QUESTION }, at(109));
-        assert_eq!(keys(&ranked), ["a", "c", "b", "late"], "a and c are of nine seconds ago, once each");
+        assert_eq!(
+            keys(&ranked),
+            ["a", "c", "b", "late"],
+            "the hits of a and c nine seconds ago are still in the window"
+        );
         let ranked = hits.rank(&Question { sort: Sort::Key, rows: 3, ..QUESTION }, at(100));
         assert_eq!(keys(&ranked), ["a", "b", "c"]);
         // A second later the first second of the window has left.
         let ranked = hits.rank(&QUESTION, at(101));
         assert_eq!((keys(&ranked), ranked.hits), (vec!["a", "b", "c", "late"], 4));
-        assert_eq!(ranked.rows[2].peak, 3, "that of the window that ended a second ago");
+        assert_eq!(ranked.rows[2].peak, 3, "the peak of the window that ended a second ago");
         assert!(hits.rank(&QUESTION, at(160)).rows.is_empty());
     }
 
@@ -273,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_beyond_an_hour_have_a_curve_too() {
+    fn windows_beyond_an_hour_have_a_curve() {
         let now = at(2 * 86_400);
         let mut hits = Hits::new(days(1)).expect("settings that hold");
         for second in [80_000, 90_000, 90_001, 100_000, 172_800] {
@@ -286,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_filtered_by_what_is_printed() {
+    fn keys_are_filtered_by_their_printed_form() {
         let hits = hits(&[("GET /Login", 1), ("a\x1bb", 1), ("get /", 1)], at(1));
         let check = |filter: &str, expected: &[&str]| {
             let ranked = hits.rank(&Question { filter, ..QUESTION }, at(1));

@@ -108,9 +108,9 @@ mod tests {
 
     const PANICS: &str = "LATELY_TEST_PANICS";
 
-    /// The test is run once more in a terminal, where it panics.
+    /// The test starts itself again in a terminal, where it panics.
     #[test]
-    fn a_panic_gives_the_terminal_back_and_shows_its_message() {
+    fn a_panic_restores_the_terminal_and_shows_its_message() {
         if env::var_os(PANICS).is_some() {
             let _screen = Screen::open().expect("a terminal");
             panic!("this is on purpose");
@@ -124,8 +124,7 @@ mod tests {
         assert!(before.contains(LocalModes::ICANON | LocalModes::ECHO));
         let copy = || slave.try_clone().expect("a descriptor");
         let mut command = Command::new(env::current_exe().expect("this program"));
-        command
-            .args(["--exact", "live::screen::tests::a_panic_gives_the_terminal_back_and_shows_its_message"]);
+        command.args(["--exact", "live::screen::tests::a_panic_restores_the_terminal_and_shows_its_message"]);
         command.args(["--nocapture", "--test-threads", "1"]).env(PANICS, "1").env("TERM", "xterm");
         let mut child = command.stdin(copy()).stdout(copy()).stderr(copy()).spawn().expect("it starts");
         drop(command);
@@ -133,7 +132,7 @@ mod tests {
         let mut terminal = vt100::Parser::new(50, 200, 1_000);
         let mut bytes = [0; 4_096];
         let mut had_screen = false;
-        // The end of the line is marked by this, as the terminal stays open here to be looked at.
+        // The terminal stays open here, so this byte marks the end of the output.
         while !terminal.screen().contents().contains("test result: FAILED") {
             let count = master.read(&mut bytes).expect("it writes");
             for byte in &bytes[..count] {

@@ -251,7 +251,7 @@ last 5m: 1234598 hits, 4115/s, 3 keys                                    by hits
     }
 
     #[test]
-    fn a_filter_that_is_typed_is_shown_with_the_cursor() {
+    fn a_filter_is_shown_with_the_cursor_while_typing() {
         let ranked = ranked();
         let mut controls = Controls::new(seconds(10));
         for letter in "s/ab\u{9b}".chars() {
@@ -302,7 +302,7 @@ last 5m: 1234598 hits, 4115/s, 3 keys                                    by hits
     }
 
     #[test]
-    fn rates_have_the_digits_that_say_something() {
+    fn the_digits_of_a_rate_depend_on_its_size() {
         let check = |hits, window, expected: &str| assert_eq!(rate(hits, window), expected);
         check(1, minutes(5), "0.00");
         check(3, seconds(1), "3.00");

@@ -136,16 +136,16 @@ mod tests {
     }
 
     #[test]
-    fn a_head_ends_with_the_first_line_that_has_a_time() {
+    fn a_head_ends_with_the_first_line_with_a_time() {
         let time = "2024-03-12 09:00:04 a\n";
         assert_eq!(head(&format!("{time}more\n"), false).as_deref(), Some(time));
         let banner = format!("#Date: 2024-03-12 09:00:04\n{}", "JVM option 1\n".repeat(500));
         let both = format!("{banner}{time}");
         assert_eq!(head(&format!("{both}{time}"), false), Some(both));
-        // Zeros are no start of a log.
+        // Zeros at the start of a log are skipped.
         assert_eq!(head(&format!("{}{time}", "\0".repeat(100_000)), false).as_deref(), Some(time));
         assert_eq!(head(&"\0".repeat(100_000), true), None);
-        // Too little is there to tell it from others.
+        // The start is too short to distinguish the log from others.
         for short in ["", "2024-03-12 09:00:04 a", "#Version: 1.0\n", &banner] {
             assert_eq!(head(short, false), None, "{short}");
         }

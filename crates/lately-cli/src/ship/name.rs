@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn machines_folders_and_keys_have_names_of_their_own() {
+    fn each_machine_folder_and_key_has_its_own_name() {
         let head = head("10.0.0.1 [12/Mar/2024:09:00:04]\n");
         let name = |machine: &str, folder: &str, counted: &[&str]| {
             let counted = counted.iter().map(|text| (*text).to_owned()).collect();

@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn positions_come_back() {
+    fn positions_are_read_back() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("state");
         let mut state = State::open(Some(&path)).expect("nothing yet");
