@@ -6,7 +6,7 @@ use ratatui_crossterm::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyMo
 use crate::limits::MAX_FILTER_CHARS;
 use crate::live::hits::Sort;
 
-/// The windows that `w` goes through, beside the one of the command line.
+/// The windows that `w` cycles through, in addition to the one of the command line.
 const WINDOWS: [Span; 5] = [seconds(10), minutes(1), minutes(5), minutes(15), hours(1)];
 
 #[derive(Debug)]
@@ -52,7 +52,7 @@ impl Controls {
         &self.filter
     }
 
-    /// Whether keys are letters of the filter.
+    /// Whether the user is typing the filter.
     pub(crate) fn is_editing(&self) -> bool {
         self.is_editing
     }

@@ -1,12 +1,12 @@
 //! Follows one growing log by its path, through rotations. A state machine: each poll checks the files once and returns
 //! complete lines. It neither waits nor reads a clock.
 //!
-//! - A renamed file stays open. It is read to its end before the new file, and for a while beside it, because its writer
-//!   may go on until it reopens its log.
+//! - A renamed file stays open. It is read to its end before the new file, and then for a while in parallel, because its
+//!   writer may continue until it reopens its log.
 //! - A truncated or rewritten file is read from its start. It is recognized by the bytes before the position, whatever its
 //!   length. Lines that were not read yet are read from a copy beside it, as logrotate's `copytruncate` makes one.
 //! - A file that another log of the view reads, under any name, is not read again.
-//! - A missing file is waited for.
+//! - The follower waits for a missing file.
 
 use std::fs::{self, File, Metadata};
 use std::io;
@@ -27,17 +27,17 @@ const READ_BYTES: usize = 256 * 1024;
 #[derive(Debug)]
 pub(crate) struct Follower {
     path: PathBuf,
-    /// The number of this log, and what all logs of the view read.
+    /// The number of this log, and the files that all logs of the view read.
     number: usize,
     claims: Claims,
     /// Whether the path was looked at before.
     has_looked: bool,
-    /// The file that has the path, or had it last, unless another log reads it.
+    /// The file at the path, or the last one there, unless another log reads it.
     current: Option<Open>,
     /// Files that had the path before, oldest first. Their lines come before those of `current`.
     former: Vec<Former>,
     state: State,
-    /// How often the log was truncated without a copy of what was in it.
+    /// The number of truncations without a copy of the content.
     unsaved_truncations: u64,
     buffer: Vec<u8>,
 }
@@ -47,7 +47,7 @@ pub(crate) struct Follower {
 pub(crate) enum State {
     /// A file that is read.
     Read,
-    /// There is no file.
+    /// The file is missing.
     Missing,
     /// It cannot be read, for this reason.
     Unreadable(String),
@@ -65,13 +65,13 @@ pub(crate) enum Polled {
 #[derive(Debug)]
 struct Former {
     open: Open,
-    /// Since when nothing was written to it.
+    /// The time of the last write.
     quiet_since: Timestamp,
     /// A copy that was made before a truncation. Its last line may end in the truncated file.
     is_copy: bool,
 }
 
-/// An open file, and how far it was read.
+/// An open file, and the position in it.
 #[derive(Debug)]
 pub(crate) struct Open {
     file: File,
@@ -80,15 +80,15 @@ pub(crate) struct Open {
     /// The bytes before `offset`, and the first ones.
     before: Vec<u8>,
     head: Vec<u8>,
-    /// Length and time of the last write, when `before` was compared last.
+    /// Length and time of the last write at the last comparison of `before`.
     seen: Option<(u64, SystemTime)>,
-    /// Zeros at the start are skipped: the hole of a writer that goes on where it was in a truncated file.
+    /// Whether zeros at the start are skipped. A writer that continues at its old offset in a truncated file leaves a hole.
     skips_zeros: bool,
     cutter: Cutter,
 }
 
 impl Follower {
-    /// Of the log with this number among those of the view.
+    /// A follower for the log with this number in the view.
     pub(crate) fn new(path: &Path, number: usize, claims: &Claims) -> Follower {
         Follower {
             path: path.to_owned(),
@@ -111,14 +111,14 @@ impl Follower {
         self.unsaved_truncations
     }
 
-    /// How much of the file is read, in percent.
+    /// The part of the file that was read, in percent.
     pub(crate) fn percent_read(&self) -> u64 {
         let Some(open) = &self.current else { return 100 };
         let length = open.file.metadata().map_or(0, |metadata| metadata.len());
         (open.offset * 100).checked_div(length).map_or(100, |percent| percent.min(100))
     }
 
-    /// Shows each new line that is complete to `visit`: up to some MiB of them. Comes after a [`Follower::look`].
+    /// Calls `visit` with each new complete line, up to some MiB of them. Call [`Follower::look`] first.
     pub(crate) fn poll(&mut self, now: Timestamp, visit: &mut impl FnMut(Line<'_>)) -> Polled {
         let mut left = FOLLOW_POLL_BYTES;
         let polled = self.read(now, &mut left, visit).unwrap_or_else(|error| {
@@ -131,8 +131,7 @@ impl Follower {
         polled
     }
 
-    /// Looks at the path once: whether it has another file, or its file was truncated. True when what was read of a line will not
-    /// be continued.
+    /// Checks the path once for another file or a truncation. Returns whether a partly read line will not be continued.
     pub(crate) fn look(&mut self, now: Timestamp) -> bool {
         let truncations = self.unsaved_truncations;
         self.claims.forget_deleted();
@@ -149,7 +148,7 @@ impl Follower {
                     io::ErrorKind::NotFound => State::Missing,
                     _ => State::Unreadable(error.to_string()),
                 };
-                // A file that is gone for good keeps its room on the disk as long as it is open.
+                // A deleted file takes room on the disk as long as it is open, so it is given up after a while.
                 if let Some(current) = self.current.take() {
                     self.retire(current, false, now);
                 }
@@ -165,7 +164,7 @@ impl Follower {
             self.retire(current, false, now);
         }
         let is_former = self.former.iter().any(|former| former.open.id == id(&metadata) && !former.is_copy);
-        if !is_former && let Some(open) = self.claims.take_left(self.number, &self.path, id(&metadata)) {
+        if !is_former && let Some(open) = self.claims.take_released(self.number, &self.path, id(&metadata)) {
             (self.current, self.state) = (Some(open), State::Read);
             return;
         }
@@ -173,7 +172,7 @@ impl Follower {
             self.state = State::Read;
             return;
         }
-        // A pipe would be waited for.
+        // Opening a pipe would block.
         let opened = if metadata.is_file() {
             Open::new(&self.path)
         } else {
@@ -191,9 +190,9 @@ impl Follower {
         }
     }
 
-    /// Takes the file that has come to the path, unless another log reads it.
+    /// Takes the new file at the path, unless another log reads it.
     fn take(&mut self, open: Open) -> io::Result<()> {
-        // What was there from the start may well begin as another log does.
+        // A file that existed at the start may have the same start as another log without being a copy.
         let copied = if self.has_looked {
             self.claims.is_copy(self.number, &self.path, &open.file)?
         } else {
@@ -203,7 +202,7 @@ impl Follower {
             return Ok(());
         }
         self.claims.add(self.number, &self.path, open.id, &open.file, true)?;
-        // A file that came back, such as by two renames, is not read again.
+        // A file that returns, such as by two renames, is not read again.
         let known = self.former.iter().position(|former| former.open.id == open.id && !former.is_copy);
         self.current = Some(known.map_or(open, |known| self.former.remove(known).open));
         Ok(())
@@ -211,7 +210,7 @@ impl Follower {
 
     fn check_truncated(&mut self, metadata: &Metadata, now: Timestamp) {
         let Some(current) = &mut self.current else { return };
-        // What cannot be read now is found out when it is read.
+        // A read error here is ignored, because the next read finds it.
         if !current.is_rewritten(metadata).unwrap_or(false) {
             return;
         }
@@ -222,7 +221,7 @@ impl Follower {
         current.head.clear();
         match copy {
             Some((file, id)) => {
-                // Without a claim it is read again where its name is that of a log, too.
+                // Without a claim, a log with the copy's name would read it again.
                 _ = self.claims.add(self.number, &self.path, id, &file, false);
                 let head = Vec::new();
                 let copy = Open { file, id, offset, before, head, seen: None, skips_zeros: false, cutter };
@@ -246,7 +245,7 @@ impl Follower {
         let Follower { current, former, buffer, claims, .. } = self;
         for former in &mut *former {
             let from = former.open.offset;
-            // One that cannot be read any more is not waited for.
+            // An unreadable former file counts as read to its end.
             let polled = former.open.read(buffer, left, visit).unwrap_or(Polled::AtEnd);
             if former.open.offset > from {
                 former.quiet_since = now;
@@ -262,18 +261,21 @@ impl Follower {
         }
         let has_current = current.is_some();
         let mut excess = former.len().saturating_sub(MAX_FORMER_FILES);
-        let goes = |former: &mut Former| {
+        let is_finished = |former: &mut Former| {
             let is_quiet = now.as_millis() - former.quiet_since.as_millis() > FORMER_KEPT.as_millis();
-            let goes =
+            let is_finished =
                 former.is_copy || excess > 0 || (is_quiet && (has_current || former.open.is_deleted()));
-            if goes {
+            if is_finished {
                 excess = excess.saturating_sub(1);
                 former.open.cutter.finish(&mut *visit);
             }
-            goes
+            is_finished
         };
-        // Another log of the view may have its name by now.
-        former.extract_if(.., goes).filter(|gone| !gone.is_copy).for_each(|gone| claims.leave(gone.open));
+        // Another log of the view may have the file's name by now.
+        former
+            .extract_if(.., is_finished)
+            .filter(|former| !former.is_copy)
+            .for_each(|former| claims.release(former.open));
         current.as_mut().map_or(Ok(Polled::AtEnd), |current| current.read(buffer, left, visit))
     }
 }
@@ -286,7 +288,7 @@ impl Open {
         Ok(Open { file, id, offset: 0, before, head, seen: None, skips_zeros: false, cutter })
     }
 
-    /// Whether what was read is there no more: the file is shorter, or has other bytes before the offset.
+    /// Whether the file was rewritten: it is shorter, or has other bytes before the offset.
     fn is_rewritten(&mut self, metadata: &Metadata) -> io::Result<bool> {
         if metadata.len() < self.offset {
             return Ok(true);
@@ -303,7 +305,7 @@ impl Open {
         self.id
     }
 
-    /// Whether no name leads to the file any more.
+    /// Whether the file has no name any more.
     fn is_deleted(&self) -> bool {
         self.file.metadata().map_or(true, |metadata| metadata.nlink() == 0)
     }
@@ -342,7 +344,7 @@ impl Open {
         }
     }
 
-    /// Keeps the last bytes that were read.
+    /// Keeps the last bytes that were read, for later comparisons.
     fn remember(&mut self, bytes: &[u8]) {
         let last = &bytes[bytes.len().saturating_sub(FOLLOW_CHECK_BYTES)..];
         let excess = (self.before.len() + last.len()).saturating_sub(FOLLOW_CHECK_BYTES);
@@ -365,8 +367,8 @@ fn has_before(file: &File, offset: u64, before: &[u8]) -> io::Result<bool> {
     }
 }
 
-/// The copy of a log that was truncated, as far as it was read: the newest file beside it whose name starts with the log's
-/// and that has the bytes that were read last, at the same place.
+/// The copy of a truncated log: the newest file in its folder whose name starts with the log's name, and that has the last
+/// bytes that were read at the same offset.
 fn find_copy(path: &Path, truncated: &Open) -> Option<(File, FileId)> {
     if truncated.before.is_empty() {
         return None;

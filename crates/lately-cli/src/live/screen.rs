@@ -1,5 +1,4 @@
-//! The terminal while a live view has it: the whole screen, keys without echo. It is given back on every way out, a panic
-//! included.
+//! The terminal of a live view: the whole screen, and keys without echo. It is restored on every exit, including a panic.
 
 use std::io::{self, BufWriter, Stdout, stdout};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,23 +16,23 @@ use ratatui_crossterm::crossterm::terminal::{
 use crate::limits::{MAX_SCREEN_COLUMNS, MAX_SCREEN_LINES};
 use crate::live::view::{Picture, draw};
 
-/// Whether the terminal is to be given back.
+/// Whether the terminal has to be restored.
 static IS_TAKEN: AtomicBool = AtomicBool::new(false);
 
 pub(crate) struct Screen {
     terminal: Terminal<CrosstermBackend<BufWriter<Stdout>>>,
-    /// What of the terminal is drawn on.
+    /// The backend that draws on a part of the terminal.
     area: Rect,
 }
 
-/// The part of a terminal that is drawn on. What a terminal says of its size is not always true.
+/// The part of a terminal that is drawn on. Terminals do not always report their true size.
 fn area_of(size: Size) -> Rect {
     Rect::new(0, 0, size.width.min(MAX_SCREEN_COLUMNS), size.height.min(MAX_SCREEN_LINES))
 }
 
 impl Screen {
     pub(crate) fn open() -> io::Result<Screen> {
-        // The message of a panic is to be seen, not to go with the screen.
+        // The message of a panic is printed after the screen is left, so that it stays visible.
         let hook = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
             restore();
@@ -56,7 +55,7 @@ impl Screen {
         }
     }
 
-    /// Columns and lines that are drawn on.
+    /// The columns and lines of that part.
     pub(crate) fn size(&self) -> io::Result<(u16, u16)> {
         let area = area_of(self.terminal.size()?);
         Ok((area.width, area.height))
@@ -84,8 +83,8 @@ impl Drop for Screen {
     }
 }
 
-/// Gives the terminal back, once: to leave a screen that was left moves the cursor over what was written since. Where the
-/// terminal is gone there is nothing to give back.
+/// Restores the terminal, once: leaving the screen a second time would move the cursor over later output. Errors are
+/// ignored, because the terminal may be gone.
 fn restore() {
     if IS_TAKEN.swap(false, Ordering::Relaxed) {
         _ = disable_raw_mode();
