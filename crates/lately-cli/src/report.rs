@@ -297,7 +297,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cut_texts_fit_as_they_are_escaped() {
+    fn shortened_texts_fit_after_escaping() {
         let check = |text: &str, most, expected: &str| assert_eq!(cut(text, most), expected);
         check("abc", 6, "abc");
         check("abcd", 6, "abc…");

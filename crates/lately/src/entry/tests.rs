@@ -233,7 +233,7 @@ fn reads_between_hits_move_the_cursor_only_forward() {
 
 /// The bytes of a key besides its slot, against the byte budgets of the benchmark.
 #[test]
-fn forms_weigh_what_they_should() {
+fn forms_stay_within_their_byte_budgets() {
     let weigh = |step_ms: i64, count: i64| {
         let mut key = Key::new();
         // Pseudo-random jitter: gaps take as many bytes as in practice.

@@ -333,7 +333,7 @@ fn an_own_ring_wraps_around_while_it_is_read() {
 }
 
 #[test]
-fn an_own_ring_changes_hands() {
+fn an_own_ring_gets_another_owner() {
     model(|| {
         let counter = Arc::new(Watched::new(1));
         let other = Arc::clone(&counter);

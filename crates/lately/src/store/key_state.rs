@@ -542,7 +542,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_takes_no_more_than_its_hits() {
+    fn a_key_state_is_as_small_as_an_entry() {
         assert_eq!((size_of::<KeyState>(), size_of::<Entry>()), (16, 16));
     }
 

@@ -87,7 +87,7 @@ fn a_key_lives_until_its_last_hit_leaves_the_retention() {
 }
 
 #[test]
-fn a_sweep_removes_what_has_expired() {
+fn a_sweep_removes_expired_keys() {
     let store = store();
     for key in 0..1_000_u32 {
         store.hit(&key.to_le_bytes(), START).expect("counted");

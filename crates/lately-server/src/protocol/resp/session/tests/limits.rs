@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn limit_counts_what_it_allows() {
+fn limit_counts_allowed_requests() {
     let mut talk = Talk::new();
     talk.check_all(&[
         ("LIMIT k 3 10 COST 2", "*5|:1|:3|:1|:0|:10000|"),
