@@ -56,7 +56,7 @@ pub(crate) struct Options {
 impl Simulation {
     fn test(self) -> &'static str {
         match self {
-            Simulation::Journal => "simulation::every_end_is_survived",
+            Simulation::Journal => "simulation::every_kill_and_loss_of_power_is_survived",
             Simulation::Classes => "classes::seeds::answers_are_true_while_classes_change",
             Simulation::Cluster => "service::cluster::simulation::nodes_agree_whatever_goes_wrong",
         }

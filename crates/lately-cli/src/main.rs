@@ -1,7 +1,6 @@
 //! `lately`: how many hits, lately?
 //!
-//! One file per subcommand in `commands`. A command returns what its exit code says: 0 done, 1 a
-//! negative answer, 2 an error.
+//! One file per subcommand in `commands`. The result of a command is its exit code: 0 done, 1 a negative answer, 2 an error.
 
 mod chart;
 mod cli;

@@ -1,4 +1,4 @@
-//! The subcommands, a file each: its arguments, which are its help, and `run`.
+//! The subcommands, one file each, with the arguments, whose comments are the help, and `run`.
 
 pub(crate) mod backtest;
 pub(crate) mod bench;

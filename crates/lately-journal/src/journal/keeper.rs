@@ -206,7 +206,7 @@ mod tests {
     /// Symptom: a checkpoint that did not fit was tried again with each MiB of the log. Cause: the thread
     /// that waited before the next attempt was woken. Fix: it is not woken while a checkpoint is wanted.
     #[test]
-    fn a_log_that_grows_is_looked_at_unless_a_checkpoint_is_wanted() {
+    fn a_growing_log_does_not_wake_the_retry_of_a_checkpoint() {
         let root = tempfile::tempdir().expect("a folder");
         let folder = Folder::open(root.path()).expect("made");
         let store = Arc::new(Store::builder().build().expect("valid"));

@@ -348,7 +348,7 @@ mod tests {
         let config = Config { ceiling_bytes: 1 << 20, ..Config::default() };
         let share: usize = (1 << 20) / 8;
         let service = Service::new(config, Arc::new(ManualClock::new(Timestamp::MIN))).expect("valid");
-        // Without clients an equal part is the whole share.
+        // Without other clients, the equal part of a client is the whole share.
         assert!(service.may_hold(0, share) && !service.may_hold(0, share + 1));
         service.charge(0, share);
         assert!(service.may_hold(share, share) && service.may_hold(2 * share, 2 * share));
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_have_places_below_the_ceiling() {
+    fn the_number_of_clients_follows_the_ceiling() {
         let check = |ceiling_bytes, max_clients, expected| {
             let config = Config { ceiling_bytes, max_clients, ..Config::default() };
             let service = Service::new(config, Arc::new(ManualClock::new(Timestamp::MIN))).expect("valid");
@@ -381,8 +381,9 @@ mod tests {
         check(crate::limits::MIN_CEILING_BYTES, 10_000, LEAST_CLIENTS);
     }
 
-    /// Symptom: hits at the edge of the retention were gone after a start. Cause: the sweep ran while keys were put back, and
-    /// by its time the key had expired before the hit that kept it was put back. Fix: nothing is swept meanwhile.
+    /// Symptom: hits at the edge of the retention were gone after a start. Cause: the sweep ran while the store was loaded,
+    /// and removed a key as expired before the hit that keeps it was loaded. Fix: nothing is swept while the store is
+    /// loaded.
     #[test]
     fn nothing_is_swept_while_the_store_is_loaded() {
         let config = Config { storage: Some(crate::Storage::default()), ..Config::default() };
@@ -396,14 +397,18 @@ mod tests {
             })
         };
         assert_eq!((sweep().count(), service.store.len()), (1, 1));
-        assert_eq!(service.store.now(), Timestamp::MIN, "no time passes for what is put back");
+        assert_eq!(
+            service.store.now(),
+            Timestamp::MIN,
+            "the time of the store does not advance while it is loaded"
+        );
         service.loading.store(false, Release);
         assert!(sweep().count() > 1);
         assert_eq!(service.store.len(), 0);
     }
 
     #[test]
-    fn connections_push_keys_out() {
+    fn memory_of_connections_evicts_keys() {
         let config = Config { ceiling_bytes: 1 << 20, ..Config::default() };
         let service = Service::new(config, Arc::new(ManualClock::new(Timestamp::MIN))).expect("valid");
         for key in 0..1_000_u32 {

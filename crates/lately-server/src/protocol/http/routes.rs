@@ -150,9 +150,9 @@ mod tests {
         (status, String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// Leave to listen beyond loopback does not give away all keys, nor have them replaced.
+    /// A server that listens beyond loopback still refuses dumps and restores by other machines.
     #[test]
-    fn dumps_are_for_peers_on_the_same_machine() {
+    fn only_clients_on_the_same_machine_may_dump() {
         let asked = |peer, local, path: &'static str| {
             run(async move { asked(&service(), link(peer, local, Principal::ANYONE), "GET", path).await })
         };
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_route_is_refused_for_a_key_that_is_not_allowed() {
+    fn routes_refuse_forbidden_keys() {
         let service = service();
         let principal = Principal { verbs: Verb::ALL, keys: Some(Pattern::new(b"app:*")) };
         let check = |method, path, expected: StatusCode| {
@@ -215,7 +215,7 @@ mod tests {
             check("POST", path, if is_key { StatusCode::FORBIDDEN } else { StatusCode::BAD_REQUEST });
         }
         check("GET", "/v1/hits/other", StatusCode::FORBIDDEN);
-        // They are about all keys.
+        // These routes concern all keys.
         check("GET", "/v1/dump", StatusCode::FORBIDDEN);
         check("POST", "/v1/restore", StatusCode::FORBIDDEN);
         assert_eq!(service.key_count(), 1);
