@@ -2,9 +2,11 @@
 //!
 //! `outgoing.rs` makes absolute counts of committed changes, `worker.rs` sends these to the
 //! engine and reads what other nodes counted of the keys in `interest.rs`. The store merges that, so all answers have it.
+//! `nodes.rs` lists the nodes.
 
 mod config;
 mod interest;
+mod nodes;
 mod origins;
 mod outgoing;
 mod worker;
@@ -16,6 +18,8 @@ use tokio::sync::Notify;
 
 pub use config::ClusterConfig;
 use interest::Interest;
+pub(crate) use nodes::Node;
+use nodes::Nodes;
 use outgoing::Outgoing;
 pub use worker::ClusterError;
 pub(crate) use worker::{Signals, run, start};
@@ -29,6 +33,7 @@ pub(crate) struct Cluster {
     /// Wakes the worker: a client waits for a key that is not known.
     wanted: Notify,
     state: Mutex<State>,
+    nodes: Nodes,
 }
 
 /// How the exchange with the engine goes.
@@ -38,8 +43,6 @@ pub(crate) struct State {
     pub(crate) failure: Option<String>,
     /// When the engine was last reached.
     pub(crate) reached: Option<Timestamp>,
-    /// Keys with counts that others do not have.
-    pub(crate) unsent_keys: usize,
 }
 
 impl Cluster {
@@ -50,6 +53,7 @@ impl Cluster {
             interest: Interest::default(),
             wanted: Notify::new(),
             state: Mutex::default(),
+            nodes: Nodes::default(),
         }
     }
 
@@ -75,6 +79,11 @@ impl Cluster {
     /// How the exchange goes.
     pub(crate) fn state(&self) -> State {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Keys with counts that others do not have.
+    pub(crate) fn unsent_keys(&self) -> usize {
+        self.outgoing.get().map_or(0, Outgoing::unsent_keys)
     }
 
     /// How long ago the engine was last reached; `None` when it never was.

@@ -68,6 +68,11 @@ impl Outgoing {
         self.origins.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The origin of hits of now.
+    pub(super) fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
     /// Whether the hits of an origin are in the store of this node: it counted them since its start, or has loaded them.
     pub(super) fn is_own(&self, origin: &Origin) -> bool {
         *origin == self.origin || self.origins().contains(origin)

@@ -16,6 +16,7 @@ use crate::stopper::Stopper;
 
 use super::Cluster;
 use super::interest::Due;
+use super::nodes;
 use super::origins::Origins;
 use super::outgoing::{Outgoing, writes};
 
@@ -136,8 +137,15 @@ pub(crate) async fn run(service: Arc<Service>, signals: Signals) -> Result<(), C
             signals.stopper.stop();
             return Err(taken);
         }
+        // A node has no status while another may have its name.
+        if worker.claimed.is_some() && !is_stopping && !matches!(done, Err(EngineError::Away(_))) {
+            nodes::renew(&mut worker.engine, &service, cluster, &*signals.tell).await;
+        }
         if is_stopping {
             // The next server of this name need not wait.
+            if worker.claimed.is_some() {
+                nodes::leave(&mut worker.engine, cluster).await;
+            }
             let name = (&cluster.config.node, &service.run_id);
             let _ = worker.engine.claim(name.0, name.1, Duration::from_millis(1)).await;
             return Ok(());
@@ -210,8 +218,6 @@ impl<E: Engine> Worker<'_, E> {
                 self.outgoing.send_again(true);
                 continue;
             }
-            let unsent_keys = self.outgoing.unsent_keys();
-            self.cluster.set_state(|state| state.unsent_keys = unsent_keys);
             let took_ms = now.as_millis() - begun.as_millis();
             if sent == 0 || !to_the_end || took_ms > DRAIN_SENDS_MS {
                 break;
