@@ -7,11 +7,12 @@ use crate::common::{has, installed};
 use crate::running::{Running, serve};
 
 /// Pages whose commands and programs are run, each against a server of its own.
-const PAGES: [&str; 7] = [
+const PAGES: [&str; 8] = [
     "README.md",
     "docs/guide/start.md",
     "docs/guide/counting.md",
     "docs/guide/limits.md",
+    "docs/guide/cluster.md",
     "docs/guide/migrating.md",
     "docs/reference/commands.md",
     "docs/reference/command-line.md",
