@@ -240,6 +240,25 @@ fn each_node_lists_all() {
 }
 
 #[test]
+fn counts_are_exchanged_when_the_engine_refuses_the_list() {
+    if !has("redis-server") {
+        return;
+    }
+    let redis = RedisServer::start_with(&["--user", "n", "on", ">pw", "~lately:*", "+@all", "-hset"]);
+    let url = redis.url().replace("://", "://n:pw@");
+    let (mut one, other) =
+        (serve_with(&["--cluster", &url, "--node", "a"]), serve_with(&["--cluster", &url, "--node", "b"]));
+    one.wait_for_message("the list of nodes: it answered: ");
+    one.ask::<u64>("HIT k 3");
+    assert!(all_say(&[&one, &other], "HITS k", 3));
+    assert!(becomes(|| one.info("lately_engine_ok") == "1"));
+    let run = ask(&one.resp, &words("cluster"));
+    assert_eq!((run.code, run.out.lines().count()), (Some(0), 5), "{}", run.out);
+    assert!(run.err.starts_with("hint: the other nodes are not known: it answered: "), "{}", run.err);
+    assert!(run.err.contains("hset"), "{}", run.err);
+}
+
+#[test]
 fn what_others_write_about_a_node_is_harmless() {
     if !has("redis-server") {
         return;
