@@ -1,4 +1,4 @@
-//! A client for dump and restore over HTTP.
+//! A client for what goes over HTTP: dump, restore and the list of nodes.
 
 use std::io::{self, ErrorKind, Read};
 
@@ -41,7 +41,11 @@ impl Http {
         let _ = body.read_to_string(&mut text);
         let problem = serde_json::from_str::<Value>(&text).ok();
         let detail = problem.as_ref().and_then(|problem| problem["detail"].as_str());
+        let title = problem.as_ref().and_then(|problem| problem["title"].as_str());
         let hint = match status.as_u16() {
+            404 if title == Some("no cluster") => {
+                "start it with --cluster URL --node NAME to count together with other servers"
+            }
             403 => "run it on the machine of the server, or give the near end of an SSH tunnel with --http",
             408 => "send it faster: from a file on this machine, for example",
             404 => "the server is of another version",

@@ -53,6 +53,8 @@ fn run(command: Command) -> Result<Outcome, CliError> {
         Command::Hits(hits) => commands::hits::run(&hits),
         Command::Limit(limit) => commands::limit::run(&limit),
         Command::Bench(bench) => commands::bench::run(&bench),
+        Command::Cluster(cluster) => commands::cluster::run(&cluster),
+        Command::Route(route) => commands::route::run(&route),
         Command::Count(count) => commands::count::run(&count),
         Command::Backtest(backtest) => commands::backtest::run(&backtest),
         Command::Top(top) => commands::top::run(&top),

@@ -57,7 +57,7 @@ fn hint_for(command: &str, flag: &str) -> Option<&'static str> {
     ];
     const CLIENT: &[(&[&str], &str)] =
         &[(&["--host", "-H", "--port", "-p", "--addr", "--url", "-u"], "use --server HOST:PORT")];
-    const OF_CLIENTS: [&str; 6] = ["hit", "hits", "limit", "bench", "dump", "restore"];
+    const OF_CLIENTS: [&str; 7] = ["hit", "hits", "limit", "bench", "cluster", "dump", "restore"];
     let hints = match command {
         "serve" => SERVE,
         command if OF_CLIENTS.contains(&command) => CLIENT,

@@ -29,6 +29,24 @@ pub trait Engine: Send {
         lasts: Duration,
     ) -> impl Future<Output = Result<Option<String>, EngineError>> + Send;
 
+    /// Keeps a short text about a node, in place of the one before, or removes it. Texts of all nodes are kept for a while
+    /// after the last of them came.
+    ///
+    /// # Errors
+    /// [`EngineError`] says why it is not known to be kept.
+    fn report(
+        &mut self,
+        node: &str,
+        status: Option<&str>,
+        lasts: Duration,
+    ) -> impl Future<Output = Result<(), EngineError>> + Send;
+
+    /// The texts about all nodes, each with the name of its node, in no order.
+    ///
+    /// # Errors
+    /// [`EngineError`] says why they are not known.
+    fn nodes(&mut self) -> impl Future<Output = Result<Vec<(String, String)>, EngineError>> + Send;
+
     /// Which life of the engine this is. While the number stays, what was sent is there. A new one means that the connection
     /// was lost: the engine may have failed over to a server without the last writes, or come back empty.
     fn life(&self) -> u64;

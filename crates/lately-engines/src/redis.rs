@@ -19,6 +19,9 @@ const TOGETHER: usize = 1_000;
 /// Blocks that are known to have their time to live.
 const LASTING: usize = 200_000;
 
+/// A hash with the status of each node. It is one key, so that it can be read at once from a Redis Cluster, too.
+const NODES: &str = "lately:nodes";
+
 /// One Redis or Valkey server.
 #[derive(Debug)]
 pub struct Redis {
@@ -141,6 +144,27 @@ impl Engine for Redis {
                 Ok(None)
             }
         }
+    }
+
+    async fn report(&mut self, node: &str, status: Option<&str>, lasts: Duration) -> Result<(), EngineError> {
+        let mut pipeline = Pipeline::new();
+        match status {
+            Some(status) => {
+                let lasts_ms = u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX);
+                pipeline.cmd("HSET").arg(NODES).arg(node).arg(status).ignore();
+                pipeline.cmd("PEXPIRE").arg(NODES).arg(lasts_ms).ignore();
+            }
+            None => _ = pipeline.cmd("HDEL").arg(NODES).arg(node).ignore(),
+        }
+        self.run(&pipeline).await
+    }
+
+    async fn nodes(&mut self) -> Result<Vec<(String, String)>, EngineError> {
+        let mut pipeline = Pipeline::new();
+        pipeline.cmd("HGETALL").arg(NODES);
+        let (nodes,): (Vec<(Vec<u8>, Vec<u8>)>,) = self.run(&pipeline).await?;
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        Ok(nodes.into_iter().map(|(node, status)| (text(node), text(status))).collect())
     }
 
     fn life(&self) -> u64 {

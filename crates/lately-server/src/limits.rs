@@ -287,6 +287,24 @@ pub(crate) const CLAIM_EVERY: Duration = Duration::from_secs(1);
 /// In milliseconds.
 pub(crate) const PROMPT_DELETION_MS: i64 = 500;
 
+/// How often a node writes its status to the engine of a cluster, and reads those of the others.
+pub(crate) const NODES_EVERY: Duration = Duration::from_secs(2);
+
+/// When the list of nodes is asked for again after the engine refused it.
+pub(crate) const NODES_RETRY: Duration = Duration::from_secs(60);
+
+/// A node whose status is older than this is shown as degraded.
+pub(crate) const NODE_SILENT: Duration = Duration::from_secs(10);
+
+/// A node whose status is older than this is taken off the list.
+pub(crate) const NODE_FORGOTTEN: Duration = Duration::from_secs(3_600);
+
+/// Nodes on the list of one.
+pub(crate) const MAX_LISTED_NODES: usize = 1_000;
+
+/// Bytes of the status of a node. A longer one is not listed.
+pub(crate) const MAX_NODE_STATUS_BYTES: usize = 4_096;
+
 /// Parts with a lock each of the counts that a node sends to others.
 pub(crate) const OUTGOING_PARTS: usize = 64;
 

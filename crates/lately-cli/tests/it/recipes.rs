@@ -7,11 +7,12 @@ use crate::common::{has, installed};
 use crate::running::{Running, serve};
 
 /// The pages. The commands and programs of each run against a new server.
-const PAGES: [&str; 7] = [
+const PAGES: [&str; 8] = [
     "README.md",
     "docs/guide/start.md",
     "docs/guide/counting.md",
     "docs/guide/limits.md",
+    "docs/guide/cluster.md",
     "docs/guide/migrating.md",
     "docs/reference/commands.md",
     "docs/reference/command-line.md",

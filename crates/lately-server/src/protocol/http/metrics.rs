@@ -141,7 +141,7 @@ pub(crate) fn text(service: &Service) -> String {
             "lately_cluster_unsent_keys",
             gauge,
             "Keys with counts that other nodes do not have yet.",
-            &state.unsent_keys,
+            &cluster.unsent_keys(),
         );
         metric(
             "lately_cluster_resent_hits_total",

@@ -11,6 +11,7 @@ use axum::routing::{MethodRouter, get, post};
 use axum::{Extension, Router};
 use lately_resp::command::Verb;
 
+use super::cluster;
 use super::counts::{self, key_of};
 use super::dumps::{self, discard};
 use super::guard::{refuse_foreign, refuse_remote};
@@ -37,10 +38,11 @@ static WATCHING: [Route; 3] = [
     Route { path: "/metrics", has_key: false, verb: None, method: || get(metrics) },
 ];
 
-/// Routes about single keys.
-static COUNTING: [Route; 2] = [
+/// Routes about single keys, and about the nodes that count them.
+static COUNTING: [Route; 3] = [
     Route { path: "/v1/hit/", has_key: true, verb: Some(Verb::Hit), method: || post(counts::hit) },
     Route { path: "/v1/hits/", has_key: true, verb: Some(Verb::Read), method: || get(counts::hits) },
+    Route { path: "/v1/cluster", has_key: false, verb: Some(Verb::Read), method: || get(cluster::nodes) },
 ];
 
 /// Routes that read or replace all keys.
@@ -180,6 +182,7 @@ mod tests {
             ("GET", "/metrics", None),
             ("POST", "/v1/hit/", Some(Verb::Hit)),
             ("GET", "/v1/hits/", Some(Verb::Read)),
+            ("GET", "/v1/cluster", Some(Verb::Read)),
             ("GET", "/v1/dump", Some(Verb::Admin)),
             ("POST", "/v1/restore", Some(Verb::Admin)),
         ];
@@ -216,9 +219,21 @@ mod tests {
         }
         check("GET", "/v1/hits/other", StatusCode::FORBIDDEN);
         // These routes concern all keys.
+        check("GET", "/v1/cluster", StatusCode::FORBIDDEN);
         check("GET", "/v1/dump", StatusCode::FORBIDDEN);
         check("POST", "/v1/restore", StatusCode::FORBIDDEN);
         assert_eq!(service.key_count(), 1);
+    }
+
+    #[test]
+    fn a_server_without_a_cluster_says_so() {
+        let (status, body) =
+            run(asked(&service(), link(LOCAL, LOCAL, Principal::ANYONE), "GET", "/v1/cluster"));
+        assert_eq!(status, StatusCode::NOT_FOUND);
+        assert_eq!(
+            body,
+            r#"{"title":"no cluster","status":404,"detail":"this server is not part of a cluster"}"#
+        );
     }
 
     #[test]

@@ -3,9 +3,11 @@
 //! `outgoing.rs` makes absolute counts of committed changes, `worker.rs` sends these to the
 //! engine and reads what other nodes counted of the keys in `interest.rs`. The store merges that, so all answers have it.
 //! `reconcile.rs` finds what the engine lacks of this node's hits.
+//! `nodes.rs` lists the nodes.
 
 mod config;
 mod interest;
+mod nodes;
 mod origins;
 mod outgoing;
 mod reconcile;
@@ -21,6 +23,8 @@ use tokio::sync::Notify;
 
 pub use config::ClusterConfig;
 use interest::Interest;
+pub(crate) use nodes::Node;
+use nodes::Nodes;
 use outgoing::Outgoing;
 pub use worker::ClusterError;
 pub(crate) use worker::{Signals, run, start};
@@ -36,6 +40,7 @@ pub(crate) struct Cluster {
     state: Mutex<State>,
     /// Changes that wait for the disk: they are in the store, and not yet in what is to be sent.
     waiting: Mutex<WaitingChanges>,
+    nodes: Nodes,
 }
 
 /// The time of the oldest hit of each batch of changes that waits for the disk.
@@ -56,8 +61,6 @@ pub(crate) struct State {
     pub(crate) failure: Option<String>,
     /// When the engine was last reached.
     pub(crate) reached: Option<Timestamp>,
-    /// Keys with counts that others do not have.
-    pub(crate) unsent_keys: usize,
     /// Hits that were missing in the engine, and were sent again. A hit is in a cell of each width, and counts for each.
     pub(crate) resent_hits: u64,
     /// Whether all keys were compared with what the engine has, since the start or since it may have lost some.
@@ -73,6 +76,7 @@ impl Cluster {
             wanted: Notify::new(),
             state: Mutex::default(),
             waiting: Mutex::default(),
+            nodes: Nodes::default(),
         }
     }
 
@@ -125,9 +129,12 @@ impl Cluster {
 
     /// How the exchange goes.
     pub(crate) fn state(&self) -> State {
-        let unsent_keys = self.outgoing.get().map_or(0, Outgoing::unsent_keys);
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        State { unsent_keys, ..state }
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Keys with counts that others do not have.
+    pub(crate) fn unsent_keys(&self) -> usize {
+        self.outgoing.get().map_or(0, Outgoing::unsent_keys)
     }
 
     /// How long ago the engine was last reached; `None` when it never was.

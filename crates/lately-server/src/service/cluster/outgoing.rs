@@ -68,9 +68,9 @@ impl Outgoing {
         self.origins.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The name of this start of the node.
-    pub(super) fn name(&self) -> String {
-        self.origin.to_string()
+    /// The origin of hits of now.
+    pub(super) fn origin(&self) -> &Origin {
+        &self.origin
     }
 
     /// Whether the hits of an origin are in the store of this node: it counted them since its start, or has loaded them.

@@ -135,6 +135,14 @@ impl Engine for Connection {
         Ok(None)
     }
 
+    async fn report(&mut self, _: &str, _: Option<&str>, _: Duration) -> Result<(), EngineError> {
+        self.check()
+    }
+
+    async fn nodes(&mut self) -> Result<Vec<(String, String)>, EngineError> {
+        self.check().map(|()| Vec::new())
+    }
+
     fn life(&self) -> u64 {
         self.life
     }

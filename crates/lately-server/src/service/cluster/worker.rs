@@ -17,6 +17,7 @@ use crate::stopper::Stopper;
 
 use super::Cluster;
 use super::interest::Due;
+use super::nodes;
 use super::origins::Origins;
 use super::outgoing::{Outgoing, writes};
 use super::reconcile::Reconcile;
@@ -135,9 +136,16 @@ pub(crate) async fn run(service: Arc<Service>, signals: Signals) -> Result<(), C
             signals.stopper.stop();
             return Err(taken);
         }
+        // A node has no status while another may have its name.
+        if worker.claimed.is_some() && !is_stopping && !matches!(done, Err(EngineError::Away(_))) {
+            nodes::renew(&mut worker.engine, &service, cluster, &*signals.tell).await;
+        }
         if is_stopping {
             // The next server of this name need not wait.
-            let name = parts(&service).1.name();
+            if worker.claimed.is_some() {
+                nodes::leave(&mut worker.engine, cluster).await;
+            }
+            let name = parts(&service).1.origin().to_string();
             let lasts = Duration::from_millis(1);
             let _ = worker.engine.claim(&cluster.config.node, &name, &|_| false, lasts).await;
             return Ok(());
@@ -192,7 +200,7 @@ impl<E: Engine> Worker<E> {
         }
         let service = Arc::clone(&self.service);
         let (Cluster { config, .. }, outgoing) = parts(&service);
-        let name = outgoing.name();
+        let name = outgoing.origin().to_string();
         // An earlier start of this server in this data folder.
         let is_former = |holder: &str| holder != name && holder.parse().is_ok_and(|of| outgoing.is_own(&of));
         let holder = self.engine.claim(&config.node, &name, &is_former, CLAIM_LASTS).await?;
