@@ -311,17 +311,28 @@ pub(crate) const OUTGOING_PARTS: usize = 64;
 /// Keys of a part that are sent together.
 pub(crate) const CLUSTER_SEND_KEYS: usize = 500;
 
-/// Exchanges after which old cells of one part are dropped.
-pub(crate) const TIDY_EVERY: usize = 4;
+/// Parts of which old cells are dropped after each exchange.
+pub(crate) const TIDY_PARTS: usize = 16;
+
+/// The part of the ceiling that the counts which a node is to send may take: 1 / this. What is left out is found in the store
+/// later.
+pub(crate) const OUTBOX_SHARE: u64 = 16;
 
 /// Keys whose counts are compared with those in the engine between two flushes, after a start and when the engine may have
 /// lost some.
 pub(crate) const RECONCILE_KEYS: usize = 256;
 
-/// Keys that are compared at a time otherwise, and how long after them the next ones are, in milliseconds.
-pub(crate) const RECONCILE_SLOWLY_KEYS: usize = 32;
-/// See [`RECONCILE_SLOWLY_KEYS`].
-pub(crate) const RECONCILE_PAUSE_MS: i64 = 500;
+/// Otherwise all keys are looked at once in this time, in milliseconds, some of them each [`RECONCILE_PAUSE_MS`]: before the counts
+/// of wider cells are read, which is 1,000 s after their first hit.
+pub(crate) const RECONCILE_ROUND_MS: i64 = 300_000;
+/// See [`RECONCILE_ROUND_MS`].
+pub(crate) const RECONCILE_PAUSE_MS: i64 = 250;
+
+/// In one of this many rounds, counts are compared that have not changed since the last round.
+pub(crate) const RECONCILE_FULL_EVERY: u64 = 12;
+
+/// Keys with late hits of a part that are compared at a time.
+pub(crate) const RECONCILE_LATE_KEYS: usize = 8;
 
 /// How long after its end a cell is compared, in milliseconds: hits that are being counted, and writes on their way, have arrived.
 pub(crate) const RECONCILE_SETTLE_MS: i64 = 2_000;

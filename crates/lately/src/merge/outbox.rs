@@ -16,7 +16,7 @@ use super::{Cell, Changes, KeyChanges, Levels, Origin, Tally};
 /// What one origin has counted lately.
 ///
 /// A cell stays for [`CELL_HELD_MS`] after its end, so that late hits are added to it. After that the count is no longer
-/// known here, and hits for it must be counted under another origin.
+/// known here. Hits for it must be counted under another origin, or by [`Outbox::top_up`].
 #[derive(Debug)]
 pub struct Outbox {
     origin: Origin,
@@ -44,6 +44,8 @@ struct KeyCells {
     /// Whether it is among the changed keys, and among those that are behind.
     is_changed: bool,
     is_behind: bool,
+    /// The width of the finest cells.
+    finest_ms: i64,
 }
 
 /// A cell with its tally.
@@ -59,7 +61,7 @@ struct Open {
     is_changed: bool,
 }
 
-/// The hit is for a cell whose count is no longer known. It must be counted under another origin.
+/// The hit is for a cell whose count is no longer known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TooOld;
 
@@ -159,6 +161,7 @@ impl Outbox {
             }
         };
         let before = held.cells_bytes();
+        held.finest_ms = levels.as_slice()[0].width_ms;
         match cells.as_slice() {
             [] => return Ok(()),
             // The others follow from the finest.
@@ -220,6 +223,30 @@ impl Outbox {
         open.is_changed |= open.tally.merge(Tally { counted: 0, deleted });
         if open.is_changed && !std::mem::replace(&mut held.is_changed, true) {
             self.changed.push_back(key.into());
+        }
+    }
+
+    /// Whether cells of a key are held.
+    #[must_use]
+    pub fn has_key(&self, key: &[u8]) -> bool {
+        self.keys.contains_key(key)
+    }
+
+    /// Drops the wider cells of keys that were not hit lately and whose messages have arrived, though they have not ended. What is
+    /// counted in them from then on is missing in the messages: it must be found when they have ended, see [`Outbox::top_up`].
+    pub fn release_idle(&mut self) {
+        let (acknowledged, mut bytes) = (self.acknowledged, 0);
+        self.keys.retain(|key, held| {
+            let is_wider = |open: &Open| {
+                open.cell.width_ms > held.finest_ms && !open.is_changed && open.sent_in <= acknowledged
+            };
+            let is_kept = held.is_changed || held.is_behind || !held.cells.iter().all(is_wider);
+            bytes += if is_kept { key_bytes(key) + held.cells_bytes() } else { 0 };
+            is_kept
+        });
+        self.bytes = bytes;
+        if self.keys.capacity() > 4 * self.keys.len() {
+            self.keys.shrink_to_fit();
         }
     }
 

@@ -10,7 +10,7 @@ use lately_engines::{Block, Engine, EngineError, Known, Redis, Told};
 use thiserror::Error;
 
 use crate::limits::{
-    CLAIM_EVERY, CLAIM_LASTS, CLUSTER_READ_KEYS, DRAIN_SENDS_MS, OUTGOING_PARTS, TIDY_EVERY,
+    CLAIM_EVERY, CLAIM_LASTS, CLUSTER_READ_KEYS, DRAIN_SENDS_MS, OUTBOX_SHARE, OUTGOING_PARTS, TIDY_PARTS,
 };
 use crate::service::Service;
 use crate::stopper::Stopper;
@@ -108,8 +108,9 @@ pub(super) fn parts(service: &Service) -> (&Cluster, &Outgoing) {
 pub(crate) fn start(service: &Service) -> Result<(), ClusterError> {
     let Some(cluster) = &service.cluster else { return Ok(()) };
     let folder = service.config.storage.as_ref().map(|storage| storage.path.as_path());
+    let most_bytes = usize::try_from(service.config.ceiling_bytes / OUTBOX_SHARE).unwrap_or(usize::MAX);
     let outgoing = Origins::load(folder)
-        .and_then(|origins| Outgoing::new(&cluster.config.node, origins, service.now()))
+        .and_then(|origins| Outgoing::new(&cluster.config.node, origins, most_bytes, service.now()))
         .map_err(ClusterError::Origins)?;
     let _ = cluster.outgoing.set(outgoing);
     Ok(())
@@ -184,10 +185,11 @@ impl<E: Engine> Worker<E> {
             Claim::Taken(taken) => return Ok(Some(taken)),
         }
         self.send(is_stopping).await?;
-        if !is_stopping {
-            self.reconcile().await?;
-            self.read(flush).await?;
+        if is_stopping {
+            return self.reconcile_all().await.map(|()| None);
         }
+        self.reconcile().await?;
+        self.read(flush).await?;
         Ok(None)
     }
 
@@ -220,7 +222,7 @@ impl<E: Engine> Worker<E> {
     }
 
     /// Sends counts until others have all of them. With `to_the_end`, the wider cells are brought up to date first.
-    async fn send(&mut self, to_the_end: bool) -> Result<(), EngineError> {
+    pub(super) async fn send(&mut self, to_the_end: bool) -> Result<(), EngineError> {
         let service = Arc::clone(&self.service);
         let (cluster, outgoing) = parts(&service);
         let begun = service.now();
@@ -237,7 +239,7 @@ impl<E: Engine> Worker<E> {
                     outgoing.send_again(false);
                     return Err(error);
                 }
-                outgoing.confirm(&[taken], None, now);
+                outgoing.confirm(&taken);
             }
             if self.life != self.engine.life() {
                 // What was confirmed before may be lost by now.
@@ -253,8 +255,9 @@ impl<E: Engine> Worker<E> {
             }
         }
         self.turn = self.turn.wrapping_add(1);
-        let tidies = self.turn.is_multiple_of(TIDY_EVERY).then_some(self.turn / TIDY_EVERY);
-        outgoing.confirm(&[], tidies, service.now());
+        for part in 0..TIDY_PARTS {
+            outgoing.tidy(self.turn.wrapping_mul(TIDY_PARTS).wrapping_add(part), service.now());
+        }
         self.delete().await
     }
 
