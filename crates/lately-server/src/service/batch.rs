@@ -219,7 +219,7 @@ impl Service {
         let counts = self.ask(ops, now);
         let of = |(window, count)| {
             let rate = rate(&count, self.panes_of(key, Some(window)));
-            WindowCount { window, count, rate }
+            WindowCount { window, count, rate, origins: None }
         };
         windows.into_iter().zip(counts).map(of).collect()
     }

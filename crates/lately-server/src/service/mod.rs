@@ -19,6 +19,7 @@ mod keys;
 mod loading;
 pub(crate) mod named_limits;
 pub(crate) mod process;
+mod reads;
 pub(crate) mod response;
 pub(crate) mod spool_file;
 mod statistics;

@@ -48,6 +48,12 @@ impl Interest {
         true
     }
 
+    /// When a key was last read, for a window of this length.
+    pub(super) fn read_at(&self, key: &[u8], window: Span) -> Option<Timestamp> {
+        let (at, read) = self.lock().get(key)?.read?;
+        (read >= window).then_some(at)
+    }
+
     /// The keys whose counts are older than `age`, those that are not known first, at most `most`.
     pub(super) fn due(&self, age: Duration, most: usize, now: Timestamp) -> Vec<Due> {
         let keys = self.lock();

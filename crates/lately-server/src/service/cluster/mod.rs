@@ -72,6 +72,11 @@ impl Cluster {
         }
     }
 
+    /// When the hits of other nodes on a key were last read, for a window of this length.
+    pub(crate) fn read_at(&self, key: &[u8], window: Span) -> Option<Timestamp> {
+        self.interest.read_at(key, window)
+    }
+
     /// How the exchange goes.
     pub(crate) fn state(&self) -> State {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).clone()

@@ -6,6 +6,7 @@ mod info;
 mod ingest;
 mod keys;
 mod long_request;
+mod origins;
 mod run;
 mod slow;
 mod transaction;
@@ -230,6 +231,8 @@ impl Session {
             Command::Series { key, window, step, at } => {
                 return self.series(key, (*window, *step), *at, (written, now), out);
             }
+            Command::HitsStaleness { key, window, at } => self.hits_staleness(key, (*window, *at), now, out),
+            Command::HitsByOrigin { key, window, at } => self.hits_by_origin(key, (*window, *at), now, out),
             Command::Coolest(coolest) => return self.coolest(coolest, (written, now), out),
             Command::Client(ClientCommand::List(which)) => {
                 return self.list_clients(*which, (written, now), out);
