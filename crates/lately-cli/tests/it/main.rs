@@ -10,6 +10,7 @@ mod carried;
 mod check;
 mod clients;
 mod cluster;
+mod cluster_reads;
 mod common;
 mod completions;
 mod count;

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use super::shares::{HitsByNode, share_out};
+use super::shares::{HitsByNode, Shares, share_out};
 use super::{SHARDS, Store};
 use crate::allocation::allocated;
 use crate::count::Count;
@@ -131,7 +131,7 @@ impl Store {
         self.memory.change_other(before, if is_empty { 0 } else { after });
     }
 
-    /// Replaces what is known of a key by what an engine has of it.
+    /// Replaces what is known of a key by what an engine has of it. Returns the memory that it takes, in bytes.
     ///
     /// # Errors
     /// [`MergeError`] when a count is malformed. Nothing changes then.
@@ -140,12 +140,12 @@ impl Store {
         key: &[u8],
         told: impl Iterator<Item = (Origin, Cell, Tally)>,
         now: Timestamp,
-    ) -> Result<(), MergeError> {
+    ) -> Result<usize, MergeError> {
         let told: Vec<_> = told.collect();
         check_key(key)?;
         told.iter().try_for_each(|(_, cell, tally)| check_cell(*cell, *tally))?;
         if told.is_empty() && self.others.get().is_none() {
-            return Ok(());
+            return Ok(0);
         }
         let others = self.others.get_or_init(Others::new);
         let mut cells = Cells::default();
@@ -159,8 +159,7 @@ impl Store {
         }
         let levels = self.settings_of(key).levels();
         cells.expire(levels, self.advance(now));
-        self.replace(others, key, cells);
-        Ok(())
+        Ok(self.replace(others, key, cells))
     }
 
     /// Forgets what is known of a key of others.
@@ -194,7 +193,7 @@ impl Store {
         shard.replace_hits((key, hash), &entry, &mut context);
     }
 
-    fn replace(&self, others: &Others, key: &[u8], cells: Cells) {
+    fn replace(&self, others: &Others, key: &[u8], cells: Cells) -> usize {
         let mut part = others.part(self.hash(key));
         let before = part.remove(key).map_or(0, |held| held.bytes(key));
         let mut after = 0;
@@ -205,6 +204,7 @@ impl Store {
         }
         drop(part);
         self.memory.change_other(before, after);
+        after
     }
 
     /// How far the messages of an origin were merged: the end of the last one before which none is missing.
@@ -286,7 +286,7 @@ impl Store {
         (key, hash): (&[u8], u64),
         window: &Window,
         now: Timestamp,
-    ) -> Option<(Count, Vec<(Box<str>, u64)>)> {
+    ) -> Option<(Count, Shares)> {
         let others = self.others.get()?;
         let settings = self.settings_of(key);
         let mut part = others.part(hash);

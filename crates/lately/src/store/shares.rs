@@ -16,11 +16,14 @@ pub struct HitsByNode {
     pub others: Vec<(Box<str>, u64)>,
 }
 
+/// Nodes and their hits.
+pub(super) type Shares = Vec<(Box<str>, u64)>;
+
 /// Shares `total` out to nodes with these counts.
 ///
 /// An estimate is rounded, so those of the nodes need not add up to that of all their hits. The nodes with the most hits get
 /// the difference, one hit each, and each stays within its own bounds.
-pub(super) fn share_out(total: u64, counts: BTreeMap<Box<str>, Count>) -> Vec<(Box<str>, u64)> {
+pub(super) fn share_out(total: u64, counts: BTreeMap<Box<str>, Count>) -> Shares {
     let mut rows: Vec<(Box<str>, Count)> = counts.into_iter().collect();
     rows.sort_by_key(|(_, count)| Reverse((count.estimate, count.upper.unwrap_or(u64::MAX))));
     let sum: u128 = rows.iter().map(|(_, count)| u128::from(count.estimate)).sum();

@@ -21,7 +21,7 @@ use crate::limits::MAX_HTTP_WINDOWS;
 use crate::service::Service;
 use crate::service::commit::Changes;
 use crate::service::response::WindowCount;
-use crate::service::{Batch, code_of};
+use crate::service::{Asked, Batch, code_of};
 
 /// The answer to a request that failed.
 pub(super) struct Problem {
@@ -173,6 +173,8 @@ pub(super) async fn hits(State(service): State<Arc<Service>>, uri: Uri) -> Resul
     if service.is_loading() {
         return Err(Problem::loading());
     }
+    let asked = Asked { key: &key, window: windows.iter().copied().max(), at };
+    service.known(asked).await;
     let now = service.now();
     let answer = |WindowCount { window, count, rate, origins }| WindowAnswer {
         window: window.to_string(),
@@ -184,7 +186,7 @@ pub(super) async fn hits(State(service): State<Arc<Service>>, uri: Uri) -> Resul
             .map(|rows| rows.into_iter().map(|(origin, hits)| OriginAnswer { origin, hits }).collect()),
     };
     // First: what is read meanwhile is newer than the answer says.
-    let staleness_ms = service.staleness_ms(&key, windows.iter().copied().max(), now);
+    let staleness_ms = service.staleness_ms(asked, now);
     let windows = if origins == Some(true) {
         service.counts_by_origin(&key, windows, at, now)
     } else {

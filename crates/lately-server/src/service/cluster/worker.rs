@@ -1,5 +1,6 @@
 //! The worker: sends what this node counted, and reads what others counted of the keys that are read here.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -123,14 +124,18 @@ pub(crate) async fn run(service: Arc<Service>, signals: Signals) -> Result<(), C
         claimed: None,
         refused_since: None,
     };
-    let flush = cluster.config.flush;
     loop {
-        let is_stopping = tokio::select! {
-            () = signals.drained.stopped() => true,
-            () = cluster.wanted.notified() => false,
-            () = crate::protocol::pause(flush) => false,
+        let is_stopping = {
+            let mut flush = pin!(crate::protocol::pause(cluster.config.flush));
+            loop {
+                tokio::select! {
+                    () = signals.drained.stopped() => break true,
+                    () = &mut flush => break false,
+                    () = cluster.interest.wanted.notified() => worker.read_wanted().await,
+                }
+            }
         };
-        let done = worker.exchange(flush, is_stopping).await;
+        let done = worker.exchange(is_stopping).await;
         note(cluster, &done, &*signals.tell, service.now());
         if let Ok(Some(taken)) = done {
             signals.stopper.stop();
@@ -147,18 +152,14 @@ pub(crate) async fn run(service: Arc<Service>, signals: Signals) -> Result<(), C
 
 impl<E: Engine> Worker<'_, E> {
     /// Sends what was counted, then reads what is due.
-    async fn exchange(
-        &mut self,
-        flush: Duration,
-        is_stopping: bool,
-    ) -> Result<Option<ClusterError>, EngineError> {
+    async fn exchange(&mut self, is_stopping: bool) -> Result<Option<ClusterError>, EngineError> {
         match self.claim().await? {
             Claim::Ours => {}
             Claim::Wait => return Ok(None),
             Claim::Taken(taken) => return Ok(Some(taken)),
         }
         self.send(is_stopping).await?;
-        self.read(flush).await?;
+        self.read(true).await?;
         Ok(None)
     }
 
@@ -228,7 +229,7 @@ impl<E: Engine> Worker<'_, E> {
         let now = self.service.now();
         while let Some((key, deleted_at)) = self.outgoing.deleted() {
             let retain = self.service.store.settings_of(&key).retain();
-            let told = self.told(&[(key.clone(), retain)], now).await?.pop().unwrap_or_default();
+            let told = self.told(&[Due::of(&key, retain)], now).await?.pop().unwrap_or_default();
             let marks = self.outgoing.marks(&key, deleted_at, told);
             self.engine.send(&writes(&marks, &self.service.store)).await?;
             self.service.store.unlearn(&key);
@@ -240,7 +241,7 @@ impl<E: Engine> Worker<'_, E> {
     /// What the engine has of keys that windows which end now may need, in the order of the keys.
     async fn told(&mut self, due: &[Due], now: Timestamp) -> Result<Vec<Told>, EngineError> {
         let (mut blocks, mut ends) = (Vec::new(), Vec::with_capacity(due.len()));
-        for (key, window) in due {
+        for Due { key, window, .. } in due {
             let levels = self.service.store.settings_of(key).levels();
             let (oldest_ms, newest_ms) = reach(*window, self.service, key, now);
             for (level, from_ms, to_ms) in levels.ranges_ms(now) {
@@ -291,22 +292,53 @@ impl<E: Engine> Worker<'_, E> {
         self.engine.send(&writes(&removed, &service.store)).await
     }
 
-    async fn read(&mut self, flush: Duration) -> Result<(), EngineError> {
-        let now = self.service.now();
-        for key in self.cluster.interest.take_forgotten(now) {
-            self.service.store.unlearn(&key);
+    /// Reads what other nodes counted of keys that somebody asked for, unless the engine is away.
+    async fn read_wanted(&mut self) {
+        if self.cluster.state().failure.is_none() {
+            // The next exchange reports a failure.
+            let _ = self.read(false).await;
         }
-        let due = self.cluster.interest.due(flush, CLUSTER_READ_KEYS, now);
-        let told = self.told(&due, now).await?;
-        for ((key, _), told) in due.iter().zip(told) {
+    }
+
+    /// Reads what other nodes counted of keys that are due: those that are not known first, and only these unless there are none,
+    /// or `all` is set.
+    async fn read(&mut self, all: bool) -> Result<(), EngineError> {
+        let (now, interest, store) = (self.service.now(), &self.cluster.interest, &self.service.store);
+        let due = interest.due(CLUSTER_READ_KEYS, all, now);
+        if !due.is_empty() {
+            // There may be more. They are read after a flush that is due.
+            interest.wanted.notify_one();
+        }
+        let mut is_over = false;
+        let done = self.read_keys(&due, now, &mut is_over).await;
+        if done.is_err() {
+            is_over |= interest.note_failure(&due);
+        }
+        interest.tidy(now, |key| store.unlearn(key));
+        if is_over {
+            self.service.wake();
+        }
+        done
+    }
+
+    /// Reads these keys. `is_over` becomes true if a question can be answered now.
+    async fn read_keys(
+        &mut self,
+        due: &[Due],
+        now: Timestamp,
+        is_over: &mut bool,
+    ) -> Result<(), EngineError> {
+        let told = self.told(due, now).await?;
+        for (due, told) in due.iter().zip(told) {
             let (own, of_others): (Vec<_>, Vec<_>) =
                 told.into_iter().partition(|known| self.outgoing.is_own(&known.origin));
-            self.remove(key, own, now).await?;
+            self.remove(&due.key, own, now).await?;
             let of_others = of_others.into_iter().map(|known| (known.origin, known.cell, known.tally));
+            let store = &self.service.store;
             // What the engine has was checked when it was read.
-            let _ = self.service.store.learn(key, of_others, now);
+            let known_bytes = store.learn(&due.key, of_others, now).unwrap_or(0);
+            *is_over |= self.cluster.interest.note_read(due, known_bytes, |key| store.unlearn(key));
         }
-        self.cluster.interest.note_read(&due, now);
         Ok(())
     }
 }

@@ -4,6 +4,7 @@ use lately::{Span, Timestamp};
 use lately_resp::Encoder;
 
 use super::{Session, integer};
+use crate::service::Asked;
 
 /// The staleness of a key whose hits on other nodes were never read.
 const NEVER_READ: i64 = -1;
@@ -17,7 +18,7 @@ impl Session {
         out: &mut Vec<u8>,
     ) {
         // First: what is read meanwhile is newer than the answer says.
-        let staleness_ms = self.service.staleness_ms(key, window, now);
+        let staleness_ms = self.service.staleness_ms(Asked { key, window, at }, now);
         let counts = self.service.counts(key, window.into_iter().collect(), at, now);
         let mut reply = Encoder::new(out, self.protocol);
         reply.array(2);
