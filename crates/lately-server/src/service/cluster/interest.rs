@@ -356,10 +356,16 @@ impl Interest {
         is_over
     }
 
-    /// Forgets the keys of the next part that nobody asked for lately, and others while the memory is full.
+    /// Forgets the keys of the next parts that nobody asked for lately, and others while the memory is full. Called after each flush
+    /// at least; all parts have their turn within [`INTEREST_LASTS`].
     pub(super) fn tidy(&self, now: Timestamp, mut forget: impl FnMut(&[u8])) {
         let next = self.next.load(Relaxed) % INTEREST_PARTS;
-        self.remove_if(&mut self.lock(next), |reader| reader.may_go(now), &mut forget);
+        let share = self.flush.as_millis() * INTEREST_PARTS as u128 / INTEREST_LASTS.as_millis();
+        let parts = usize::try_from(share).unwrap_or(usize::MAX).clamp(1, INTEREST_PARTS);
+        for part in next..next + parts {
+            let part = &mut self.lock(part % INTEREST_PARTS);
+            self.remove_if(part, |reader| reader.may_go(now), &mut forget);
+        }
         // Each pass takes an eighth of each part.
         for number in 0..8 * INTEREST_PARTS {
             if !self.is_full() {
@@ -535,6 +541,11 @@ mod tests {
         limit(seconds(30), 200_000);
         assert_eq!((tidy(230_000), tidy(230_001)), (0, 1));
         assert_eq!((interest.held_bytes(), interest.known_bytes.load(Relaxed)), (0, 0));
+        // With a long flush all parts have their turn at once.
+        let slow = Interest::new(1 << 20, Duration::from_secs(60));
+        let _ = (ask(&slow, b"a", minutes(5), 0), ask(&slow, b"b", minutes(5), 0));
+        slow.tidy(at(60_000), |_| {});
+        assert_eq!(slow.held_bytes(), 0);
     }
 
     #[test]

@@ -106,6 +106,13 @@ impl Cluster {
         Some((wait, timeout))
     }
 
+    /// Reads all keys that somebody asked for: other nodes have none of them.
+    #[cfg(test)]
+    pub(crate) fn read_all(&self, now: Timestamp) {
+        let due = self.interest.due(usize::MAX, true, now);
+        due.iter().for_each(|due| _ = self.interest.note_read(due, 0, |_| {}));
+    }
+
     /// When the hits of other nodes on a key were last read, for a window of this length.
     pub(crate) fn read_at(&self, key: &[u8], window: Span) -> Option<Timestamp> {
         self.interest.read_at(key, window)

@@ -305,14 +305,13 @@ impl<E: Engine> Worker<'_, E> {
     async fn read(&mut self, all: bool) -> Result<(), EngineError> {
         let (now, interest, store) = (self.service.now(), &self.cluster.interest, &self.service.store);
         let due = interest.due(CLUSTER_READ_KEYS, all, now);
-        if !due.is_empty() {
-            // There may be more. They are read after a flush that is due.
-            interest.wanted.notify_one();
-        }
         let mut is_over = false;
         let done = self.read_keys(&due, now, &mut is_over).await;
         if done.is_err() {
             is_over |= interest.note_failure(&due);
+        } else if !due.is_empty() {
+            // There may be more. They are read after a flush that is due.
+            interest.wanted.notify_one();
         }
         interest.tidy(now, |key| store.unlearn(key));
         if is_over {
