@@ -51,6 +51,10 @@ pub enum Command<'a> {
     HitsBounds { key: &'a [u8], window: Option<Span>, at: Option<Timestamp> },
     /// `HITS key [window] DENIED [AT time]`
     HitsDenied { key: &'a [u8], window: Option<Span>, at: Option<Timestamp> },
+    /// `HITS key [window] STALENESS [AT time]`
+    HitsStaleness { key: &'a [u8], window: Option<Span>, at: Option<Timestamp> },
+    /// `HITS key [window] BY ORIGIN [AT time]`
+    HitsByOrigin { key: &'a [u8], window: Option<Span>, at: Option<Timestamp> },
     /// `MHITS window key [key …]`
     MultiHits { window: Span, keys: ArgList<'a> },
     /// `RATE key [window] [AT time]`

@@ -196,9 +196,14 @@ pub enum CommandError {
     /// `LOCKOUT` in `MLIMIT`.
     #[error("ERR LOCKOUT does not go with MLIMIT")]
     LockoutAmongLimits,
-    /// `DENIED` and `BOUNDS`.
-    #[error("ERR BOUNDS does not go with DENIED")]
-    BoundsOfDenied,
+    /// Two forms of the reply of `HITS`.
+    #[error("ERR {first} does not go with {second}")]
+    TwoForms {
+        /// The one that comes first in the documentation.
+        first: &'static str,
+        /// The other.
+        second: &'static str,
+    },
     /// Not an integer, or out of range, for a command that Redis has, in the words of Redis.
     #[error("ERR value is not an integer or out of range")]
     NotInteger,

@@ -266,11 +266,34 @@ pub const CONFIG_LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How long changes are gathered before they are sent to the engine of a cluster, where the config names no time.
 pub const DEFAULT_FLUSH: Duration = Duration::from_millis(50);
 
-/// How long the counts of other nodes on a key are kept fresh after somebody asked for them.
+/// How long a read waits for the counts of other nodes on a key that is not known, where the config names no time.
+pub const DEFAULT_READ_TIMEOUT: Duration = Duration::from_millis(50);
+
+/// The longest `read_timeout`. An HTTP request has [`HTTP_TIMEOUT`] in all.
+pub(crate) const MAX_READ_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How old the counts of other nodes may be before a read waits for new ones. A `flush` that is longer counts instead.
+pub(crate) const KNOWN_LASTS: Duration = Duration::from_secs(1);
+
+/// How long the counts of other nodes on a key are kept after somebody asked for them.
 pub(crate) const INTEREST_LASTS: Duration = Duration::from_secs(10);
 
-/// Keys whose counts of other nodes are kept fresh at a time. Answers on others are of this node's hits alone.
-pub const INTEREST_KEYS: usize = 10_000;
+/// How long the counts of other nodes on a key are read again after a limit on it was asked for. A window that is shorter
+/// counts instead.
+pub(crate) const LIMITED_LASTS: Duration = Duration::from_secs(60);
+
+/// The share of the memory ceiling, one quarter, for what is known of the keys that are read, and for these keys. Past it the
+/// keys that were asked for least recently are forgotten.
+pub const INTEREST_SHARE: u64 = 4;
+
+/// Memory of such a key, beside its name and what is known of it.
+pub(crate) const INTEREST_KEY_BYTES: usize = 400;
+
+/// Parts with a lock each of these keys.
+pub(crate) const INTEREST_PARTS: usize = 64;
+
+/// Keys that reads wait for at a time, once for each read. Further reads do not wait.
+pub const MAX_WAITING_KEYS: usize = 10_000;
 
 /// Keys that are read from the engine of a cluster between two flushes.
 pub(crate) const CLUSTER_READ_KEYS: usize = 1_000;

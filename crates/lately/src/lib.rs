@@ -78,7 +78,7 @@ pub use series::{Point, SeriesReader};
 pub use settings::{DEFAULT_WINDOW, Settings, SettingsBuilder};
 pub use shared::{AtomicCounter, StripedCounter};
 pub use store::{
-    Content, Cursor, EvictionGuard, JointRequest, Limit, MemoryStats, Newcomers, Op, Outcome, OwnSpan, Part,
-    Portion, Question, Replay, Request, ScanPage, Source, Store, StoreBuilder,
+    Content, Cursor, EvictionGuard, HitsByNode, JointRequest, Limit, MemoryStats, Newcomers, Op, Outcome,
+    OwnSpan, Part, Portion, Question, Replay, Request, ScanPage, Source, Store, StoreBuilder,
 };
 pub use time::{Span, Timestamp, days, hours, milliseconds, minutes, seconds};

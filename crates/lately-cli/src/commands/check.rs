@@ -75,7 +75,12 @@ fn write_lines(out: &mut dyn Write, config: &Config) -> io::Result<()> {
     if let Some(cluster) = &config.cluster {
         let (url, flush_ms) = (cluster.shown_url(), cluster.flush.as_millis());
         let url = printable(url.as_bytes());
-        writeln!(out, "cluster: engine redis, node {}, urls {url}, flush {flush_ms}ms", cluster.node)?;
+        let timeout = cluster.read_timeout.map_or("0".to_owned(), |it| format!("{}ms", it.as_millis()));
+        let node = &cluster.node;
+        writeln!(
+            out,
+            "cluster: engine redis, node {node}, urls {url}, flush {flush_ms}ms, read_timeout {timeout}"
+        )?;
     }
     config.limits.iter().try_for_each(|limit| {
         let NamedLimit { name, max, window, lockout, is_shadow, domain, descriptors } = limit;
@@ -128,6 +133,7 @@ struct CheckedCluster<'a> {
     node: &'a str,
     urls: [String; 1],
     flush_ms: u64,
+    read_timeout_ms: u64,
 }
 
 #[derive(Serialize)]
@@ -197,6 +203,9 @@ impl Checked<'_> {
                 node: &cluster.node,
                 urls: [cluster.shown_url()],
                 flush_ms: u64::try_from(cluster.flush.as_millis()).unwrap_or(u64::MAX),
+                read_timeout_ms: cluster
+                    .read_timeout
+                    .map_or(0, |it| u64::try_from(it.as_millis()).unwrap_or(u64::MAX)),
             }),
         }
     }

@@ -54,6 +54,8 @@ export async function counting(call, rate) {
   check("HITS k 5m BOUNDS: integers", bounds.map(Number.isInteger), [true, true, true, true]);
   check("HITS k 5m BOUNDS: exact", bounds.slice(0, 3), [6, 6, 6]);
   checkThat("HITS k 5m BOUNDS: cell of some milliseconds", bounds[3] > 0, bounds);
+  check("HITS k STALENESS", await call(["HITS", "k", "STALENESS"]), [6, 0]);
+  check("HITS k BY ORIGIN", await call(["HITS", "k", "BY", "ORIGIN"]), [["local", 6]]);
   check("MHIT a 1 b 2", await call(["MHIT", "a", "1", "b", "2"]), [1, 2]);
   check("MHITS 5m a b none", await call(["MHITS", "5m", "a", "b", "none"]), [1, 2, 0]);
   check("RATE k 5m", await call(["RATE", "k", "5m"]), rate);

@@ -57,6 +57,8 @@ def counting(run):
     check("HITS k 5m BOUNDS: integers", [type(value) for value in bounds], [int] * 4)
     check("HITS k 5m BOUNDS: exact", bounds[:3], [6, 6, 6])
     check_that("HITS k 5m BOUNDS: cell of some milliseconds", bounds[3] > 0, bounds)
+    check("HITS k STALENESS", run.execute_command("HITS", "k", "STALENESS"), [6, 0])
+    check("HITS k BY ORIGIN", run.execute_command("HITS", "k", "BY", "ORIGIN"), [[b"local", 6]])
     check("MHIT a 1 b 2", run.execute_command("MHIT", "a", 1, "b", 2), [1, 2])
     check("MHITS 5m a b none", run.execute_command("MHITS", "5m", "a", "b", "none"), [1, 2, 0])
     check("RATE k 5m", run.execute_command("RATE", "k", "5m"), 0.02)

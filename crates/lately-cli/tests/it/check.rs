@@ -99,10 +99,10 @@ fn check_prints_the_settings_as_json() {
     assert_eq!((run.out.as_str(), run.code), (expected, Some(0)));
     let cluster =
         "[cluster]\nengine = \"redis\"\nnode = \"eu-1\"\nurls = [\"redis://me:secret@127.0.0.1:7100\"]\n";
-    let line = "cluster: engine redis, node eu-1, urls redis://…@127.0.0.1:7100, flush 50ms\n";
+    let line =
+        "cluster: engine redis, node eu-1, urls redis://…@127.0.0.1:7100, flush 50ms, read_timeout 50ms\n";
     assert!(check(cluster, &[]).out.ends_with(line), "{}", check(cluster, &[]).out);
-    let object =
-        r#""cluster":{"engine":"redis","node":"eu-1","urls":["redis://…@127.0.0.1:7100"],"flush_ms":50}}"#;
+    let object = r#""cluster":{"engine":"redis","node":"eu-1","urls":["redis://…@127.0.0.1:7100"],"flush_ms":50,"read_timeout_ms":50}}"#;
     assert!(check(cluster, &["--json"]).out.contains(object), "{}", check(cluster, &["--json"]).out);
     let run = check("", &["--json"]);
     assert!(run.out.contains(r#""idle_timeout_ms":3600000},"#), "{}", run.out);

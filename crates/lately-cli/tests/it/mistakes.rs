@@ -10,7 +10,7 @@ const LIMIT: &str =
     "Usage: LIMIT <key> (<max> <window>|<@name>) [COST <cost>] [PEEK] [LOCKOUT <lockout>] [AT <time>]";
 const MLIMIT: &str = "Usage: MLIMIT <key> <max> <window> ... [COST <cost>] [PEEK] [AT <time>]";
 const HIT: &str = "Usage: HIT <key> [<count>] [AT <time>]";
-const HITS: &str = "Usage: HITS <key> [<window> ...] [BOUNDS|DENIED] [AT <time>]";
+const HITS: &str = "Usage: HITS <key> [<window> ...] [BOUNDS|DENIED|STALENESS|BY ORIGIN] [AT <time>]";
 const COOLEST: &str = "Usage: COOLEST <k> [WINDOW <window>] [BELOW <n>] (<key> ...|PREFIX <prefix>)";
 const SERIES: &str = "Usage: SERIES <key> <window> <step> [AT <time>]";
 const THROTTLE: &str = "Usage: CL.THROTTLE <key> <max_burst> <count_per_period> <period> [<quantity>]";
@@ -51,7 +51,7 @@ fn requests() {
         ("HITS k 5min", format!("invalid duration '5min': {DURATION}"), HITS),
         (
             "HITS a 5m BOUNDS 1h",
-            "unexpected argument '1h': windows come before BOUNDS, DENIED and AT".into(),
+            "unexpected argument '1h': windows come before BOUNDS, DENIED, STALENESS, BY ORIGIN and AT".into(),
             HITS,
         ),
         ("LIMIT k 1m 5", format!("invalid max '1m': {COUNT}"), LIMIT),

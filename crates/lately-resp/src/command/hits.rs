@@ -19,8 +19,12 @@ pub(super) const AT: ArgumentSpec = ArgumentSpec::of("time", "string").after("AT
 pub(super) const COUNTS: &[CommandFlag] = &[CommandFlag::DenyOutOfMemory, CommandFlag::Fast];
 const FAST: &[CommandFlag] = &[CommandFlag::Fast];
 
-const FORMS: &[ArgumentSpec] =
-    &[ArgumentSpec::word("bounds", "BOUNDS"), ArgumentSpec::word("denied", "DENIED")];
+const FORMS: &[ArgumentSpec] = &[
+    ArgumentSpec::word("bounds", "BOUNDS"),
+    ArgumentSpec::word("denied", "DENIED"),
+    ArgumentSpec::word("staleness", "STALENESS"),
+    ArgumentSpec::word("by-origin", "BY ORIGIN"),
+];
 
 pub(super) static SPECS: [CommandSpec; 6] = [
     CommandSpec::new("hit", -2, Some(Verb::Hit), parse_hit)
@@ -171,42 +175,91 @@ fn parse_multi_hit(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
     Ok(Command::MultiHit { pairs: Pairs { list } })
 }
 
+/// What `HITS` replies, if not just the hits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Form {
+    Bounds,
+    Denied,
+    Staleness,
+    ByOrigin,
+}
+
+impl Form {
+    /// The form at an index of the arguments.
+    fn at(named: ArgList<'_>, index: usize) -> Option<Form> {
+        let is = |index, word| named.get(index).is_some_and(|arg| is_word(arg, word));
+        let forms = [Form::Bounds, Form::Denied, Form::Staleness];
+        let form = forms.into_iter().find(|form| is(index, form.word()));
+        form.or((is(index, "BY") && is(index + 1, "ORIGIN")).then_some(Form::ByOrigin))
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            Form::Bounds => "BOUNDS",
+            Form::Denied => "DENIED",
+            Form::Staleness => "STALENESS",
+            Form::ByOrigin => "BY ORIGIN",
+        }
+    }
+
+    fn words(self) -> usize {
+        if self == Form::ByOrigin { 2 } else { 1 }
+    }
+
+    /// The error about a second window.
+    fn one_window(self) -> &'static str {
+        match self {
+            Form::Bounds => ": BOUNDS takes at most one window",
+            Form::Denied => ": DENIED takes at most one window",
+            Form::Staleness => ": STALENESS takes at most one window",
+            Form::ByOrigin => ": BY ORIGIN takes at most one window",
+        }
+    }
+}
+
 fn parse_hits(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
     let key = first_key(args)?;
-    let is_option = |arg: &[u8]| ["AT", "BOUNDS", "DENIED"].iter().any(|word| is_word(arg, word));
     let named = args.from(2);
-    let window_count = named.iter().position(is_option).unwrap_or(named.len());
+    let is_option = |index: usize| {
+        Form::at(named, index).is_some() || named.get(index).is_some_and(|arg| is_word(arg, "AT"))
+    };
+    let window_count = (0..named.len()).find(|index| is_option(*index)).unwrap_or(named.len());
     at_most(MAX_WINDOWS, "windows", window_count, "HITS")?;
     let windows = parse_windows(named.first(window_count))?;
 
-    let (mut at, mut bounds, mut denied) = (None::<Timestamp>, None, None);
+    let (mut at, mut form) = (None::<Timestamp>, None::<Form>);
     let mut index = window_count;
     while let Some(word) = named.get(index) {
         if is_word(word, "AT") {
             set_once(&mut at, time_after(named, index)?, "AT")?;
             index += 2;
-        } else if is_word(word, "BOUNDS") {
-            set_once(&mut bounds, (), "BOUNDS")?;
-            index += 1;
-        } else if is_word(word, "DENIED") {
-            set_once(&mut denied, (), "DENIED")?;
-            index += 1;
+        } else if let Some(more) = Form::at(named, index) {
+            match form.replace(more) {
+                Some(before) if before != more => {
+                    let (first, second) = (before.min(more).word(), before.max(more).word());
+                    return Err(CommandError::TwoForms { first, second });
+                }
+                Some(_) => return Err(CommandError::Twice { option: more.word() }),
+                None => index += more.words(),
+            }
         } else {
-            return Err(unexpected(word, ": windows come before BOUNDS, DENIED and AT"));
+            return Err(unexpected(
+                word,
+                ": windows come before BOUNDS, DENIED, STALENESS, BY ORIGIN and AT",
+            ));
         }
     }
-    let second = windows.rest.get(0);
-    let only_one = |hint| second.map_or(Ok(windows.first), |second| Err(unexpected(second, hint)));
-    match (bounds, denied) {
-        (None, None) => Ok(Command::Hits { key, windows, at }),
-        (Some(()), Some(())) => Err(CommandError::BoundsOfDenied),
-        (Some(()), None) => {
-            Ok(Command::HitsBounds { key, window: only_one(": BOUNDS takes at most one window")?, at })
-        }
-        (None, Some(())) => {
-            Ok(Command::HitsDenied { key, window: only_one(": DENIED takes at most one window")?, at })
-        }
+    let Some(form) = form else { return Ok(Command::Hits { key, windows, at }) };
+    if let Some(second) = windows.rest.get(0) {
+        return Err(unexpected(second, form.one_window()));
     }
+    let window = windows.first;
+    Ok(match form {
+        Form::Bounds => Command::HitsBounds { key, window, at },
+        Form::Denied => Command::HitsDenied { key, window, at },
+        Form::Staleness => Command::HitsStaleness { key, window, at },
+        Form::ByOrigin => Command::HitsByOrigin { key, window, at },
+    })
 }
 
 fn parse_windows(named: ArgList<'_>) -> Result<Windows<'_>, CommandError> {

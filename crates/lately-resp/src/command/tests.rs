@@ -202,7 +202,9 @@ fn hits() {
     check_error("HITS k AT", AT_NEEDS);
     check_error("HITS k BOUNDS BOUNDS", &twice("BOUNDS"));
     check_error("HITS k AT 1 AT 1", &twice("AT"));
-    let behind = |value| format!("{}: windows come before BOUNDS, DENIED and AT", unexpected(value));
+    let behind = |value| {
+        format!("{}: windows come before BOUNDS, DENIED, STALENESS, BY ORIGIN and AT", unexpected(value))
+    };
     check_error("HITS k BOUNDS 5m", &behind("5m"));
     check_error("HITS k 5m AT 9 1h", &behind("1h"));
     let denied = |window, at| Command::HitsDenied { key: b"k", window, at };
@@ -214,12 +216,27 @@ fn hits() {
         "ERR BOUNDS does not go with DENIED",
     );
     check_error("HITS k DENIED 5m", &behind("5m"));
+    let staleness = |window, at| Command::HitsStaleness { key: b"k", window, at };
+    check("HITS k STALENESS", staleness(None, None));
+    check("HITS k 5m staleness AT 9", staleness(Some(span("5m")), at(9)));
+    let by_origin = |window, at| Command::HitsByOrigin { key: b"k", window, at };
+    check("HITS k BY ORIGIN", by_origin(None, None));
+    check("HITS k AT 9 by origin", by_origin(None, at(9)));
+    check("HITS k 5m By Origin AT 9", by_origin(Some(span("5m")), at(9)));
+    check_error("HITS k BY ORIGIN BY ORIGIN", &twice("BY ORIGIN"));
+    check_error("HITS k BY ORIGIN DENIED", "ERR DENIED does not go with BY ORIGIN");
+    check_error("HITS k BY ORIGIN 5m", &behind("5m"));
+    check_error("HITS k 5m AT 9 BY", &behind("BY"));
+    check_error("HITS k 5m AT 9 BY NODE", &behind("BY"));
+    check_error("HITS k 5m 1h STALENESS", "ERR unexpected argument '1h': STALENESS takes at most one window");
+    check_error("HITS k 5m 1h BY ORIGIN", "ERR unexpected argument '1h': BY ORIGIN takes at most one window");
     check_error("HITS k DENIED DENIED", &twice("DENIED"));
     let invalid = |text: &str| {
         format!(
             "ERR invalid duration '{text}': give whole seconds or a number with ms, s, m, h, d or w, such as 300, 5m or 250ms, from 1ms to 1000000000s"
         )
     };
+    check_error("HITS k BY", &invalid("BY"));
     for line in ["HITS k x", "HITS k 5m x", "HITS k x AT 1", "RATE k x", "MHITS x k"] {
         check_error(line, &invalid("x"));
     }

@@ -7,7 +7,8 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::error::Problem;
-use super::value::Length;
+use super::value::{Length, Timeout};
+use crate::limits::MAX_READ_TIMEOUT;
 use crate::service::cluster::ClusterConfig;
 
 #[derive(Deserialize)]
@@ -17,6 +18,7 @@ pub(super) struct ClusterSection {
     node: Option<Spanned<String>>,
     urls: Option<Spanned<Vec<String>>>,
     flush: Option<Length>,
+    read_timeout: Option<Spanned<Timeout>>,
 }
 
 /// Checks the section. Without an engine, or with `engine = "none"`, the server counts alone.
@@ -49,5 +51,14 @@ pub(super) fn settle(section: Option<Spanned<ClusterSection>>) -> Result<Option<
         Problem { at, message }
     })?;
     let time = |span: Span| Duration::from_millis(u64::try_from(span.as_millis()).unwrap_or(0));
-    Ok(Some(ClusterConfig { flush: section.flush.map_or(config.flush, |flush| time(flush.0)), ..config }))
+    let read_timeout = match section.read_timeout {
+        Some(timeout) if timeout.get_ref().0.is_some_and(|timeout| timeout > MAX_READ_TIMEOUT) => {
+            let most = MAX_READ_TIMEOUT.as_secs();
+            return Err(Problem { at: timeout.span(), message: format!("read_timeout is at most {most}s") });
+        }
+        Some(timeout) => timeout.into_inner().0,
+        None => config.read_timeout,
+    };
+    let flush = section.flush.map_or(config.flush, |flush| time(flush.0));
+    Ok(Some(ClusterConfig { flush, read_timeout, ..config }))
 }

@@ -314,6 +314,14 @@ fn a_cluster_needs_an_engine_a_node_and_an_address() {
     let cluster = parse(&format!("{good}flush = \"20ms\"")).expect("valid").cluster.expect("it is there");
     assert_eq!((cluster.node.as_str(), cluster.url.as_str()), ("eu-1", "redis://127.0.0.1:7100"));
     assert_eq!(cluster.flush.as_millis(), 20);
+    let timeout = |line: &str| {
+        let parsed = parse(&format!("{good}{line}")).expect(line).cluster.expect("it is there");
+        parsed.read_timeout.map(|timeout| timeout.as_millis())
+    };
+    assert_eq!(timeout(""), Some(50));
+    assert_eq!(timeout("read_timeout = \"5s\""), Some(5_000));
+    assert_eq!(timeout("read_timeout = \"0\""), None);
+    assert_eq!(timeout("read_timeout = 0"), None);
     assert_eq!(parse("engine = \"none\"").expect("valid").cluster, None);
     let check = |lines: &str, expected: &str| {
         let message = parse(lines).expect_err(lines).message;
@@ -326,5 +334,6 @@ fn a_cluster_needs_an_engine_a_node_and_an_address() {
     check(&good.replace("eu-1", "eu.1"), "invalid node name 'eu.1': give 1 to 64 letters");
     check(&good.replace("redis://127.0.0.1:7100", "http://a"), "invalid URL 'http://a'");
     check(&good.replace("[\"redis", "[\"redis://a\", \"redis"), "give one address");
+    check(&format!("{good}read_timeout = \"5001ms\""), "read_timeout is at most 5s");
     check(&format!("{good}flash = 1"), "unknown field `flash`");
 }

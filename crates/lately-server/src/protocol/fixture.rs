@@ -9,9 +9,16 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::config::Config;
 use crate::config::Storage;
 use crate::service::Service;
+use crate::service::cluster::ClusterConfig;
 
 pub(super) fn service() -> Arc<Service> {
     engine_of(Config::default())
+}
+
+/// A service of a cluster, of which nothing is read.
+pub(super) fn service_in_cluster() -> Arc<Service> {
+    let cluster = ClusterConfig::new("a", "redis://127.0.0.1:1").expect("valid");
+    engine_of(Config { cluster: Some(cluster), ..Config::default() })
 }
 
 /// A service that is still loading.

@@ -12,7 +12,7 @@ use super::commit::{Changes, Commit};
 use super::effect::{Effect, Fate};
 use super::named_limits::{LimitAnswer, RuleNumber, Rules};
 use super::response::WindowCount;
-use super::{Response, Service, Stats, rate};
+use super::{Asked, Response, Service, Stats, rate};
 use crate::limits::{RUN_JOINT_OPERATIONS, RUN_OPERATIONS};
 
 /// Requests, and their responses once they were executed. Keys borrow from the read buffer.
@@ -219,7 +219,7 @@ impl Service {
         let counts = self.ask(ops, now);
         let of = |(window, count)| {
             let rate = rate(&count, self.panes_of(key, Some(window)));
-            WindowCount { window, count, rate }
+            WindowCount { window, count, rate, origins: None }
         };
         windows.into_iter().zip(counts).map(of).collect()
     }
@@ -300,13 +300,13 @@ impl Service {
 /// with what is known.
 fn note_read(cluster: &Cluster, op: &Op<'_>, store: &Store, now: Timestamp) {
     match op {
-        Op::Hits { key, window, .. } => {
-            cluster.note_read(key, window.unwrap_or_else(|| store.settings_of(key).window()), now);
+        &Op::Hits { key, window, at } => {
+            cluster.note_read(key, Asked { key, window, at }.reach(store, now), store, now);
         }
-        Op::Limit { key, window, .. } => cluster.note_read(key, *window, now),
-        Op::Decide(request) => cluster.note_read(request.key, request.window, now),
+        Op::Limit { key, window, .. } => cluster.note_limit(key, *window, store, now),
+        Op::Decide(request) => cluster.note_limit(request.key, request.window, store, now),
         Op::LimitAll(request) => {
-            request.limits.iter().for_each(|limit| cluster.note_read(limit.key, limit.window, now));
+            request.limits.iter().for_each(|limit| cluster.note_limit(limit.key, limit.window, store, now));
         }
         _ => {}
     }

@@ -117,7 +117,7 @@ impl Service {
             Ok(Some(hold)) => {
                 if let Some(cluster) = &self.cluster {
                     changes.iter_mut().for_each(|changes| {
-                        changes.waiting = Some(cluster.wait_for(&changes.deltas));
+                        changes.waiting = Some(cluster.note_waiting(&changes.deltas));
                     });
                 }
                 Commit::Pending(Ticket(hold))

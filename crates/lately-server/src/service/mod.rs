@@ -19,6 +19,7 @@ mod keys;
 mod loading;
 pub(crate) mod named_limits;
 pub(crate) mod process;
+mod reads;
 pub(crate) mod response;
 pub(crate) mod spool_file;
 mod statistics;
@@ -46,6 +47,7 @@ pub(crate) use fragmentation::Fragmentation;
 use ingest::BusySources;
 pub(crate) use ingest::{IngestError, Ingested, Stretch};
 use named_limits::CurrentRules;
+pub(crate) use reads::Asked;
 pub(crate) use response::{Response, code_of, rate};
 pub(crate) use statistics::Stats;
 use throughput::Throughput;
@@ -95,7 +97,7 @@ impl Service {
         Ok(Service {
             store: Arc::new(build(&config)?),
             feed: ChangeFeed::new(config.ceiling_bytes),
-            cluster: config.cluster.clone().map(Cluster::new),
+            cluster: config.cluster.clone().map(|cluster| Cluster::new(cluster, config.ceiling_bytes)),
             gate: RwLock::default(),
             busy_sources: BusySources::default(),
             clients: Clients::default(),
@@ -201,7 +203,13 @@ impl Service {
         self.throughput.lock().unwrap_or_else(PoisonError::into_inner).per_second(now, commands)
     }
 
-    /// Registers a function that is called when the disk may have answered.
+    /// Has all that waits look whether it still has to: for the disk, or for the counts of other nodes.
+    pub(crate) fn wake(&self) {
+        self.verdicts.notify_waiters();
+        self.wakers.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(|waker| waker());
+    }
+
+    /// Registers a function that is called when the disk may have answered, or the counts of other nodes were read.
     pub(crate) fn on_verdict(&self, waker: impl Fn() + Send + Sync + 'static) {
         self.wakers.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(waker));
     }

@@ -17,6 +17,8 @@ pub(crate) struct WindowCount {
     pub(crate) count: Count,
     /// Hits per second.
     pub(crate) rate: f64,
+    /// Nodes and the hits they counted, most first, if that was asked for. They add up to the estimate.
+    pub(crate) origins: Option<Vec<(Box<str>, u64)>>,
 }
 
 /// The first word of an error, by which clients distinguish errors.

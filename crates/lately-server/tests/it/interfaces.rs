@@ -44,16 +44,19 @@ fn now() -> Timestamp {
     Timestamp::from_seconds(NOW_S).expect("a time")
 }
 
-/// The reply to a command over RESP: integers, or the text of an error.
+/// The reply of RESP: integers, texts and arrays, or an error, without the first character.
 fn resp(wire: &mut Wire, command: &str) -> Result<Value, String> {
     wire.send(format!("{command}\r\n"));
+    reply(wire)
+}
+
+fn reply(wire: &mut Wire) -> Result<Value, String> {
     let line = wire.line();
     match line.split_at(1) {
-        (":", integer) => Ok(json!(integer.parse::<u64>().expect("a count"))),
+        (":", integer) => Ok(json!(integer.parse::<i64>().expect("a number"))),
+        ("$", _) => Ok(json!(wire.line())),
         ("-", error) => Err(error.to_owned()),
-        ("*", len) => Ok((0..len.parse().expect("a length"))
-            .map(|_| json!(wire.line()[1..].parse::<i64>().expect("a number")))
-            .collect()),
+        ("*", len) => (0..len.parse().expect("a length")).map(|_| reply(wire)).collect(),
         _ => panic!("{line}"),
     }
 }
@@ -140,6 +143,22 @@ fn hits_are_answered_the_same_by_resp_http_and_library() {
             assert_eq!(answer["hits"], json!(wanted.estimate), "{key} {window}");
             assert_eq!(answer["lower"], json!(wanted.lower));
             assert_eq!(answer["upper"], wanted.upper.map_or(Value::Null, |upper| json!(upper)));
+            assert_eq!((&body["staleness_ms"], &answer["origins"]), (&json!(0), &Value::Null));
+            let staleness = resp(&mut wire, &format!("HITS \"{key}\" {window} STALENESS AT {at}"));
+            assert_eq!(staleness, Ok(json!([wanted.estimate, 0])), "{key} {window}");
+            // A server that counts alone is one origin.
+            let (resp_rows, http_rows) = match wanted.estimate {
+                0 => (json!([]), json!([])),
+                hits => (json!([["local", hits]]), json!([{"origin": "local", "hits": hits}])),
+            };
+            let rows = resp(&mut wire, &format!("HITS \"{key}\" {window} BY ORIGIN AT {at}"));
+            assert_eq!(rows, Ok(resp_rows), "{key} {window}");
+            let (_, body) = http.ask(&format!("GET /v1/hits/{escaped}?window={window}&at={at}&origins=true"));
+            let with_origins = &body["windows"][0];
+            assert_eq!(with_origins["origins"], http_rows, "{key} {window}");
+            for field in ["hits", "lower", "upper", "rate"] {
+                assert_eq!(with_origins[field], answer[field], "{key} {window} {field}");
+            }
         }
     }
 }
@@ -156,7 +175,10 @@ fn http_connections_are_kept_alive() {
         {"window": "10s", "hits": 50, "lower": 50, "upper": 50, "rate": 5.0},
     ]);
     let (status, body) = http.ask("GET /v1/hits/k?window=5m&window=10s");
-    assert_eq!((status, body), (200, json!({"key": "k", "as_of": NOW_S, "windows": windows})));
+    assert_eq!(
+        (status, body),
+        (200, json!({"key": "k", "as_of": NOW_S, "staleness_ms": 0, "windows": windows}))
+    );
     let (_, body) = http.ask("GET /v1/hits/%ff%00");
     assert_eq!(body["key_b64"], json!("/wA="));
 }
@@ -174,8 +196,10 @@ fn an_error_over_http_names_the_mistake() {
         ("GET /v1/hits/k?window=5x", "window: invalid duration '5x': "),
         (
             "GET /v1/hits/k?windows=5m",
-            "unknown parameter 'windows': this path takes window, which may be given several times, and at",
+            "unknown parameter 'windows': this path takes window, which may be given several times, at and origins",
         ),
+        ("GET /v1/hits/k?origins=1", "invalid origins '1': give true or false"),
+        ("GET /v1/hits/k?origins=true&origins=true", "origins is given twice"),
     ] {
         let (status, body) = http.ask(request);
         assert_eq!(status, 400, "{request}");

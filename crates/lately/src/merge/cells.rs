@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use crate::panes::Pane;
 use crate::time::Timestamp;
+use crate::window::Window;
 
-use super::{Cell, Levels, Tally};
+use super::{Cell, Level, Levels, Tally};
 
 /// An origin, as a number that [`super::Watermarks`] gave it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -55,6 +56,30 @@ impl Cells {
                 match panes.last_mut().filter(|pane| (pane.start_ms, pane.width_ms) == (start_ms, width_ms)) {
                     Some(pane) => pane.hits = pane.hits.saturating_add(hits),
                     None => panes.push(Pane { start_ms, width_ms, hits }),
+                }
+            }
+        }
+        panes
+    }
+
+    /// The hits in each cell that is read at `now` and that a window needs, by origin.
+    pub(crate) fn panes_by_origin(
+        &self,
+        levels: &Levels,
+        window: &Window,
+        now: Timestamp,
+    ) -> BTreeMap<OriginId, Vec<Pane>> {
+        let mut panes: BTreeMap<OriginId, Vec<Pane>> = BTreeMap::new();
+        let (first_ms, (_, last_ms)) = (window.first_ms(), window.near_cell_ms());
+        for (Level { width_ms, .. }, start_ms, end_ms) in levels.ranges_ms(now) {
+            let range = start_ms.max(first_ms - width_ms + 1)..end_ms.min(last_ms);
+            if range.is_empty() {
+                continue;
+            }
+            let range = (width_ms, range.start, OriginId(0))..(width_ms, range.end, OriginId(0));
+            for (&(_, start_ms, origin), tally) in self.tallies.range(range) {
+                if tally.hits() > 0 {
+                    panes.entry(origin).or_default().push(Pane { start_ms, width_ms, hits: tally.hits() });
                 }
             }
         }

@@ -9,7 +9,7 @@ use super::{Cell, Changes, KeyChanges, Merged, Origin, Outbox, Tally, TooOld};
 use crate::error::MergeError;
 use crate::limit::{Decision, Retry};
 use crate::limits::{CELL_HELD_MS, MAX_KEY_BYTES, MAX_TOTAL, ROLL_UP_MS};
-use crate::store::{JointRequest, Limit, Store};
+use crate::store::{HitsByNode, JointRequest, Limit, Store};
 use crate::time::{Span, Timestamp, minutes, seconds};
 
 const START_MS: i64 = 1_700_000_000_000;
@@ -141,7 +141,7 @@ proptest! {
     #[test]
     fn nodes_converge_to_the_count_of_one_store(steps in prop::collection::vec(step(), 1..150)) {
         let mut nodes: Vec<Node> = (0..NODES).map(Node::new).collect();
-        let (all, mut log) = (store(), Vec::new());
+        let (all, mut log, mut by_node) = (store(), Vec::new(), Vec::new());
         let mut now_ms = 200_000_000_i64;
         let mut network: Vec<(usize, Changes)> = Vec::new();
         for step in steps {
@@ -153,6 +153,7 @@ proptest! {
                     nodes[node].hit(KEYS[key], (time, hits), now);
                     all.hit_n(KEYS[key], hits, Some(time), now).expect("counted");
                     log.push((key, time, hits));
+                    by_node.push((node, key, time, hits));
                 }
                 Step::Send { node } => {
                     let Node { outboxes, store, .. } = &mut nodes[node];
@@ -180,6 +181,7 @@ proptest! {
                     let day = seconds(86_400);
                     let (here, there) = (node.store.hits(key, day, at(now_ms)), all.hits(key, day, at(now_ms)));
                     prop_assert!(here.lower <= there.upper.unwrap_or(u64::MAX), "{here:?} of {there:?}");
+                    shares_add_up(&node.store, key, day, at(now_ms))?;
                 }
             }
         }
@@ -200,8 +202,21 @@ proptest! {
                 for window_s in [604_800, 86_400, 1, 5, 60, 300, 350, 400, 1_000, 3_600] {
                     let window = Span::from_seconds(window_s).expect("a span");
                     let (here, there) = (node.store.hits(key, window, now), all.hits(key, window, now));
+                    let shares = shares_add_up(&node.store, key, window, now)?;
                     if window <= minutes(5) {
                         prop_assert_eq!(here, there, "{} in {}", index, window);
+                        for (of, other) in nodes.iter().enumerate() {
+                            let is_in = |time: &Timestamp| all.settings_of(key).pane_of(now.as_millis())
+                                - all.settings_of(key).pane_of(time.as_millis());
+                            let panes = all.settings_of(key).panes_in(window);
+                            let its = by_node.iter().filter(|(by, key, time, _)| {
+                                (*by, *key) == (of, index) && (0..panes).contains(&is_in(time))
+                            });
+                            let its: u64 = its.map(|(.., hits)| hits).sum();
+                            let share = shares.others.iter().find(|(name, _)| **name == *other.name);
+                            let share = share.map_or(if node.name == other.name { shares.own } else { 0 }, |(_, hits)| *hits);
+                            prop_assert_eq!(share, its, "of {} on {}", other.name, node.name);
+                        }
                     }
                     let settings = all.settings_of(key);
                     let panes = settings.panes_in(window);
@@ -277,6 +292,63 @@ proptest! {
         let hits: u64 = known.values().map(|tally| tally.hits()).sum();
         prop_assert_eq!(store.hits(KEYS[0], minutes(5), at(5_000)).estimate, hits);
         prop_assert_eq!(known, expected);
+    }
+}
+
+/// The hits of a key by node, which add up to its hits, as its series does.
+fn shares_add_up(
+    store: &Store,
+    key: &[u8],
+    window: Span,
+    now: Timestamp,
+) -> Result<HitsByNode, TestCaseError> {
+    let shares = store.hits_by_node(key, Some(window), None, now);
+    let sum = shares.own + shares.others.iter().map(|(_, hits)| hits).sum::<u64>();
+    prop_assert_eq!(sum, shares.count.estimate, "{:?} in {}", shares, window);
+    prop_assert_eq!(shares.count, store.hits(key, window, now), "in {}", window);
+    let nodes: std::collections::HashSet<_> = shares.others.iter().map(|(node, _)| node).collect();
+    prop_assert_eq!(nodes.len(), shares.others.len());
+    let step = Span::from_millis((window.as_millis() / 1_000 * 1_000).max(1_000)).expect("a span");
+    let points = store.series(key, window, step, None, now).expect("few points");
+    prop_assert_eq!(points.iter().map(|point| point.hits).sum::<u64>(), sum);
+    Ok(shares)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+    /// Outside of the exact span hits are estimated, and still those of the nodes add up, also in windows of the past.
+    #[test]
+    fn hits_by_node_add_up_to_the_hits(
+        hits in prop::collection::vec((0_usize..9, 0_i64..600_000_000, 1_u64..4), 1..60),
+        windows in prop::collection::vec((1_000_i64..700_000_000, 0_i64..600_000_000), 1..20),
+    ) {
+        let (store, now) = (store(), at(600_000_000));
+        let levels = store.settings_of(KEYS[0]).levels().clone();
+        for (number, &(node, ago_ms, hits)) in hits.iter().enumerate() {
+            let time = at(600_000_000 - ago_ms);
+            if node == 0 {
+                store.hit_n(KEYS[0], hits, Some(time), now).expect("counted");
+                continue;
+            }
+            // Four nodes with two origins each.
+            let origin = Origin::new(&format!("node-{}", node % 4), node as u64).expect("a name");
+            let cells = levels.cells_of(time, now);
+            let tally = Tally { counted: hits, deleted: 0 };
+            let known = cells.map(|cell| (Some(origin.clone()), cell, tally)).collect();
+            let keys = vec![KeyChanges { key: KEYS[0].into(), cells: known }];
+            let number = number as u64;
+            let changes = Changes { origin: Origin::new("relay", 1).expect("a name"), after: number, until: number + 1, keys };
+            store.merge(&changes, now).expect("well-formed");
+        }
+        for (window_ms, ago_ms) in windows {
+            let window = Span::from_millis(window_ms).expect("a span");
+            let time = Some(at(600_000_000 - ago_ms));
+            let shares = store.hits_by_node(KEYS[0], Some(window), time, now);
+            let sum = shares.own + shares.others.iter().map(|(_, hits)| hits).sum::<u64>();
+            prop_assert_eq!(sum, shares.count.estimate, "{:?}", shares);
+            prop_assert_eq!(shares.count, store.count(KEYS[0], Some(window), time, now));
+            shares_add_up(&store, KEYS[0], window, now)?;
+        }
     }
 }
 

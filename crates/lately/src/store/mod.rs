@@ -24,6 +24,7 @@ mod rollback;
 mod saved_key;
 mod scan;
 mod shard;
+mod shares;
 mod slot;
 mod snapshot;
 mod sources;
@@ -49,6 +50,7 @@ pub use others::OwnSpan;
 pub use replay::{Portion, Replay};
 pub use saved_key::Content;
 pub use scan::{Cursor, ScanPage};
+pub use shares::HitsByNode;
 pub use snapshot::Part;
 pub(crate) use sources::Before;
 pub use sources::Source;
@@ -294,10 +296,20 @@ impl Store {
         now: Timestamp,
     ) -> Vec<Point> {
         let hash = self.hash(key);
+        let mut of_others = series.clone();
         let (mut shard, now, mut context) = self.lock_for(hash, now, None);
         let settings = self.classes.settings(self.classes.of(key));
         let entry = shard.live(key, hash, &mut context).map(|slot| slot.state.hits());
-        series.read(most, entry, settings, now)
+        let mut points = series.read(most, entry, settings, now);
+        drop(shard);
+        if let Some(others) = self.hits_of_others(key, hash, now) {
+            for (point, of_others) in
+                points.iter_mut().zip(of_others.read(most, Some(&others), settings, now))
+            {
+                point.hits = point.hits.saturating_add(of_others.hits);
+            }
+        }
+        points
     }
 
     /// Deletes `key`. True if it existed. Its next hit starts a new generation.

@@ -2,9 +2,10 @@
 //!
 //! A store that merges nothing has none of this, and pays nothing for it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use super::shares::{HitsByNode, Shares, share_out};
 use super::{SHARDS, Store};
 use crate::allocation::allocated;
 use crate::count::Count;
@@ -14,8 +15,10 @@ use crate::error::MergeError;
 use crate::ladder::RUNGS_MS;
 use crate::limits::{MAX_ORIGINS, MAX_TOTAL};
 use crate::merge::{Cell, Cells, Changes, Merged, Origin, OriginId, Tally, Watermarks};
+use crate::panes::Pane;
 use crate::settings::Settings;
 use crate::time::{Span, Timestamp};
+use crate::window::Window;
 
 /// What others counted, by key.
 #[derive(Debug)]
@@ -155,7 +158,7 @@ impl Store {
         self.memory.change_other(before, if is_empty { 0 } else { after });
     }
 
-    /// Replaces what is known of a key by what an engine has of it.
+    /// Replaces what is known of a key by what an engine has of it. Returns the memory that it takes, in bytes.
     ///
     /// # Errors
     /// [`MergeError`] when a count is malformed. Nothing changes then.
@@ -164,12 +167,12 @@ impl Store {
         key: &[u8],
         told: impl Iterator<Item = (Origin, Cell, Tally)>,
         now: Timestamp,
-    ) -> Result<(), MergeError> {
+    ) -> Result<usize, MergeError> {
         let told: Vec<_> = told.collect();
         check_key(key)?;
         told.iter().try_for_each(|(_, cell, tally)| check_cell(*cell, *tally))?;
         if told.is_empty() && self.others.get().is_none() {
-            return Ok(());
+            return Ok(0);
         }
         let others = self.others.get_or_init(Others::new);
         let mut cells = Cells::default();
@@ -183,8 +186,7 @@ impl Store {
         }
         let levels = self.settings_of(key).levels();
         cells.expire(levels, self.advance(now));
-        self.replace(others, key, cells);
-        Ok(())
+        Ok(self.replace(others, key, cells))
     }
 
     /// Forgets what is known of a key of others.
@@ -254,7 +256,7 @@ impl Store {
         shard.replace_hits((key, hash), &entry, &mut context);
     }
 
-    fn replace(&self, others: &Others, key: &[u8], cells: Cells) {
+    fn replace(&self, others: &Others, key: &[u8], cells: Cells) -> usize {
         let mut part = others.part(self.hash(key));
         let before = part.remove(key).map_or(0, |held| held.bytes(key));
         let mut after = 0;
@@ -265,6 +267,7 @@ impl Store {
         }
         drop(part);
         self.memory.change_other(before, after);
+        after
     }
 
     /// How far the messages of an origin were merged: the end of the last one before which none is missing.
@@ -312,6 +315,69 @@ impl Store {
             is_kept
         });
         self.memory.change_other(before, after);
+    }
+
+    /// The hits of a key in a window (default: that of the key's class) that ends with the pane of `at` (default: now), by the
+    /// node that counted them.
+    #[must_use]
+    pub fn hits_by_node(
+        &self,
+        key: &[u8],
+        window: Option<Span>,
+        at: Option<Timestamp>,
+        now: Timestamp,
+    ) -> HitsByNode {
+        let hash = self.hash(key);
+        let settings = self.settings_of(key);
+        let window = window.unwrap_or(settings.window());
+        let (mut shard, now, mut context) = self.lock_for(hash, now, None);
+        let at = at.unwrap_or(now);
+        let window = Window::ending_at(at, window, settings, now);
+        let own = shard.live(key, hash, &mut context);
+        let count =
+            own.map_or(window.count(|_, _| 0), |slot| slot.state.hits().count_window(&window, settings));
+        drop(shard);
+        let own = count.estimate;
+        match self.shares_of_others((key, hash), &window, now) {
+            Some((of_others, others)) => HitsByNode { count: count.plus(of_others), own, others },
+            None => HitsByNode { count, own, others: Vec::new() },
+        }
+    }
+
+    fn shares_of_others(
+        &self,
+        (key, hash): (&[u8], u64),
+        window: &Window,
+        now: Timestamp,
+    ) -> Option<(Count, Shares)> {
+        let others = self.others.get()?;
+        let settings = self.settings_of(key);
+        let mut part = others.part(hash);
+        let held = part.get_mut(key)?;
+        let before = held.bytes(key);
+        // Made anew, from the cells that the shares are made of.
+        held.sum = None;
+        let total = held.sum(settings, now).count_window(window, settings);
+        self.memory.change_other(before, held.bytes(key));
+        let by_origin = held.cells.panes_by_origin(settings.levels(), window, now);
+        drop(part);
+        let mut by_node: BTreeMap<Box<str>, BTreeMap<(i64, i64), u64>> = BTreeMap::new();
+        let watermarks = others.read();
+        for (origin, panes) in by_origin {
+            let of_node = by_node.entry(watermarks.origin(origin).node().into()).or_default();
+            for Pane { start_ms, width_ms, hits } in panes {
+                let sum = of_node.entry((start_ms, width_ms)).or_default();
+                *sum = sum.saturating_add(hits);
+            }
+        }
+        drop(watermarks);
+        let count = |panes: BTreeMap<(i64, i64), u64>| {
+            let panes =
+                panes.into_iter().map(|((start_ms, width_ms), hits)| Pane { start_ms, width_ms, hits });
+            Entry::of_panes(panes.collect(), settings, now).count_window(window, settings)
+        };
+        let by_node = by_node.into_iter().map(|(node, panes)| (node, count(panes))).collect();
+        Some((total, share_out(total.estimate, by_node)))
     }
 
     /// The hits of others on a key; `None` when there are none.

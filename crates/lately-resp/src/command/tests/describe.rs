@@ -129,7 +129,7 @@ fn containers_have_help() {
     ] {
         assert!(help.contains(line), "{line}");
     }
-    assert_eq!(usage_of("hits"), "HITS <key> [<window> ...] [BOUNDS|DENIED] [AT <time>]");
+    assert_eq!(usage_of("hits"), "HITS <key> [<window> ...] [BOUNDS|DENIED|STALENESS|BY ORIGIN] [AT <time>]");
     assert!(answer("CONFIG HELP", Protocol::V2).contains("+GET <parameter> ... "));
     assert!(answer("COMMAND HELP", Protocol::V2).contains("+DOCS [<command-name> ...] "));
 }

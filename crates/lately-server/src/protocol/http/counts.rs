@@ -21,7 +21,7 @@ use crate::limits::MAX_HTTP_WINDOWS;
 use crate::service::Service;
 use crate::service::commit::Changes;
 use crate::service::response::WindowCount;
-use crate::service::{Batch, code_of};
+use crate::service::{Asked, Batch, code_of};
 
 /// The answer to a request that failed.
 pub(super) struct Problem {
@@ -100,6 +100,8 @@ pub(super) struct HitsAnswer {
     #[serde(flatten)]
     key: Key,
     as_of: Number,
+    /// How old the hits of other nodes are. `null` when they were never read.
+    staleness_ms: Option<i64>,
     windows: Vec<WindowAnswer>,
 }
 
@@ -112,6 +114,15 @@ struct WindowAnswer {
     upper: Option<u64>,
     /// Hits per second.
     rate: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    origins: Option<Vec<OriginAnswer>>,
+}
+
+/// The hits that a node counted.
+#[derive(Serialize)]
+struct OriginAnswer {
+    origin: Box<str>,
+    hits: u64,
 }
 
 /// `POST /v1/hit/{key}?n=&at=`
@@ -144,10 +155,10 @@ pub(super) async fn hit(State(service): State<Arc<Service>>, uri: Uri) -> Result
     Ok(Json(HitAnswer { key: (&*key).into(), hits }))
 }
 
-/// `GET /v1/hits/{key}?window=&window=&at=`
+/// `GET /v1/hits/{key}?window=&window=&at=&origins=`
 pub(super) async fn hits(State(service): State<Arc<Service>>, uri: Uri) -> Result<Json<HitsAnswer>, Problem> {
     let key = key_of(&uri, "/v1/hits/")?;
-    let (mut windows, mut at) = (Vec::new(), None);
+    let (mut windows, mut at, mut origins) = (Vec::new(), None, None);
     for (name, value) in parameters(&uri) {
         match &*name {
             "window" if windows.len() == MAX_HTTP_WINDOWS => {
@@ -155,22 +166,34 @@ pub(super) async fn hits(State(service): State<Arc<Service>>, uri: Uri) -> Resul
             }
             "window" => windows.push(span_of(&value)?),
             "at" => set_once(&mut at, "at", time_of(&value)?)?,
-            _ => return Err(unknown(&name, "window, which may be given several times, and at")),
+            "origins" => set_once(&mut origins, "origins", flag_of("origins", &value)?)?,
+            _ => return Err(unknown(&name, "window, which may be given several times, at and origins")),
         }
     }
     if service.is_loading() {
         return Err(Problem::loading());
     }
+    let asked = Asked { key: &key, window: windows.iter().copied().max(), at };
+    service.known(asked).await;
     let now = service.now();
-    let answer = |WindowCount { window, count, rate }| WindowAnswer {
+    let answer = |WindowCount { window, count, rate, origins }| WindowAnswer {
         window: window.to_string(),
         hits: count.estimate,
         lower: count.lower,
         upper: count.upper,
         rate,
+        origins: origins
+            .map(|rows| rows.into_iter().map(|(origin, hits)| OriginAnswer { origin, hits }).collect()),
     };
-    let windows = service.counts(&key, windows, at, now).into_iter().map(answer).collect();
-    Ok(Json(HitsAnswer { key: (&*key).into(), as_of: seconds(at.unwrap_or(now)), windows }))
+    // First: what is read meanwhile is newer than the answer says.
+    let staleness_ms = service.staleness_ms(asked, now);
+    let windows = if origins == Some(true) {
+        service.counts_by_origin(&key, windows, at, now)
+    } else {
+        service.counts(&key, windows, at, now)
+    };
+    let windows = windows.into_iter().map(answer).collect();
+    Ok(Json(HitsAnswer { key: (&*key).into(), as_of: seconds(at.unwrap_or(now)), staleness_ms, windows }))
 }
 
 /// The key at the end of a path. A slash in it need not be encoded.
@@ -215,6 +238,10 @@ fn count_of(text: &str) -> Result<u64, Problem> {
     count.ok_or_else(|| {
         Problem::bad(format!("invalid n '{}': n is a whole number from 0 to {MAX_TOTAL}", shown(text)))
     })
+}
+
+fn flag_of(name: &str, text: &str) -> Result<bool, Problem> {
+    text.parse().map_err(|_| Problem::bad(format!("invalid {name} '{}': give true or false", shown(text))))
 }
 
 fn time_of(text: &str) -> Result<Timestamp, Problem> {

@@ -17,6 +17,7 @@ use crate::limits::{
 };
 use crate::service::Service;
 use crate::service::clients::Client;
+use crate::service::cluster::Wait;
 use crate::service::commit::Commit;
 use crate::stopper::Stopper;
 
@@ -52,6 +53,8 @@ enum State {
     Open,
     /// A long command has more slices to run before the next request.
     Running,
+    /// The next request waits for counts of other nodes, until this moment at most.
+    Waiting { wait: Arc<Wait>, until: Instant },
     /// Nothing more is executed. The connection closes, and after `SHUTDOWN` the server stops.
     Ending { stops_server: bool },
     /// All replies are sent. Input is discarded until the client closes.
@@ -188,6 +191,7 @@ impl Connection {
             (_, Replies::Pending(_)) => return None,
             (_, Replies::Unsent { .. }) => (Task::Send, self.stream.is_writable()),
             (State::Running, Replies::Sent) => (Task::Resume, true),
+            (State::Waiting { .. }, Replies::Sent) => return None,
             (State::Open, Replies::Sent) => {
                 let may_come = self.stream.is_readable() || matches!(self.incoming, Incoming::Last { .. });
                 let task = if self.unread && self.yields { Task::Turn } else { Task::Read };
@@ -256,9 +260,32 @@ impl Connection {
         self.state = match flow {
             Flow::Continue | Flow::Yield => State::Open,
             Flow::More => State::Running,
+            Flow::Wait => match self.session.take_wait() {
+                Some((wait, timeout)) => State::Waiting { wait, until: self.heard + timeout },
+                None => State::Open,
+            },
             Flow::Close => State::Ending { stops_server: false },
             Flow::Shutdown => State::Ending { stops_server: true },
         };
+    }
+
+    /// Until when the next request waits at most; `None` if it does not.
+    pub(super) fn waits_until(&self) -> Option<Instant> {
+        match self.state {
+            State::Waiting { until, .. } => Some(until),
+            _ => None,
+        }
+    }
+
+    /// Ends a wait that is over. Returns whether it was.
+    pub(super) fn end_wait(&mut self, moment: Instant) -> bool {
+        let State::Waiting { wait, until } = &self.state else { return false };
+        let is_over = wait.is_over() || *until <= moment;
+        if is_over {
+            self.session.end_wait();
+            self.state = State::Open;
+        }
+        is_over
     }
 
     /// Sends the rest of the replies.
@@ -420,7 +447,10 @@ impl Connection {
                 stopper.stop();
                 false
             }
-            State::Open | State::Ending { stops_server: false } | State::Closing(_) => false,
+            State::Open
+            | State::Waiting { .. }
+            | State::Ending { stops_server: false }
+            | State::Closing(_) => false,
         }
     }
 
@@ -468,6 +498,8 @@ impl Connection {
                 *stuck += LOOK_EVERY;
                 if *stuck <= WRITE_TIMEOUT { Look::Fine } else { Look::Late }
             }
+            // It waits for other nodes, not for the client.
+            (State::Waiting { .. }, Replies::Sent) => Look::Fine,
             // It has input that was not executed yet.
             _ if self.listed => Look::Fine,
             _ if idle.is_none_or(|idle| moment.saturating_duration_since(self.heard) < idle) => Look::Fine,

@@ -1,6 +1,6 @@
 //! The connections of an event loop, and the lists of those with work.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::sync::Arc;
 use std::time::Instant;
@@ -25,6 +25,8 @@ pub(super) struct Connections {
     list: VecDeque<usize>,
     /// Connections whose long commands have more slices, or whose requests take long. A round serves one of them.
     running: VecDeque<usize>,
+    /// Connections whose next request waits for counts of other nodes.
+    waiting: BTreeSet<usize>,
     /// Replies that wait for the disk, oldest first.
     pending: VecDeque<PendingReplies>,
     stopper: Stopper,
@@ -39,6 +41,7 @@ impl Connections {
             by_token: Slab::new(),
             list: VecDeque::new(),
             running: VecDeque::new(),
+            waiting: BTreeSet::new(),
             pending: VecDeque::new(),
             stopper,
             moment,
@@ -118,6 +121,9 @@ impl Connections {
     pub(super) fn settle(&mut self, token: usize, result: io::Result<()>) {
         let connection = &mut self.by_token[token];
         if connection.settle(result, self.moment, &self.stopper) {
+            if connection.waits_until().is_some() {
+                self.waiting.insert(token);
+            }
             return self.enlist(token);
         }
         if connection.unlist() {
@@ -125,6 +131,25 @@ impl Connections {
             self.running.retain(|listed| *listed != token);
         }
         self.by_token.remove(token);
+    }
+
+    /// When the first wait for other nodes is over at the latest.
+    pub(super) fn next_wait(&self) -> Option<Instant> {
+        self.waiting.iter().filter_map(|token| self.by_token.get(*token)?.waits_until()).min()
+    }
+
+    /// Ends the waits for other nodes that are over.
+    pub(super) fn end_waits(&mut self) {
+        let mut over = Vec::new();
+        let (by_token, moment) = (&mut self.by_token, self.moment);
+        self.waiting.retain(|token| {
+            let Some(connection) = by_token.get_mut(*token) else { return false };
+            if connection.end_wait(moment) {
+                over.push(*token);
+            }
+            connection.waits_until().is_some()
+        });
+        over.into_iter().for_each(|token| self.enlist(token));
     }
 
     /// Adds replies that wait for the disk.

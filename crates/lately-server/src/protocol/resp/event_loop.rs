@@ -18,7 +18,7 @@ use crate::limits::{DRAIN_TIMEOUT, EVENTS, LOOK_EVERY};
 use crate::service::Service;
 use crate::stopper::Stopper;
 
-/// The token of the waker, which reports new connections and answers of the disk. No connection has this number.
+/// The token of the waker, which reports new connections, answers of the disk and counts of other nodes. No connection has this number.
 const WAKE: Token = Token(usize::MAX);
 
 /// An accepted connection, and its permit among `max_clients`.
@@ -105,7 +105,8 @@ impl EventLoop {
         if self.connections.has_work() || !self.all_noticed {
             return Duration::ZERO;
         }
-        self.next_look.saturating_duration_since(moment)
+        let next = self.connections.next_wait().map_or(self.next_look, |wait| wait.min(self.next_look));
+        next.saturating_duration_since(moment)
     }
 
     /// Waits for events of sockets, and records them.
@@ -147,6 +148,7 @@ impl EventLoop {
     /// one turn of requests.
     fn round(&mut self) {
         self.connections.verdicts();
+        self.connections.end_waits();
         for _ in 0..self.connections.listed() {
             let Some(token) = self.connections.next() else { break };
             self.step(token);

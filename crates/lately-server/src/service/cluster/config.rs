@@ -5,7 +5,7 @@ use std::time::Duration;
 use lately::Origin;
 use lately_engines::{Redis, without_password};
 
-use crate::limits::DEFAULT_FLUSH;
+use crate::limits::{DEFAULT_FLUSH, DEFAULT_READ_TIMEOUT};
 
 /// How this node counts together with others.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -16,6 +16,8 @@ pub struct ClusterConfig {
     pub url: String,
     /// How long changes are gathered before they are sent.
     pub flush: Duration,
+    /// How long a read waits at most for the counts of other nodes on a key that is not known. `None`: it does not wait.
+    pub read_timeout: Option<Duration>,
 }
 
 impl ClusterConfig {
@@ -33,7 +35,7 @@ impl ClusterConfig {
         }
         Redis::new(url).map_err(|error| format!("{error}; give redis://HOST:PORT"))?;
         let (node, url) = (node.to_owned(), url.to_owned());
-        Ok(ClusterConfig { node, url, flush: DEFAULT_FLUSH })
+        Ok(ClusterConfig { node, url, flush: DEFAULT_FLUSH, read_timeout: Some(DEFAULT_READ_TIMEOUT) })
     }
 
     /// The address without its password.

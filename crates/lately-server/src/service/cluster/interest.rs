@@ -1,129 +1,633 @@
-//! The keys that somebody reads on this node: what other nodes counted of them is read from the engine again and again,
-//! until nobody asks for them any more.
+//! The keys that somebody reads on this node: what other nodes counted of them is read from the engine, and read again when
+//! somebody has asked since.
+//!
+//! A key is read at most once per flush, however many ask for it, and only when somebody asks. A key that a limit is on is read
+//! again without questions, as long as its limit may last. Memory is bounded: the keys that were asked for least recently are forgotten first.
 
-use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::collections::hash_map::RandomState;
+use std::collections::{HashMap, VecDeque};
+use std::hash::BuildHasher;
+use std::mem;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lately::{Span, Timestamp};
+use tokio::sync::Notify;
 
-use crate::limits::{INTEREST_KEYS, INTEREST_LASTS};
+use super::wait::Wait;
+use crate::limits::{
+    INTEREST_KEY_BYTES, INTEREST_LASTS, INTEREST_PARTS, KNOWN_LASTS, LIMITED_LASTS, MAX_WAITING_KEYS,
+};
 
-/// Keys by name.
-#[derive(Default)]
+/// Keys by name, in parts with a lock each.
 pub(super) struct Interest {
-    keys: Mutex<HashMap<Box<[u8]>, Reader>>,
+    parts: Box<[Mutex<Part>]>,
+    hasher: RandomState,
+    /// The memory that keys, and what is known of them, may take.
+    most_bytes: usize,
+    /// The memory of the keys, and of what is known of them.
+    key_bytes: AtomicUsize,
+    known_bytes: AtomicUsize,
+    /// Questions that wait, once for each key.
+    waiting: AtomicUsize,
+    /// Readers made so far.
+    readers: AtomicUsize,
+    /// The part that is looked at next.
+    next: AtomicUsize,
+    /// A key is read again at this age.
+    flush: Duration,
+    /// Wakes the worker: a key is not known.
+    pub(super) wanted: Notify,
 }
 
+#[derive(Default)]
+struct Part {
+    keys: HashMap<Box<[u8]>, Reader>,
+    queues: Queues,
+}
+
+/// Keys that are to be read.
+#[derive(Default)]
+struct Queues {
+    /// Those that questions may wait for.
+    unknown: Queue,
+    /// Those that were read a flush ago, and that somebody has asked for since.
+    known: Queue,
+    /// Those that are read again without questions, by the time of the last reading.
+    limited: Queue,
+}
+
+impl Queues {
+    fn unknown(&mut self) -> &mut Queue {
+        &mut self.unknown
+    }
+
+    fn known(&mut self) -> &mut Queue {
+        &mut self.known
+    }
+
+    fn limited(&mut self) -> &mut Queue {
+        &mut self.limited
+    }
+}
+
+/// Keys and the numbers of their readers.
+type Queue = VecDeque<(Box<[u8]>, usize)>;
+
 /// What is read of a key.
-#[derive(Clone, Copy)]
 struct Reader {
+    /// Tells it from an earlier one of the same key.
+    number: usize,
     /// The longest window that was asked for.
     window: Span,
     /// When somebody asked last.
     asked: Timestamp,
-    /// Up to when the engine was read, for a window of this length.
+    /// Until when it is read again without questions, because of a limit.
+    limited_until: Timestamp,
+    /// When the engine was read last, for a window of this length.
     read: Option<(Timestamp, Span)>,
+    reading: Reading,
+    /// Since when questions wait for it.
+    unknown_since: Option<Timestamp>,
+    waits: Vec<Arc<Wait>>,
+    known_bytes: usize,
+}
+
+/// Whether a key is being read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reading {
+    No,
+    Queued,
+    Since(Timestamp),
 }
 
 /// A key that is to be read, for a window.
-pub(super) type Due = (Box<[u8]>, Span);
+pub(super) struct Due {
+    pub(super) key: Box<[u8]>,
+    pub(super) window: Span,
+    number: usize,
+}
+
+/// A question about a key.
+#[derive(Clone, Copy)]
+pub(super) struct Question<'q> {
+    pub(super) key: &'q [u8],
+    pub(super) window: Span,
+    /// Whether it is of a limit.
+    pub(super) is_limit: bool,
+}
+
+/// What is known of a key when somebody asks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Answer {
+    /// What is known is not old.
+    Known,
+    /// The key was not read, or too long ago. It is to be read now.
+    Unknown,
+    /// The same, and questions have waited for it as long as they may.
+    Overdue,
+}
+
+fn age(now: Timestamp, then: Timestamp) -> Duration {
+    Duration::from_millis(u64::try_from(now.as_millis() - then.as_millis()).unwrap_or(0))
+}
+
+impl Reader {
+    fn is_known(&self, window: Span, most: Duration, now: Timestamp) -> bool {
+        self.read.is_some_and(|(at, read)| window <= read && age(now, at) <= most)
+    }
+
+    /// Whether it was read less than a flush ago.
+    fn is_fresh(&self, flush: Duration, now: Timestamp) -> bool {
+        self.read.is_some_and(|(at, read)| self.window <= read && age(now, at) < flush)
+    }
+
+    fn end_waits(&mut self, waiting: &AtomicUsize) -> bool {
+        self.unknown_since = None;
+        waiting.fetch_sub(self.waits.len(), Relaxed);
+        // All of them, also behind one that is over.
+        self.waits.drain(..).fold(false, |any, wait| wait.done() | any)
+    }
+
+    fn may_go(&self, now: Timestamp) -> bool {
+        age(now, self.asked) > INTEREST_LASTS && self.limited_until < now && self.waits.is_empty()
+    }
+}
 
 impl Interest {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Box<[u8]>, Reader>> {
-        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn new(most_bytes: usize, flush: Duration) -> Interest {
+        Interest {
+            parts: (0..INTEREST_PARTS).map(|_| Mutex::default()).collect(),
+            hasher: RandomState::new(),
+            most_bytes,
+            key_bytes: AtomicUsize::new(0),
+            known_bytes: AtomicUsize::new(0),
+            waiting: AtomicUsize::new(0),
+            readers: AtomicUsize::new(0),
+            next: AtomicUsize::new(0),
+            flush,
+            wanted: Notify::new(),
+        }
     }
 
-    /// Notes that somebody asked for a window of a key. True if nothing is known of it.
-    pub(super) fn note(&self, key: &[u8], window: Span, now: Timestamp) -> bool {
-        let mut keys = self.lock();
-        if let Some(reader) = keys.get_mut(key) {
-            reader.asked = now;
-            reader.window = reader.window.max(window);
-            return reader.read.is_none_or(|(_, read)| read < window);
-        }
-        if keys.len() < INTEREST_KEYS {
-            keys.insert(key.into(), Reader { window, asked: now, read: None });
-        }
-        true
+    fn lock(&self, part: usize) -> MutexGuard<'_, Part> {
+        self.parts[part].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The keys whose counts are older than `age`, those that are not known first, at most `most`.
-    pub(super) fn due(&self, age: Duration, most: usize, now: Timestamp) -> Vec<Due> {
-        let keys = self.lock();
-        let is_old = |read: Timestamp| {
-            u128::try_from(now.as_millis() - read.as_millis()).is_ok_and(|ms| ms >= age.as_millis())
+    fn part_of(&self, key: &[u8]) -> MutexGuard<'_, Part> {
+        let part = self.hasher.hash_one(key) % INTEREST_PARTS as u64;
+        self.lock(usize::try_from(part).unwrap_or(0))
+    }
+
+    /// Memory of the keys, in bytes. What is known of them is in the store.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.key_bytes.load(Relaxed)
+    }
+
+    fn is_full(&self) -> bool {
+        self.key_bytes.load(Relaxed) + self.known_bytes.load(Relaxed) > self.most_bytes
+    }
+
+    /// Notes a question. If the key is not known, `wait` is over once it is read. Keys that are forgotten for this one go to
+    /// `forget`.
+    pub(super) fn note(
+        &self,
+        question: Question<'_>,
+        wait: Option<(&Arc<Wait>, Duration)>,
+        now: Timestamp,
+        forget: impl FnMut(&[u8]),
+    ) -> Answer {
+        let Question { key, window, is_limit } = question;
+        let mut part = self.part_of(key);
+        if !part.keys.contains_key(key) {
+            if self.is_full() {
+                self.forget_some(&mut part, forget);
+            }
+            self.key_bytes.fetch_add(bytes_of(key), Relaxed);
+            part.keys.insert(
+                key.into(),
+                Reader {
+                    number: self.readers.fetch_add(1, Relaxed),
+                    window,
+                    asked: now,
+                    limited_until: Timestamp::MIN,
+                    read: None,
+                    reading: Reading::No,
+                    unknown_since: None,
+                    waits: Vec::new(),
+                    known_bytes: 0,
+                },
+            );
+        }
+        let Part { keys, queues } = &mut *part;
+        let Some(reader) = keys.get_mut(key) else { unreachable!("it was added") };
+        reader.asked = reader.asked.max(now);
+        let is_known = reader.is_known(window, KNOWN_LASTS.max(self.flush), now);
+        let grows = window > reader.window;
+        reader.window = reader.window.max(window);
+        if is_limit {
+            let lasts_ms =
+                i64::try_from(LIMITED_LASTS.as_millis()).unwrap_or(i64::MAX).min(window.as_millis());
+            let until = Timestamp::from_millis(now.as_millis() + lasts_ms).unwrap_or(Timestamp::MAX);
+            reader.limited_until = reader.limited_until.max(until);
+        }
+        let was_unknown = reader.unknown_since.is_some();
+        match reader.reading {
+            Reading::Since(_) => {}
+            _ if !is_known && (!was_unknown || grows) => {
+                reader.reading = Reading::Queued;
+                queues.unknown.push_back((key.into(), reader.number));
+                self.wanted.notify_one();
+            }
+            Reading::No if !reader.is_fresh(self.flush, now) => {
+                reader.reading = Reading::Queued;
+                queues.known.push_back((key.into(), reader.number));
+                self.wanted.notify_one();
+            }
+            Reading::No | Reading::Queued => {}
+        }
+        if is_known {
+            return Answer::Known;
+        }
+        let since = *reader.unknown_since.get_or_insert(now);
+        if let Some((wait, timeout)) = wait {
+            if age(now, since) >= timeout || self.waiting.load(Relaxed) >= MAX_WAITING_KEYS {
+                return Answer::Overdue;
+            }
+            self.waiting.fetch_add(1, Relaxed);
+            wait.add();
+            reader.waits.push(Arc::clone(wait));
+        }
+        Answer::Unknown
+    }
+
+    /// When a key was last read, for a window of this length.
+    pub(super) fn read_at(&self, key: &[u8], window: Span) -> Option<Timestamp> {
+        let (at, read) = self.part_of(key).keys.get(key)?.read?;
+        (read >= window).then_some(at)
+    }
+
+    /// Takes up to `most` keys to read now: those that are not known, and without any, or with `all`, those that were read a
+    /// flush ago.
+    pub(super) fn due(&self, most: usize, all: bool, now: Timestamp) -> Vec<Due> {
+        let mut due = Vec::new();
+        let first = self.next.fetch_add(1, Relaxed);
+        for queue in [Queues::unknown, Queues::known, Queues::limited] {
+            for number in 0..INTEREST_PARTS {
+                let mut part = self.lock(first.wrapping_add(number) % INTEREST_PARTS);
+                let Part { keys, queues } = &mut *part;
+                let queue = queue(queues);
+                while due.len() < most
+                    && let Some((key, number)) = queue.pop_front()
+                {
+                    let reader = keys.get_mut(&key).filter(|reader| reader.number == number);
+                    let reader = reader.filter(|reader| reader.reading == Reading::Queued);
+                    let Some(reader) = reader else { continue };
+                    if reader.is_fresh(self.flush, now) {
+                        // So are those behind it.
+                        queue.push_front((key, number));
+                        break;
+                    }
+                    reader.reading = Reading::Since(now);
+                    due.push(Due { key, window: reader.window, number });
+                }
+            }
+            if !all && !due.is_empty() {
+                break;
+            }
+        }
+        due
+    }
+
+    /// Notes that a key was read, and that what is known of it takes this memory. If the key was forgotten meanwhile, it goes to
+    /// `forget`. True if a question can be answered now.
+    pub(super) fn note_read(&self, due: &Due, known_bytes: usize, forget: impl FnOnce(&[u8])) -> bool {
+        let mut part = self.part_of(&due.key);
+        let Part { keys, queues } = &mut *part;
+        let Some(reader) = keys.get_mut(&due.key) else {
+            forget(&due.key);
+            return false;
         };
-        let mut due: Vec<_> = keys
-            .iter()
-            .filter(|(_, reader)| reader.read.is_none_or(|(at, window)| is_old(at) || window < reader.window))
-            .map(|(key, reader)| (reader.read.map(|(at, _)| at), key, reader.window))
-            .collect();
-        if due.len() > most {
-            due.select_nth_unstable_by_key(most, |(read, ..)| *read);
-            due.truncate(most);
+        let Reading::Since(begun) = reader.reading else { return false };
+        if reader.number != due.number {
+            return false;
         }
-        due.into_iter().map(|(_, key, window)| (key.clone(), window)).collect()
+        reader.read = Some((begun, due.window));
+        self.known_bytes.fetch_add(known_bytes, Relaxed);
+        self.known_bytes.fetch_sub(mem::replace(&mut reader.known_bytes, known_bytes), Relaxed);
+        reader.reading = Reading::No;
+        if reader.window > due.window {
+            // Somebody asked for a longer window meanwhile. Questions wait for that.
+            reader.reading = Reading::Queued;
+            queues.unknown.push_back((due.key.clone(), due.number));
+            self.wanted.notify_one();
+            return false;
+        }
+        if reader.limited_until > begun {
+            reader.reading = Reading::Queued;
+            queues.limited.push_back((due.key.clone(), due.number));
+        }
+        reader.end_waits(&self.waiting)
     }
 
-    /// Notes that keys were read.
-    pub(super) fn note_read(&self, due: &[Due], now: Timestamp) {
-        let mut keys = self.lock();
-        for (key, window) in due {
-            if let Some(reader) = keys.get_mut(key) {
-                reader.read = Some((now, *window));
+    /// Notes that keys could not be read: they are read later, and nothing waits for them. True if a question can be answered now.
+    pub(super) fn note_failure(&self, due: &[Due]) -> bool {
+        let mut is_over = false;
+        for Due { key, number, .. } in due {
+            let mut part = self.part_of(key);
+            let Part { keys, queues } = &mut *part;
+            let reader = keys.get_mut(key).filter(|reader| reader.number == *number);
+            let Some(reader) = reader.filter(|reader| matches!(reader.reading, Reading::Since(_))) else {
+                continue;
+            };
+            reader.reading = Reading::Queued;
+            queues.known.push_back((key.clone(), *number));
+            is_over |= reader.end_waits(&self.waiting);
+        }
+        is_over
+    }
+
+    /// Forgets the keys of the next parts that nobody asked for lately, and others while the memory is full. Called after each flush
+    /// at least; all parts have their turn within [`INTEREST_LASTS`].
+    pub(super) fn tidy(&self, now: Timestamp, mut forget: impl FnMut(&[u8])) {
+        let next = self.next.load(Relaxed) % INTEREST_PARTS;
+        let share = self.flush.as_millis() * INTEREST_PARTS as u128 / INTEREST_LASTS.as_millis();
+        let parts = usize::try_from(share).unwrap_or(usize::MAX).clamp(1, INTEREST_PARTS);
+        for part in next..next + parts {
+            let part = &mut self.lock(part % INTEREST_PARTS);
+            self.remove_if(part, |reader| reader.may_go(now), &mut forget);
+        }
+        // Each pass takes an eighth of each part.
+        for number in 0..8 * INTEREST_PARTS {
+            if !self.is_full() {
+                break;
             }
+            self.forget_some(&mut self.lock((next + number) % INTEREST_PARTS), &mut forget);
         }
     }
 
-    /// Removes the keys that nobody asked for lately, and returns them.
-    pub(super) fn take_forgotten(&self, now: Timestamp) -> Vec<Box<[u8]>> {
-        let lasts_ms = INTEREST_LASTS.as_millis();
-        let mut forgotten = Vec::new();
-        self.lock().retain(|key, reader| {
-            let asked_ms = now.as_millis() - reader.asked.as_millis();
-            let is_over = u128::try_from(asked_ms).is_ok_and(|ms| ms > lasts_ms);
-            if is_over {
-                forgotten.push(key.clone());
+    /// Forgets the eighth of the keys of a part that was asked for least recently.
+    fn forget_some(&self, part: &mut Part, forget: impl FnMut(&[u8])) {
+        let mut asked: Vec<_> = part.keys.values().map(|reader| (reader.asked, reader.number)).collect();
+        if asked.is_empty() {
+            return;
+        }
+        let last = asked.len().div_ceil(8) - 1;
+        let (_, last, _) = asked.select_nth_unstable(last);
+        let last = *last;
+        self.remove_if(part, |reader| (reader.asked, reader.number) <= last, forget);
+    }
+
+    fn remove_if(
+        &self,
+        Part { keys, queues }: &mut Part,
+        goes: impl Fn(&Reader) -> bool,
+        mut forget: impl FnMut(&[u8]),
+    ) {
+        let before = keys.len();
+        keys.retain(|key, reader| {
+            let goes = goes(reader);
+            if goes {
+                self.key_bytes.fetch_sub(bytes_of(key), Relaxed);
+                self.known_bytes.fetch_sub(reader.known_bytes, Relaxed);
+                reader.end_waits(&self.waiting);
+                forget(key);
             }
-            !is_over
+            !goes
         });
-        forgotten
+        if keys.len() < before {
+            for queue in [&mut queues.unknown, &mut queues.known, &mut queues.limited] {
+                queue.retain(|(key, number)| keys.get(key).is_some_and(|reader| reader.number == *number));
+            }
+        }
     }
+}
+
+/// The memory of a key, beside what is known of it: its entry and its place in a queue.
+fn bytes_of(key: &[u8]) -> usize {
+    INTEREST_KEY_BYTES + 2 * key.len()
 }
 
 #[cfg(test)]
 mod tests {
-    use lately::{hours, minutes};
+    use lately::{hours, minutes, seconds};
 
     use super::*;
+
+    const FLUSH: Duration = Duration::from_millis(50);
 
     fn at(ms: i64) -> Timestamp {
         Timestamp::from_millis(ms).expect("a time")
     }
 
+    fn interest() -> Interest {
+        Interest::new(1 << 20, FLUSH)
+    }
+
+    fn ask(interest: &Interest, key: &[u8], window: Span, now_ms: i64) -> Answer {
+        let question = Question { key, window, is_limit: false };
+        interest.note(question, None, at(now_ms), |key| panic!("{key:?} is forgotten"))
+    }
+
+    /// The first letters of the keys that are read now.
+    fn read(interest: &Interest, most: usize, now_ms: i64) -> String {
+        let due = interest.due(most, false, at(now_ms));
+        due.iter().for_each(|due| _ = interest.note_read(due, 100, |_| {}));
+        let mut names: Vec<char> = due.iter().map(|due| char::from(due.key[0])).collect();
+        names.sort_unstable();
+        names.into_iter().collect()
+    }
+
     #[test]
-    fn keys_are_read_again_while_somebody_asks() {
-        let interest = Interest::default();
-        let age = Duration::from_millis(50);
-        assert!(interest.note(b"a", minutes(5), at(1_000)));
-        assert!(interest.note(b"b", minutes(1), at(1_000)));
-        let due = |most, now_ms| {
-            let mut due = interest.due(age, most, at(now_ms));
-            due.sort();
-            due.into_iter().map(|(key, _)| key[0]).collect::<Vec<_>>()
+    fn a_key_is_read_again_when_somebody_has_asked_since() {
+        let interest = interest();
+        assert_eq!(ask(&interest, b"a", minutes(5), 1_000), Answer::Unknown);
+        assert_eq!(read(&interest, 9, 1_000), "a");
+        // Nobody asks.
+        assert_eq!(read(&interest, 9, 9_000), "");
+        let _ = ask(&interest, b"a", minutes(5), 9_000);
+        assert_eq!(read(&interest, 9, 9_000), "a");
+        // A thousand questions are one reading a flush.
+        let mut readings = String::new();
+        for ms in 9_001..=10_000 {
+            assert_eq!(ask(&interest, b"a", minutes(5), ms), Answer::Known);
+            readings += &read(&interest, 9, ms);
+        }
+        assert_eq!(readings.len(), 1_000 / 50);
+    }
+
+    #[test]
+    fn what_is_older_than_a_second_or_of_a_shorter_window_is_not_known() {
+        let interest = interest();
+        let _ = ask(&interest, b"a", minutes(5), 1_000);
+        assert_eq!(read(&interest, 9, 1_000), "a");
+        let known_ms = i64::try_from(KNOWN_LASTS.as_millis()).expect("small");
+        assert_eq!(ask(&interest, b"a", minutes(5), 1_000 + known_ms), Answer::Known);
+        assert_eq!(ask(&interest, b"a", minutes(5), 1_001 + known_ms), Answer::Unknown);
+        assert_eq!(interest.read_at(b"a", minutes(5)), Some(at(1_000)));
+        assert_eq!(read(&interest, 9, 3_000), "a");
+        assert_eq!(ask(&interest, b"a", minutes(1), 3_000), Answer::Known);
+        assert_eq!(ask(&interest, b"a", hours(1), 3_000), Answer::Unknown);
+        assert_eq!((interest.read_at(b"a", hours(1)), interest.read_at(b"b", hours(1))), (None, None));
+        // At once, although it was just read.
+        assert_eq!(read(&interest, 9, 3_000), "a");
+        assert_eq!(interest.read_at(b"a", hours(1)), Some(at(3_000)));
+        // A question for a longer window waits for a reading of that, also while another is under way.
+        let _ = ask(&interest, b"c", minutes(5), 3_000);
+        let due = interest.due(9, true, at(3_000));
+        let wait = Wait::new();
+        let question = Question { key: b"c", window: hours(1), is_limit: false };
+        let _ = interest.note(question, Some((&wait, FLUSH)), at(3_001), |_| {});
+        let _ = wait.done();
+        assert!(!interest.note_read(&due[0], 100, |_| {}) && !wait.is_over());
+        assert_eq!((read(&interest, 9, 3_002).as_str(), wait.is_over()), ("c", true));
+        // With a longer flush, counts are known for that long.
+        let slow = Interest::new(1 << 20, Duration::from_secs(10));
+        let _ = ask(&slow, b"a", minutes(5), 1_000);
+        assert_eq!(read(&slow, 9, 1_000), "a");
+        assert_eq!(ask(&slow, b"a", minutes(5), 11_000), Answer::Known);
+        assert_eq!(ask(&slow, b"a", minutes(5), 11_001), Answer::Unknown);
+    }
+
+    #[test]
+    fn keys_that_are_not_known_are_read_first() {
+        let interest = interest();
+        let _ = ask(&interest, b"a", minutes(5), 1_000);
+        assert_eq!(read(&interest, 9, 1_000), "a");
+        for key in [b"a", b"b", b"c"] {
+            let _ = ask(&interest, key, minutes(5), 1_500);
+        }
+        assert_eq!(read(&interest, 1, 1_500).len(), 1);
+        let due = interest.due(9, false, at(1_500));
+        assert_eq!((due.len(), interest.read_at(&due[0].key, minutes(5))), (1, None));
+        assert_eq!(read(&interest, 9, 1_500), "a");
+        assert_eq!(read(&interest, 9, 1_500), "");
+    }
+
+    #[test]
+    fn a_limited_key_is_read_again_without_questions() {
+        let interest = interest();
+        let limit = |window, now_ms| {
+            let question = Question { key: b"a", window, is_limit: true };
+            _ = interest.note(question, None, at(now_ms), |_| {});
         };
-        assert_eq!(due(9, 1_000), b"ab");
-        interest.note_read(&[(b"a"[..].into(), minutes(5))], at(1_000));
-        assert_eq!((due(9, 1_010), due(9, 1_050)), (b"b".to_vec(), b"ab".to_vec()));
-        // What is not known comes first.
-        assert_eq!(due(1, 1_050), b"b");
-        // A shorter window is known, a longer one is not.
-        assert!(!interest.note(b"a", minutes(1), at(1_010)) && interest.note(b"a", hours(1), at(1_020)));
-        assert_eq!(interest.due(age, 9, at(1_020)).len(), 2);
-        let end_ms = 1_000 + i64::try_from(INTEREST_LASTS.as_millis()).expect("small");
-        assert_eq!(interest.take_forgotten(at(end_ms)).len(), 0);
-        assert_eq!(interest.take_forgotten(at(end_ms + 1)), [b"b"[..].into()]);
-        assert_eq!(due(9, end_ms + 1), b"a");
+        limit(seconds(2), 1_000);
+        let readings = |from_ms, to_ms| {
+            (from_ms..to_ms).step_by(50).map(|ms| read(&interest, 9, ms)).collect::<String>().len()
+        };
+        // Until its window is over, and once more.
+        assert_eq!(readings(1_000, 9_000), 2_000 / 50 + 1);
+        limit(hours(1), 10_000);
+        let lasts_ms = i64::try_from(LIMITED_LASTS.as_millis()).expect("small");
+        assert_eq!(i64::try_from(readings(10_000, 200_000)), Ok(lasts_ms / 50 + 1));
+        // It is kept for as long.
+        let mut forgotten = Vec::new();
+        let mut tidy = |now_ms| {
+            for _ in 0..INTEREST_PARTS {
+                let _ = interest.due(0, true, at(now_ms));
+                interest.tidy(at(now_ms), |key| forgotten.push(key.to_vec()));
+            }
+            forgotten.len()
+        };
+        limit(seconds(30), 200_000);
+        assert_eq!((tidy(230_000), tidy(230_001)), (0, 1));
+        assert_eq!((interest.held_bytes(), interest.known_bytes.load(Relaxed)), (0, 0));
+        // With a long flush all parts have their turn at once.
+        let slow = Interest::new(1 << 20, Duration::from_secs(60));
+        let _ = (ask(&slow, b"a", minutes(5), 0), ask(&slow, b"b", minutes(5), 0));
+        slow.tidy(at(60_000), |_| {});
+        assert_eq!(slow.held_bytes(), 0);
+    }
+
+    #[test]
+    fn the_least_recently_asked_are_forgotten_when_memory_is_full() {
+        let keys = 4_000;
+        let interest = Interest::new(bytes_of(b"0000") * keys, FLUSH);
+        let mut forgotten = Vec::new();
+        let asked = 3 * i64::try_from(keys).expect("small");
+        for number in 0..asked {
+            let key = format!("{number:04}");
+            let question = Question { key: key.as_bytes(), window: minutes(5), is_limit: false };
+            let _ = interest.note(question, None, at(number), |key| forgotten.push(key.to_vec()));
+            assert!(interest.held_bytes() <= interest.most_bytes + bytes_of(b"00000") * INTEREST_PARTS);
+        }
+        let last = format!("{:04}", asked - 1);
+        assert!(!forgotten.contains(&last.into_bytes()));
+        let number = |key: &Vec<u8>| String::from_utf8_lossy(key).parse::<i64>().expect("a number");
+        // Each part forgets its own oldest.
+        let newest = forgotten.iter().map(number).max().expect("some are");
+        assert!(newest < asked - i64::try_from(keys / 4).expect("small"), "{newest}");
+        // What is known takes memory, too.
+        let before = forgotten.len();
+        for due in interest.due(100, true, at(asked)) {
+            let _ = interest.note_read(&due, 1_000, |_| panic!("it is there"));
+        }
+        interest.tidy(at(asked), |key| forgotten.push(key.to_vec()));
+        assert!(forgotten.len() > before && !interest.is_full());
+    }
+
+    #[test]
+    fn a_question_waits_until_its_keys_are_read() {
+        let interest = interest();
+        let timeout = Duration::from_millis(50);
+        let wait_for = |keys: &[&[u8]], now_ms: i64| {
+            let wait = Wait::new();
+            for key in keys {
+                let question = Question { key, window: minutes(5), is_limit: false };
+                let _ = interest.note(question, Some((&wait, timeout)), at(now_ms), |_| {});
+            }
+            let _ = wait.done();
+            wait
+        };
+        let (one, both) = (wait_for(&[b"a"], 1_000), wait_for(&[b"a", b"b"], 1_001));
+        let mut due = interest.due(9, true, at(1_002));
+        due.sort_by(|one, other| one.key.cmp(&other.key));
+        assert!(!one.is_over() && !both.is_over());
+        assert!(interest.note_read(&due[0], 0, |_| {}));
+        assert!(one.is_over() && !both.is_over());
+        // One that comes later waits for the same reading; a failure ends it.
+        let late = wait_for(&[b"b"], 1_003);
+        assert!(interest.note_failure(&due[1..]));
+        assert!(both.is_over() && late.is_over());
+        // What is known needs no wait.
+        assert!(wait_for(&[b"a"], 1_004).is_over());
+        // Nobody waits for a key for longer than the timeout since the first question.
+        assert!(!wait_for(&[b"c"], 2_000).is_over() && !wait_for(&[b"c"], 2_049).is_over());
+        assert!(wait_for(&[b"c"], 2_050).is_over());
+        assert_eq!(interest.waiting.load(Relaxed), 2);
+        // A key that is forgotten ends waits.
+        let wait = wait_for(&[b"d"], 3_000);
+        for part in 0..INTEREST_PARTS {
+            interest.remove_if(&mut interest.lock(part), |_| true, |_| {});
+        }
+        assert!(wait.is_over());
+        assert_eq!(interest.waiting.load(Relaxed), 0);
+    }
+
+    #[test]
+    fn questions_that_wait_are_bounded() {
+        let interest = interest();
+        let wait = Wait::new();
+        let question = Question { key: b"a", window: minutes(5), is_limit: false };
+        let ask = || interest.note(question, Some((&wait, FLUSH)), at(0), |_| {});
+        assert!((0..MAX_WAITING_KEYS).all(|_| ask() == Answer::Unknown));
+        assert_eq!(ask(), Answer::Overdue);
+    }
+
+    #[test]
+    fn what_is_learned_of_a_forgotten_key_is_forgotten() {
+        let interest = interest();
+        let _ = ask(&interest, b"a", minutes(5), 0);
+        let due = interest.due(9, true, at(0));
+        interest.remove_if(&mut interest.part_of(b"a"), |_| true, |_| {});
+        let mut forgotten = 0;
+        assert!(!interest.note_read(&due[0], 100, |_| forgotten += 1));
+        assert_eq!((forgotten, interest.known_bytes.load(Relaxed)), (1, 0));
+        // Nor is it taken for that of a new question.
+        let _ = ask(&interest, b"a", minutes(5), 1);
+        assert!(!interest.note_read(&due[0], 100, |_| forgotten += 1));
+        assert_eq!(interest.read_at(b"a", minutes(5)), None);
     }
 }

@@ -13,19 +13,23 @@ mod outgoing;
 mod reconcile;
 #[cfg(test)]
 mod simulation;
+mod wait;
 mod worker;
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use lately::{Delta, DeltaBatch, Span, Store, Timestamp};
-use tokio::sync::Notify;
+
+use crate::limits::INTEREST_SHARE;
 
 pub use config::ClusterConfig;
-use interest::Interest;
+use interest::{Answer, Interest, Question};
 pub(crate) use nodes::Node;
 use nodes::Nodes;
 use outgoing::Outgoing;
+pub(crate) use wait::Wait;
 pub use worker::ClusterError;
 pub(crate) use worker::{Signals, run, start};
 
@@ -35,8 +39,6 @@ pub(crate) struct Cluster {
     /// What this node counted. `None` until the exchange starts, before the first client.
     outgoing: OnceLock<Outgoing>,
     interest: Interest,
-    /// Wakes the worker: a client waits for a key that is not known.
-    wanted: Notify,
     state: Mutex<State>,
     /// Changes that wait for the disk: they are in the store, and not yet in what is to be sent.
     waiting: Mutex<WaitingChanges>,
@@ -68,12 +70,13 @@ pub(crate) struct State {
 }
 
 impl Cluster {
-    pub(crate) fn new(config: ClusterConfig) -> Cluster {
+    /// A cluster of which nothing is known yet, on a server with this memory ceiling.
+    pub(crate) fn new(config: ClusterConfig, ceiling_bytes: u64) -> Cluster {
+        let most_bytes = usize::try_from(ceiling_bytes / INTEREST_SHARE).unwrap_or(usize::MAX);
         Cluster {
+            interest: Interest::new(most_bytes, config.flush),
             config,
             outgoing: OnceLock::new(),
-            interest: Interest::default(),
-            wanted: Notify::new(),
             state: Mutex::default(),
             waiting: Mutex::default(),
             nodes: Nodes::default(),
@@ -85,7 +88,7 @@ impl Cluster {
     }
 
     /// Notes changes that wait for the disk.
-    pub(crate) fn wait_for(&self, deltas: &DeltaBatch) -> WaitingId {
+    pub(crate) fn note_waiting(&self, deltas: &DeltaBatch) -> WaitingId {
         let times = deltas.deltas().flatten().filter_map(|delta| match delta.1 {
             Delta::Hits { at, .. } => Some(at.as_millis()),
             _ => None,
@@ -115,16 +118,59 @@ impl Cluster {
         }
     }
 
-    /// Memory of what is to be sent, in bytes.
+    /// Memory of what is to be sent, and of the keys that are read, in bytes.
     pub(crate) fn held_bytes(&self) -> usize {
-        self.outgoing.get().map_or(0, Outgoing::held_bytes)
+        self.outgoing.get().map_or(0, Outgoing::held_bytes) + self.interest.held_bytes()
     }
 
-    /// Notes that somebody reads a key. What others counted of it is kept fresh for a while.
-    pub(crate) fn note_read(&self, key: &[u8], window: Span, now: Timestamp) {
-        if self.interest.note(key, window, now) {
-            self.wanted.notify_one();
+    /// Notes that somebody reads a key. What others counted of it is read again.
+    pub(crate) fn note_read(&self, key: &[u8], window: Span, store: &Store, now: Timestamp) {
+        let question = Question { key, window, is_limit: false };
+        let _ = self.interest.note(question, None, now, |key| store.unlearn(key));
+    }
+
+    /// Notes that somebody asks for a limit on a key. What others counted of it is kept fresh while the limit may last.
+    pub(crate) fn note_limit(&self, key: &[u8], window: Span, store: &Store, now: Timestamp) {
+        let question = Question { key, window, is_limit: true };
+        let _ = self.interest.note(question, None, now, |key| store.unlearn(key));
+    }
+
+    /// Notes that somebody reads keys. Returns what to wait for before the answer, and how long at most. `None` if all are known,
+    /// or waiting would not help.
+    pub(crate) fn wait_for<'k>(
+        &self,
+        keys: impl Iterator<Item = (&'k [u8], Span)>,
+        store: &Store,
+        now: Timestamp,
+    ) -> Option<(Arc<Wait>, Duration)> {
+        let timeout = self.config.read_timeout?;
+        let mut wait: Option<Arc<Wait>> = None;
+        for (key, window) in keys {
+            let question = Question { key, window, is_limit: false };
+            let forget = |key: &[u8]| store.unlearn(key);
+            if wait.is_none() && self.interest.note(question, None, now, forget) == Answer::Known {
+                continue;
+            }
+            if wait.is_none() && self.state().failure.is_some() {
+                return None;
+            }
+            let wait = wait.get_or_insert_with(Wait::new);
+            let _ = self.interest.note(question, Some((wait, timeout)), now, forget);
         }
+        let wait = wait.filter(|wait| !wait.done())?;
+        Some((wait, timeout))
+    }
+
+    /// Reads all keys that somebody asked for: other nodes have none of them.
+    #[cfg(test)]
+    pub(crate) fn read_all(&self, now: Timestamp) {
+        let due = self.interest.due(usize::MAX, true, now);
+        due.iter().for_each(|due| _ = self.interest.note_read(due, 0, |_| {}));
+    }
+
+    /// When the hits of other nodes on a key were last read, for a window of this length.
+    pub(crate) fn read_at(&self, key: &[u8], window: Span) -> Option<Timestamp> {
+        self.interest.read_at(key, window)
     }
 
     /// How the exchange goes.

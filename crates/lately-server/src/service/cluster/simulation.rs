@@ -27,7 +27,6 @@ const KEYS: [&[u8]; 4] = [b"login:alice", b"page", b"k208", b"b"];
 const STEPS: usize = 120;
 /// Seeds of a run in CI.
 const SEEDS: u64 = 60;
-const FLUSH: Duration = Duration::from_millis(50);
 
 /// Blocks by key, width and number.
 type Blocks = HashMap<(Box<[u8]>, i64, i64), HashMap<(Origin, Cell), Known>>;
@@ -209,7 +208,7 @@ impl Node {
         let Node { worker, clock, ahead_ms, _folder } = self;
         let Worker { service, .. } = worker;
         let mut service = Arc::into_inner(service).expect("nobody else has it");
-        service.cluster = Some(Cluster::new(cluster_config(number)));
+        service.cluster = Some(Cluster::new(cluster_config(number), service.config.ceiling_bytes));
         start(&service).expect("the folder is there");
         // What was known of others is not in the journal.
         KEYS.iter().for_each(|key| service.store.unlearn(key));
@@ -235,11 +234,11 @@ impl Node {
 
     fn ask(&self, window: Span) {
         let cluster = self.service().cluster.as_ref().expect("it has one");
-        KEYS.iter().for_each(|key| cluster.note_read(key, window, self.service().now()));
+        KEYS.iter().for_each(|key| cluster.note_read(key, window, self.store(), self.service().now()));
     }
 
     async fn exchange(&mut self) {
-        _ = self.worker.exchange(FLUSH, false).await;
+        _ = self.worker.exchange(false).await;
     }
 }
 

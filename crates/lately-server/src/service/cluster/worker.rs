@@ -1,6 +1,7 @@
 //! The worker: sends what this node counted, and reads what others counted of the keys that are read here.
 
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -124,14 +125,18 @@ pub(crate) async fn run(service: Arc<Service>, signals: Signals) -> Result<(), C
     let Some(cluster) = &service.cluster else { return Ok(()) };
     let Ok(engine) = Redis::new(&cluster.config.url) else { unreachable!("the config was checked") };
     let mut worker = Worker::new(Arc::clone(&service), engine);
-    let flush = cluster.config.flush;
     loop {
-        let is_stopping = tokio::select! {
-            () = signals.drained.stopped() => true,
-            () = cluster.wanted.notified() => false,
-            () = crate::protocol::pause(flush) => false,
+        let is_stopping = {
+            let mut flush = pin!(crate::protocol::pause(cluster.config.flush));
+            loop {
+                tokio::select! {
+                    () = signals.drained.stopped() => break true,
+                    () = &mut flush => break false,
+                    () = cluster.interest.wanted.notified() => worker.read_wanted().await,
+                }
+            }
         };
-        let done = worker.exchange(flush, is_stopping).await;
+        let done = worker.exchange(is_stopping).await;
         note(cluster, &done, &*signals.tell, service.now());
         if let Ok(Some(taken)) = done {
             signals.stopper.stop();
@@ -170,16 +175,12 @@ impl<E: Engine> Worker<E> {
     }
 
     /// Sends what was counted, then reads what is due.
-    pub(super) async fn exchange(
-        &mut self,
-        flush: Duration,
-        is_stopping: bool,
-    ) -> Result<Option<ClusterError>, EngineError> {
+    pub(super) async fn exchange(&mut self, is_stopping: bool) -> Result<Option<ClusterError>, EngineError> {
         match self.claim().await? {
             Claim::Ours => {}
             Claim::Wait => {
                 // What others counted is read meanwhile.
-                self.read(flush).await?;
+                self.read(true).await?;
                 return Ok(None);
             }
             Claim::Taken(taken) => return Ok(Some(taken)),
@@ -189,7 +190,7 @@ impl<E: Engine> Worker<E> {
             return self.reconcile_all().await.map(|()| None);
         }
         self.reconcile().await?;
-        self.read(flush).await?;
+        self.read(true).await?;
         Ok(None)
     }
 
@@ -279,7 +280,7 @@ impl<E: Engine> Worker<E> {
     async fn told(&mut self, due: &[Due], now: Timestamp) -> Result<Vec<Told>, EngineError> {
         let service = &self.service;
         let (mut blocks, mut ends) = (Vec::new(), Vec::with_capacity(due.len()));
-        for (key, window) in due {
+        for Due { key, window, .. } in due {
             let levels = service.store.settings_of(key).levels();
             let (oldest_ms, newest_ms) = reach(*window, service, key, now);
             for (level, from_ms, to_ms) in levels.ranges_ms(now) {
@@ -364,23 +365,56 @@ impl<E: Engine> Worker<E> {
         Ok(())
     }
 
-    async fn read(&mut self, flush: Duration) -> Result<(), EngineError> {
+    /// Reads what other nodes counted of keys that somebody asked for, unless the engine is away.
+    async fn read_wanted(&mut self) {
+        let service = Arc::clone(&self.service);
+        if parts(&service).0.state().failure.is_none() {
+            // The next exchange reports a failure.
+            let _ = self.read(false).await;
+        }
+    }
+
+    /// Reads what other nodes counted of keys that are due: those that are not known first, and only these unless there are none,
+    /// or `all` is set.
+    async fn read(&mut self, all: bool) -> Result<(), EngineError> {
+        let service = Arc::clone(&self.service);
+        let interest = &parts(&service).0.interest;
+        let now = service.now();
+        let due = interest.due(CLUSTER_READ_KEYS, all, now);
+        let mut is_over = false;
+        let done = self.read_keys(&due, now, &mut is_over).await;
+        if done.is_err() {
+            is_over |= interest.note_failure(&due);
+        } else if !due.is_empty() {
+            // There may be more. They are read after a flush that is due.
+            interest.wanted.notify_one();
+        }
+        interest.tidy(now, |key| service.store.unlearn(key));
+        if is_over {
+            service.wake();
+        }
+        done
+    }
+
+    /// Reads these keys. `is_over` becomes true if a question can be answered now.
+    async fn read_keys(
+        &mut self,
+        due: &[Due],
+        now: Timestamp,
+        is_over: &mut bool,
+    ) -> Result<(), EngineError> {
         let service = Arc::clone(&self.service);
         let (cluster, outgoing) = parts(&service);
-        let now = service.now();
-        for key in cluster.interest.take_forgotten(now) {
-            service.store.unlearn(&key);
-        }
-        let due = cluster.interest.due(flush, CLUSTER_READ_KEYS, now);
-        let told = self.told(&due, now).await?;
-        for ((key, _), told) in due.iter().zip(told) {
-            self.remove(key, told.iter(), now).await?;
+        let told = self.told(due, now).await?;
+        for (due, told) in due.iter().zip(told) {
+            self.remove(&due.key, told.iter(), now).await?;
             let of_others = told.into_iter().filter(|known| !outgoing.is_own(&known.origin));
             let of_others = of_others.map(|known| (known.origin, known.cell, known.tally));
+            let store = &service.store;
             // What the engine has was checked when it was read.
-            let _ = service.store.learn(key, of_others, now);
+            let known_bytes = store.learn(&due.key, of_others, now).unwrap_or(0);
+            *is_over |= cluster.interest.note_read(due, known_bytes, |key| store.unlearn(key));
         }
-        cluster.interest.note_read(&due, now);
         Ok(())
     }
 }

@@ -4,8 +4,8 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 
 use super::*;
-use crate::limits::{DEFAULT_IDLE_TIMEOUT, WRITE_TIMEOUT};
-use crate::protocol::fixture::{client, service};
+use crate::limits::{DEFAULT_IDLE_TIMEOUT, DEFAULT_READ_TIMEOUT, WRITE_TIMEOUT};
+use crate::protocol::fixture::{client, service, service_in_cluster};
 
 const MOMENT: Duration = Duration::from_secs(1);
 
@@ -18,7 +18,11 @@ struct Stage {
 
 impl Stage {
     fn new() -> Stage {
-        let (handle, event_loop) = EventLoop::new(service(), Stopper::new()).expect("an event queue");
+        Stage::of(service())
+    }
+
+    fn of(service: Arc<Service>) -> Stage {
+        let (handle, event_loop) = EventLoop::new(service, Stopper::new()).expect("an event queue");
         let moment = event_loop.connections.moment;
         Stage { handle: Some(handle), event_loop, moment }
     }
@@ -75,6 +79,54 @@ fn take(client: &mut TcpStream, taken: &mut Vec<u8>) -> bool {
 /// Whether the connection is closed. Discards any bytes before the end.
 fn is_closed(client: &mut TcpStream) -> bool {
     !take(client, &mut Vec::new())
+}
+
+/// Runs some rounds at this moment; what a client has got by then.
+fn replies(stage: &mut Stage, client: &mut TcpStream) -> String {
+    let mut taken = Vec::new();
+    for _ in 0..100 {
+        stage.turn();
+        take(client, &mut taken);
+    }
+    String::from_utf8(taken).expect("text").replace("\r\n", "|")
+}
+
+#[test]
+fn a_read_of_a_key_that_is_not_known_sets_its_connection_aside() {
+    let service = service_in_cluster();
+    let cluster = service.cluster.as_ref().expect("it is in one");
+    let mut stage = Stage::of(Arc::clone(&service));
+    let (mut client, mut other) = (stage.connect(), stage.connect());
+    stage.ask(&mut client, "HIT a\r\n", ":1\r\n");
+    client.write_all(b"HIT a\r\nHITS k\r\nHIT a\r\nHITS l\r\n").expect("the system takes it");
+    assert_eq!(replies(&mut stage, &mut client), ":2|");
+    assert_eq!(stage.event_loop.patience(stage.moment), DEFAULT_READ_TIMEOUT);
+    // Others go on, and what never waits.
+    stage.ask(&mut other, "HIT b\r\nMULTI\r\nHITS m\r\nEXEC\r\n", ":1\r\n+OK\r\n+QUEUED\r\n*1\r\n:0\r\n");
+    stage.ask(&mut other, "LIMIT n 5 1m\r\n", "*5\r\n:1\r\n:5\r\n:4\r\n:0\r\n:60000\r\n");
+    stage.moment += DEFAULT_READ_TIMEOUT - Duration::from_millis(1);
+    assert_eq!(replies(&mut stage, &mut client), "");
+    stage.moment += Duration::from_millis(1);
+    // The clock of the service stands still here, so the last read has all its time, too.
+    assert_eq!(replies(&mut stage, &mut client), ":0|:3|");
+    // Once its key is read it is answered at once.
+    cluster.read_all(service.now());
+    assert_eq!(replies(&mut stage, &mut client), ":0|");
+    // A client that leaves meanwhile is forgotten; one that waits is answered before a stop.
+    other.write_all(b"HITS o\r\n").expect("the system takes it");
+    client.write_all(b"MHITS 5m k p\r\nHIT a\r\n").expect("the system takes it");
+    assert_eq!(replies(&mut stage, &mut client), "");
+    drop(other);
+    stage.stop();
+    assert_eq!(replies(&mut stage, &mut client), "");
+    assert!(!stage.is_over());
+    stage.moment += DEFAULT_READ_TIMEOUT;
+    assert_eq!(replies(&mut stage, &mut client), "*2|:0|:0|:4|");
+    assert!(is_closed(&mut client));
+    drop(client);
+    stage.turn();
+    stage.pass(MOMENT);
+    assert!(stage.is_over());
 }
 
 /// A round may take long, so one round accepts all waiting connections.

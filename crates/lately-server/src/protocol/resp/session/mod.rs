@@ -6,6 +6,8 @@ mod info;
 mod ingest;
 mod keys;
 mod long_request;
+mod origins;
+mod questions;
 mod run;
 mod slow;
 mod transaction;
@@ -22,6 +24,7 @@ use crate::service::access::{Forbidden, Principal};
 use crate::service::clients::{Client, Doing};
 use crate::service::{Service, Stats};
 use long_request::LongRequest;
+use questions::Waiting;
 pub(crate) use run::Run;
 use run::Target;
 use slow::Slow;
@@ -36,6 +39,8 @@ pub(crate) enum Flow {
     Continue,
     /// Send the replies, serve other clients, then execute the next requests.
     Yield,
+    /// Send the replies, wait for what [`Session::take_wait`] returns, then execute the next requests.
+    Wait,
     /// Send the replies, serve other clients, then call [`Session::resume`].
     More,
     /// Send the replies and close the connection.
@@ -56,6 +61,8 @@ pub(crate) struct Session {
     slow: Option<Box<Slow>>,
     /// The number of commands of the `EXEC` that runs now.
     executed: Option<usize>,
+    /// What the next command waits for.
+    waiting: Waiting,
 }
 
 /// The executed part of a batch.
@@ -81,6 +88,7 @@ impl Session {
             execution: None,
             slow: None,
             executed: None,
+            waiting: Waiting::No,
         }
     }
 
@@ -122,10 +130,21 @@ impl Session {
             if args.len() > LIGHT_ARGUMENTS {
                 arguments += args.len();
             }
-            let target = Target { service: &self.service, now };
-            last = Some(args);
             let mut parsed = spec_of(args).and_then(|spec| self.read(spec, args));
             let is_loading = self.service.is_loading();
+            let may_wait = self.transaction.is_none()
+                && !is_loading
+                && parsed.as_ref().is_ok_and(|command| self.may_wait(command));
+            if may_wait
+                && let Ok(command) = &parsed
+                && self.waits(command, now)
+            {
+                self.look_ahead(requests, now);
+                flow = Flow::Wait;
+                break;
+            }
+            last = Some(args);
+            let target = Target { service: &self.service, now };
             if let Ok(command) = &mut parsed
                 && !is_loading
                 && self.transaction.is_none()
@@ -133,8 +152,8 @@ impl Session {
                 && run.add(command, self.protocol, target, out)
             {
                 done += 1;
-                // Other keys may need another permission: then the requests come one by one.
-                if self.principal.keys.is_none() {
+                // Other keys may need another permission, or a wait: then the requests come one by one.
+                if self.principal.keys.is_none() && !may_wait {
                     done += run.add_again(requests.repeated_keys(), target, out);
                 }
                 continue;
@@ -230,6 +249,8 @@ impl Session {
             Command::Series { key, window, step, at } => {
                 return self.series(key, (*window, *step), *at, (written, now), out);
             }
+            Command::HitsStaleness { key, window, at } => self.hits_staleness(key, (*window, *at), now, out),
+            Command::HitsByOrigin { key, window, at } => self.hits_by_origin(key, (*window, *at), now, out),
             Command::Coolest(coolest) => return self.coolest(coolest, (written, now), out),
             Command::Client(ClientCommand::List(which)) => {
                 return self.list_clients(*which, (written, now), out);

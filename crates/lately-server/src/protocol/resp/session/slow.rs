@@ -11,7 +11,7 @@ use super::written::Written;
 use super::{Flow, Session, integer};
 use crate::service::Service;
 use crate::service::clients::ClientsWalk;
-use crate::service::{CoolestWalk, NamedWalk, ScanWalk, SeriesWalk};
+use crate::service::{Asked, CoolestWalk, NamedWalk, ScanWalk, SeriesWalk};
 
 /// A slow command that is not finished.
 pub(super) enum Slow {
@@ -132,6 +132,7 @@ impl Session {
         (written, now): (&mut Written, Timestamp),
         out: &mut Vec<u8>,
     ) -> Flow {
+        self.service.note_question(Asked { key, window: Some(window), at }, now);
         let mut reply = Encoder::new(out, self.protocol);
         match SeriesWalk::new(&self.service, key, (window, step), at.unwrap_or(now)) {
             Ok(walk) => {

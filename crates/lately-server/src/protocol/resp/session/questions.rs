@@ -1,0 +1,83 @@
+//! What commands read of keys, and whether they have to wait until the hits of other nodes on these are known.
+
+use std::mem;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lately::Timestamp;
+use lately_resp::command::{Among, Coolest, spec_of};
+use lately_resp::{ArgList, Command, Selected};
+
+use super::Session;
+use crate::limits::CLUSTER_READ_KEYS;
+use crate::service::Asked;
+use crate::service::cluster::Wait;
+
+/// What the next command waits for.
+#[derive(Default)]
+pub(super) enum Waiting {
+    #[default]
+    No,
+    /// The connection is to wait for this, and for this long at most.
+    For(Arc<Wait>, Duration),
+    /// It has waited: the command is executed now.
+    Over,
+}
+
+/// The keys that a command reads, each with a window. Commands that never wait read none.
+fn questions<'a>(command: &Command<'a>) -> impl Iterator<Item = Asked<'a>> {
+    let (key, keys, window, at) = match *command {
+        Command::Hits { key, windows, at } => (Some(key), None, windows.iter().max(), at),
+        Command::HitsBounds { key, window, at }
+        | Command::HitsStaleness { key, window, at }
+        | Command::HitsByOrigin { key, window, at }
+        | Command::Rate { key, window, at } => (Some(key), None, window, at),
+        Command::Series { key, window, at, .. } => (Some(key), None, Some(window), at),
+        Command::MultiHits { window, keys } => (None, Some(keys), Some(window), None),
+        Command::Coolest(Coolest { window, among: Among::Keys(keys), .. }) => {
+            (None, Some(keys), window, None)
+        }
+        _ => (None, None, None, None),
+    };
+    let keys = key.into_iter().chain(keys.into_iter().flat_map(ArgList::iter));
+    keys.map(move |key| Asked { key, window, at })
+}
+
+impl Session {
+    /// Whether a command may have to wait before it is executed.
+    #[inline]
+    pub(super) fn may_wait(&self, command: &Command<'_>) -> bool {
+        self.service.cluster.is_some() && questions(command).next().is_some()
+    }
+
+    /// Whether a command has to wait. Those in a transaction never do.
+    pub(super) fn waits(&mut self, command: &Command<'_>, now: Timestamp) -> bool {
+        if matches!(mem::take(&mut self.waiting), Waiting::Over) || self.executed.is_some() {
+            return false;
+        }
+        let Some((wait, timeout)) = self.service.wait_for(questions(command), now) else { return false };
+        self.waiting = Waiting::For(wait, timeout);
+        true
+    }
+
+    /// Notes what the commands behind one that waits will ask, so that all of it is read together.
+    pub(super) fn look_ahead(&self, requests: Selected<'_>, now: Timestamp) {
+        for args in requests.take(CLUSTER_READ_KEYS) {
+            let Ok(command) = spec_of(args).and_then(|spec| self.read(spec, args)) else { continue };
+            questions(&command).for_each(|asked| self.service.note_question(asked, now));
+        }
+    }
+
+    /// What the next command waits for, once.
+    pub(crate) fn take_wait(&mut self) -> Option<(Arc<Wait>, Duration)> {
+        match mem::take(&mut self.waiting) {
+            Waiting::For(wait, timeout) => Some((wait, timeout)),
+            Waiting::No | Waiting::Over => None,
+        }
+    }
+
+    /// The next command does not wait.
+    pub(crate) fn end_wait(&mut self) {
+        self.waiting = Waiting::Over;
+    }
+}
