@@ -21,8 +21,12 @@ fn origin(number: usize) -> Origin {
     Origin::new(["eu-1", "eu-2", "us-1"][number], 1_764_000_000_000).expect("a name")
 }
 
+/// The longest that a test takes.
+const PATIENCE: Duration = Duration::from_secs(120);
+
 fn run<T>(work: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(work)
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async { tokio::time::timeout(PATIENCE, work).await.expect("it ends within two minutes") })
 }
 
 /// A count of an origin in a cell of a second.
