@@ -1,4 +1,4 @@
-//! Installs the programs that tests need: those of Redis, and clients in Python and Node.
+//! Installs the programs that tests need: those of Redis and Valkey, and clients in Python and Node.
 //!
 //! Everything but Debian packages is in `target/clients`, so no files of the user are changed, and `cargo
 //! clean` removes it. Each part has a stamp with all its ingredients. While that is unchanged, the part is
@@ -20,6 +20,8 @@ pub(crate) struct Clients {
     pub(crate) programs: PathBuf,
     /// A Python that can import redis-py.
     pub(crate) python: PathBuf,
+    /// `valkey-server`.
+    pub(crate) valkey: PathBuf,
     /// A Node that is recent enough for the clients.
     pub(crate) node: PathBuf,
     /// The folder that holds ioredis and node-redis.
@@ -32,8 +34,9 @@ impl Clients {
         let folder = root.join("target/clients");
         let programs = install_programs(root)?;
         let python = python::install(&manifests, &folder)?;
+        let valkey = python::valkey(&python)?;
         let node = node::install(&manifests, &folder, &python)?;
-        Ok(Self { programs, python, node: node.program, node_modules: node.modules })
+        Ok(Self { programs, python, valkey, node: node.program, node_modules: node.modules })
     }
 }
 

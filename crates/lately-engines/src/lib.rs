@@ -7,6 +7,7 @@
 mod engine;
 mod error;
 mod layout;
+mod limits;
 mod memory;
 mod redis;
 

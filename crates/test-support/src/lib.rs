@@ -1,9 +1,13 @@
-//! What tests of several crates share: programs that may be missing, and servers of others.
+//! What tests of several crates share: programs that may be missing, servers of others, and random numbers.
 
+mod certificates;
 mod programs;
 mod redis;
 mod rng;
+mod wait;
 
+pub use certificates::Certificates;
 pub use programs::{has, installed, skip};
-pub use redis::RedisServer;
+pub use redis::{RedisCluster, RedisProgram, RedisSentinel, RedisServer};
 pub use rng::Rng;
+pub use wait::until;

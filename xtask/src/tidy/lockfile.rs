@@ -1,14 +1,17 @@
 //! Checks that each crate has one version: a second one must be built, downloaded and trusted, too.
 
 /// Crates that may have several versions, with reasons. They are in deny.toml, too.
-const SEVERAL_VERSIONS: [&str; 4] = [
+const SEVERAL_VERSIONS: [&str; 5] = [
     // Version 2 is a dependency of a part of jiff that is never built, and of rivals in lately-bench.
     "syn",
     // Older versions are dependencies of dashmap and governor, rivals in lately-bench.
     "hashbrown",
-    // 0.3 is a dependency of ahash, in the same rivals; r-efi 5 comes with it, for UEFI only.
+    // 0.3 is a dependency of ahash, in the same rivals; r-efi 5 comes with it, for UEFI only. 0.2 is a dependency of ring,
+    // the cryptography of TLS.
     "getrandom",
     "r-efi",
+    // 0.52 is a dependency of ring, for Windows only.
+    "windows-sys",
 ];
 
 /// Checks the text of a Cargo.lock.

@@ -73,13 +73,13 @@ fn write_lines(out: &mut dyn Write, config: &Config) -> io::Result<()> {
         )?;
     }
     if let Some(cluster) = &config.cluster {
-        let (url, flush_ms) = (cluster.shown_url(), cluster.flush.as_millis());
-        let url = printable(url.as_bytes());
+        let (urls, flush_ms) = (cluster.shown_urls().join(" "), cluster.flush.as_millis());
+        let urls = printable(urls.as_bytes());
         let timeout = cluster.read_timeout.map_or("0".to_owned(), |it| format!("{}ms", it.as_millis()));
         let node = &cluster.node;
         writeln!(
             out,
-            "cluster: engine redis, node {node}, urls {url}, flush {flush_ms}ms, read_timeout {timeout}"
+            "cluster: engine redis, node {node}, urls {urls}, flush {flush_ms}ms, read_timeout {timeout}"
         )?;
     }
     config.limits.iter().try_for_each(|limit| {
@@ -131,7 +131,7 @@ struct Checked<'a> {
 struct CheckedCluster<'a> {
     engine: &'static str,
     node: &'a str,
-    urls: [String; 1],
+    urls: Vec<String>,
     flush_ms: u64,
     read_timeout_ms: u64,
 }
@@ -201,7 +201,7 @@ impl Checked<'_> {
             cluster: config.cluster.as_ref().map(|cluster| CheckedCluster {
                 engine: "redis",
                 node: &cluster.node,
-                urls: [cluster.shown_url()],
+                urls: cluster.shown_urls(),
                 flush_ms: u64::try_from(cluster.flush.as_millis()).unwrap_or(u64::MAX),
                 read_timeout_ms: cluster
                     .read_timeout

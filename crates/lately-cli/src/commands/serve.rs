@@ -75,9 +75,10 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "N", value_parser = threads)]
     threads: Option<NonZeroUsize>,
 
-    /// Count together with other servers, through the Redis or Valkey server at this address [default: alone].
+    /// Count together with other servers, through the Redis or Valkey server at this address. For a Redis Cluster, give
+    /// the option with several of its servers [default: alone].
     #[arg(long, value_name = "URL", requires = "node")]
-    cluster: Option<String>,
+    cluster: Vec<String>,
 
     /// The name of this server in the cluster: letters, digits, - and _. Each server has its own.
     #[arg(long, value_name = "NAME", requires = "cluster")]
@@ -196,8 +197,8 @@ fn configure(serve: &Serve) -> Result<Config, CliError> {
     config.http = serve.http.unwrap_or(config.http);
     config.metrics = serve.metrics.or(config.metrics);
     config.insecure |= serve.insecure;
-    if let (Some(url), Some(node)) = (&serve.cluster, &serve.node) {
-        let cluster = ClusterConfig::new(node, url).map_err(|cause| {
+    if let Some(node) = &serve.node {
+        let cluster = ClusterConfig::new(node, &serve.cluster).map_err(|cause| {
             CliError::new("serve", cause, "see --cluster and --node in lately serve --help")
         })?;
         config.cluster = Some(cluster);

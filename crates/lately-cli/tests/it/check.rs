@@ -104,6 +104,12 @@ fn check_prints_the_settings_as_json() {
     assert!(check(cluster, &[]).out.ends_with(line), "{}", check(cluster, &[]).out);
     let object = r#""cluster":{"engine":"redis","node":"eu-1","urls":["redis://…@127.0.0.1:7100"],"flush_ms":50,"read_timeout_ms":50}}"#;
     assert!(check(cluster, &["--json"]).out.contains(object), "{}", check(cluster, &["--json"]).out);
+    let sentinels = cluster.replace(
+        "redis://me:secret@127.0.0.1:7100",
+        "rediss+sentinel://me:secret@h1,h2/main?sentinel_password=secret",
+    );
+    let line = "urls rediss+sentinel://…@h1,h2/main?sentinel_password=…, flush 50ms\n";
+    assert!(check(&sentinels, &[]).out.ends_with(line), "{}", check(&sentinels, &[]).out);
     let run = check("", &["--json"]);
     assert!(run.out.contains(r#""idle_timeout_ms":3600000},"#), "{}", run.out);
     assert!(run.out.contains(r#""metrics":null,"hosts":[],"#), "{}", run.out);

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
-use test_support::RedisServer;
+use test_support::{RedisCluster, RedisProgram, RedisServer};
 
 use crate::client_runs::{ask, check_refused, words};
 use crate::common::{has, lately, lately_reading};
@@ -248,13 +248,17 @@ fn counts_are_exchanged_when_the_engine_refuses_the_list() {
     let url = redis.url().replace("://", "://n:pw@");
     let (mut one, other) =
         (serve_with(&["--cluster", &url, "--node", "a"]), serve_with(&["--cluster", &url, "--node", "b"]));
-    one.wait_for_message("the list of nodes: it answered: ");
+    one.wait_for_message("the list of nodes: user 'n' may not run HSET on ");
     one.ask::<u64>("HIT k 3");
     assert!(all_say(&[&one, &other], "HITS k", 3));
     assert!(becomes(|| one.info("lately_engine_ok") == "1"));
     let run = ask(&one.resp, &words("cluster"));
     assert_eq!((run.code, run.out.lines().count()), (Some(0), 5), "{}", run.out);
-    assert!(run.err.starts_with("hint: the other nodes are not known: it answered: "), "{}", run.err);
+    assert!(
+        run.err.starts_with("hint: the other nodes are not known: user 'n' may not run HSET on "),
+        "{}",
+        run.err
+    );
     assert!(run.err.contains("hset"), "{}", run.err);
 }
 
@@ -422,4 +426,61 @@ fn an_engine_that_was_emptied_gets_everything_again() {
     assert_eq!(third.ask::<u64>("HITS deleted 7d"), 0);
     assert!(all_say(&[&one, &other], "HITS k 7d", 22_222));
     assert!(all_say(&[&third], "HITS k 5m", 22));
+}
+
+/// A master of a Redis Cluster is killed while its replica lags: what it had acknowledged is sent again.
+#[test]
+fn all_nodes_know_all_hits_after_a_failover_of_a_redis_cluster() {
+    let Some(program) = RedisProgram::redis() else { return };
+    let mut redis = RedisCluster::start(&program);
+    let urls = redis.urls();
+    let nodes = ["a", "b", "c"].map(|name| {
+        let servers = urls.iter().flat_map(|url| ["--cluster", url]);
+        serve_with(&servers.chain(["--node", name]).collect::<Vec<_>>())
+    });
+    let all: Vec<&Running> = nodes.iter().collect();
+    let keys: Vec<String> = (0..30).map(|key| format!("page{key}")).collect();
+    let hit = |hits: u64| {
+        for (key, node) in keys.iter().zip(nodes.iter().cycle()) {
+            node.ask::<u64>(&format!("HIT {key} {hits}"));
+        }
+    };
+    let all_know = |hits| keys.iter().all(|key| all_say(&all, &format!("HITS {key}"), hits));
+    hit(1);
+    assert!(all_know(1));
+    redis.replica(0).signal("STOP");
+    redis.master(0).succeed("CLIENT KILL TYPE replica");
+    hit(10);
+    assert!(all_know(11));
+    redis.kill_master(0);
+    redis.replica(0).signal("CONT");
+    hit(100);
+    assert!(all_know(111));
+    // A node without counts of its own learns all of it from the cluster.
+    let urls = redis.urls();
+    let servers = urls[1..].iter().flat_map(|url| ["--cluster", url]);
+    let fourth = serve_with(&servers.chain(["--node", "d"]).collect::<Vec<_>>());
+    assert!(keys.iter().all(|key| all_say(&[&fourth], &format!("HITS {key}"), 111)));
+    assert!(becomes(|| nodes
+        .iter()
+        .all(|node| node.infos(["lately_engine_ok", "lately_unsent_keys"]) == ["1", "0"])));
+}
+
+#[test]
+fn what_redis_refuses_is_in_the_log_without_the_password() {
+    let Some(program) = RedisProgram::redis() else { return };
+    let redis = RedisServer::start_program(&program, &[]);
+    redis.succeed("ACL SETUSER lately on >secret ~lately:* +zrange +pexpireat +pexpire +set +get");
+    let url = redis.url().replace("redis://", "redis://lately:secret@");
+    let node = serve_with(&["--cluster", &url, "--node", "a"]);
+    assert!(becomes(|| node.info("lately_engine_ok") == "1"));
+    node.ask::<u64>("HIT k 5");
+    assert!(becomes(|| node.info("lately_engine_ok") == "0"));
+    redis.succeed("ACL SETUSER lately +zadd");
+    assert!(becomes(|| node.infos(["lately_engine_ok", "lately_unsent_keys"]) == ["1", "0"]));
+    node.signal("TERM");
+    let run = node.ended();
+    let expected = format!("user 'lately' may not run ZADD on {}: ACL SETUSER lately +zadd", redis.address());
+    assert!(run.err.contains(&expected), "{}", run.err);
+    assert!(!run.err.contains("secret"), "{}", run.err);
 }

@@ -1,11 +1,18 @@
-//! Every engine passes the same tests.
+//! Every engine passes the same tests; those of Redis and Valkey, in each way to run them, also when servers fail.
+
+mod cluster;
+mod faults;
+mod login;
+mod node;
+mod retries;
+mod sentinel;
+mod single;
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use lately::{Cell, Origin, Settings, Tally, Timestamp};
-use lately_engines::{Block, Engine, EngineError, Known, Memory, Redis, Write};
-use test_support::{RedisServer, has};
+use lately_engines::{Block, Engine, Known, Memory, Write};
 
 /// 2100, so that no server drops what is written.
 const START_MS: i64 = 4_102_444_800_000;
@@ -14,8 +21,24 @@ fn origin(number: usize) -> Origin {
     Origin::new(["eu-1", "eu-2", "us-1"][number], 1_764_000_000_000).expect("a name")
 }
 
+/// The longest that a test takes.
+const PATIENCE: Duration = Duration::from_secs(120);
+
 fn run<T>(work: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(work)
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async { tokio::time::timeout(PATIENCE, work).await.expect("it ends within two minutes") })
+}
+
+/// A count of an origin in a cell of a second.
+fn known(by: usize, start_ms: i64, counted: u64) -> Known {
+    let (origin, cell) = (origin(by), Cell::of(start_ms, 1_000));
+    Known { origin, cell, tally: Tally { counted, deleted: 0 }, removed: 0 }
+}
+
+/// The write of one count.
+fn write<'w>(key: &'w [u8], known: &'w Known) -> Write<'w> {
+    let keep_until = Timestamp::from_millis(START_MS + 1_000_000_000).expect("a time");
+    Write { block: Block::of(key, known.cell), keep_until, counts: vec![known] }
 }
 
 /// Numbers that look random and are the same in each run (Marsaglia, Xorshift RNGs, 2003).
@@ -112,110 +135,4 @@ async fn check(mut engine: impl Engine) {
 #[test]
 fn memory_conforms() {
     run(check(Memory::default()));
-}
-
-#[test]
-fn redis_conforms() {
-    if !has("redis-server") {
-        return;
-    }
-    let server = RedisServer::start();
-    run(check(Redis::new(&server.url()).expect("a URL")));
-}
-
-#[test]
-fn a_claim_ends_unless_it_is_renewed() {
-    if !has("redis-server") {
-        return;
-    }
-    let server = RedisServer::start();
-    let mut engine = Redis::new(&server.url()).expect("a URL");
-    run(async {
-        assert_eq!(
-            engine.claim("a", "one", &|_| false, Duration::from_secs(60)).await.expect("it answers"),
-            None
-        );
-        assert!(server.command("PEXPIRE lately:node:a 1").starts_with(":1"));
-        while engine
-            .claim("a", "two", &|_| false, Duration::from_secs(60))
-            .await
-            .expect("it answers")
-            .is_some()
-        {}
-        let held = engine.claim("a", "one", &|_| false, Duration::from_secs(60)).await.expect("it answers");
-        assert_eq!(held.as_deref(), Some("two"));
-    });
-}
-
-#[test]
-fn the_list_of_nodes_ends_unless_it_is_renewed() {
-    if !has("redis-server") {
-        return;
-    }
-    let server = RedisServer::start();
-    let mut engine = Redis::new(&server.url()).expect("a URL");
-    let (minute, hour) = (Duration::from_secs(60), Duration::from_secs(3_600));
-    run(async {
-        assert_eq!(engine.nodes().await.expect("it answers"), []);
-        engine.report("a", Some("1"), hour).await.expect("it takes it");
-        engine.report("b", Some("2"), minute).await.expect("it takes it");
-        let left_ms: u64 = server.command("PTTL lately:nodes").trim()[1..].parse().expect("a number");
-        assert!((1..=60_000).contains(&left_ms), "{left_ms}");
-        engine.report("a", None, minute).await.expect("it takes it");
-        engine.report("b", None, minute).await.expect("it takes it");
-        assert!(server.command("EXISTS lately:nodes").starts_with(":0"));
-    });
-}
-
-#[test]
-fn a_server_that_is_back_is_used_again() {
-    if !has("redis-server") {
-        return;
-    }
-    let mut server = RedisServer::start();
-    let mut engine = Redis::new(&server.url()).expect("a URL");
-    let (by, cell) = (origin(0), Cell::of(START_MS, 1_000));
-    let known = Known { origin: by, cell, tally: Tally { counted: 3, deleted: 0 }, removed: 0 };
-    let write = Write {
-        block: Block::of(b"k", cell),
-        keep_until: Timestamp::from_millis(START_MS + 1_000_000).expect("a time"),
-        counts: vec![&known],
-    };
-    run(async {
-        engine.send(std::slice::from_ref(&write)).await.expect("it is there");
-        server.kill();
-        let failed = engine.send(std::slice::from_ref(&write)).await.expect_err("it is gone");
-        assert!(matches!(failed, EngineError::Away(_)), "{failed}");
-        // Nothing is tried again behind our back: a second call fails as well, at once.
-        assert!(engine.read(&[write.block]).await.is_err());
-        server.restart();
-        assert_eq!(engine.read(&[write.block]).await.expect("it is back"), [vec![]]);
-        engine.send(std::slice::from_ref(&write)).await.expect("it is back");
-        assert_eq!(engine.read(&[write.block]).await.expect("it is back")[0].len(), 1);
-    });
-}
-
-#[test]
-fn what_no_node_wrote_is_named() {
-    if !has("redis-server") {
-        return;
-    }
-    let server = RedisServer::start();
-    let mut engine = Redis::new(&server.url()).expect("a URL");
-    let block = Block { key: b"k", width_ms: 1_000, number: 1 };
-    run(async {
-        assert!(server.command("ZADD lately:1000:1:{k} 1.5 abc").starts_with(":1"));
-        let error = engine.read(&[block]).await.expect_err("it is not ours").to_string();
-        assert_eq!(error, "'lately:1000:1:{k}' holds what no node wrote: abc with a score of 1.5");
-        assert!(server.command("DEL lately:1000:1:{k}").starts_with(":1"));
-        assert!(server.command("SET lately:1000:1:{k} x").starts_with("+OK"));
-        let error = engine.read(&[block]).await.expect_err("it is not ours").to_string();
-        assert!(error.contains("WRONGTYPE"), "{error}");
-    });
-}
-
-#[test]
-fn a_bad_url_is_named_without_its_password() {
-    let error = Redis::new("http://user:secret@127.0.0.1").expect_err("no URL of Redis").to_string();
-    assert!(error.starts_with("invalid URL 'http://…@127.0.0.1': "), "{error}");
 }

@@ -43,10 +43,7 @@ pub(super) fn settle(section: Option<Spanned<ClusterSection>>) -> Result<Option<
     let Some(urls) = section.urls else {
         return Err(problem(at, "[cluster] names no server: add urls = [\"redis://HOST:PORT\"]"));
     };
-    let [url] = urls.get_ref().as_slice() else {
-        return Err(problem(urls.span(), "give one address, such as urls = [\"redis://HOST:PORT\"]"));
-    };
-    let config = ClusterConfig::new(node.get_ref(), url).map_err(|message| {
+    let config = ClusterConfig::new(node.get_ref(), urls.get_ref()).map_err(|message| {
         let at = if message.contains("node name") { node.span() } else { urls.span() };
         Problem { at, message }
     })?;

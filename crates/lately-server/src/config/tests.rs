@@ -312,7 +312,7 @@ fn a_cluster_needs_an_engine_a_node_and_an_address() {
     let parse = |lines: &str| Config::parse(&format!("[cluster]\n{lines}"));
     let good = "engine = \"redis\"\nnode = \"eu-1\"\nurls = [\"redis://127.0.0.1:7100\"]\n";
     let cluster = parse(&format!("{good}flush = \"20ms\"")).expect("valid").cluster.expect("it is there");
-    assert_eq!((cluster.node.as_str(), cluster.url.as_str()), ("eu-1", "redis://127.0.0.1:7100"));
+    assert_eq!((cluster.node.as_str(), cluster.urls.concat().as_str()), ("eu-1", "redis://127.0.0.1:7100"));
     assert_eq!(cluster.flush.as_millis(), 20);
     let timeout = |line: &str| {
         let parsed = parse(&format!("{good}{line}")).expect(line).cluster.expect("it is there");
@@ -333,7 +333,10 @@ fn a_cluster_needs_an_engine_a_node_and_an_address() {
     check("engine = \"redis\"\nnode = \"eu-1\"", "names no server: add urls");
     check(&good.replace("eu-1", "eu.1"), "invalid node name 'eu.1': give 1 to 64 letters");
     check(&good.replace("redis://127.0.0.1:7100", "http://a"), "invalid URL 'http://a'");
-    check(&good.replace("[\"redis", "[\"redis://a\", \"redis"), "give one address");
+    let several = parse(&good.replace("[\"redis", "[\"redis://a\", \"redis")).expect("valid").cluster;
+    assert_eq!(several.expect("it is there").urls, ["redis://a", "redis://127.0.0.1:7100"]);
+    check(&good.replace("[\"redis", "[\"redis://me@a\", \"redis"), "have the same scheme, user, password");
+    check(&good.replace("\"redis://127.0.0.1:7100\"", ""), "give redis://HOST:PORT");
     check(&format!("{good}read_timeout = \"5001ms\""), "read_timeout is at most 5s");
     check(&format!("{good}flash = 1"), "unknown field `flash`");
 }

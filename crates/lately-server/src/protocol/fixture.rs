@@ -17,7 +17,7 @@ pub(super) fn service() -> Arc<Service> {
 
 /// A service of a cluster, of which nothing is read.
 pub(super) fn service_in_cluster() -> Arc<Service> {
-    let cluster = ClusterConfig::new("a", "redis://127.0.0.1:1").expect("valid");
+    let cluster = ClusterConfig::new("a", &["redis://127.0.0.1:1"]).expect("valid");
     engine_of(Config { cluster: Some(cluster), ..Config::default() })
 }
 

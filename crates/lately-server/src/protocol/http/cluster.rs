@@ -60,7 +60,7 @@ pub(super) async fn nodes(State(service): State<Arc<Service>>) -> Result<Json<Cl
     };
     Ok(Json(ClusterAnswer {
         node: cluster.config.node.clone(),
-        engine: cluster.config.shown_url(),
+        engine: cluster.config.shown_urls().join(" "),
         as_of: seconds(now),
         listed: listed.map(seconds),
         list_error,

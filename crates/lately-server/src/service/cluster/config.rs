@@ -12,8 +12,8 @@ use crate::limits::{DEFAULT_FLUSH, DEFAULT_READ_TIMEOUT};
 pub struct ClusterConfig {
     /// The name of this node.
     pub node: String,
-    /// The address of the engine.
-    pub url: String,
+    /// The addresses of the engine: one server, some of a Redis Cluster, or Sentinels.
+    pub urls: Vec<String>,
     /// How long changes are gathered before they are sent.
     pub flush: Duration,
     /// How long a read waits at most for the counts of other nodes on a key that is not known. `None`: it does not wait.
@@ -24,8 +24,8 @@ impl ClusterConfig {
     /// The config of a node and an engine, with the default times.
     ///
     /// # Errors
-    /// Why the name or the address is invalid, naming it.
-    pub fn new(node: &str, url: &str) -> Result<ClusterConfig, String> {
+    /// Why the name or an address is invalid, naming it.
+    pub fn new<U: AsRef<str>>(node: &str, urls: &[U]) -> Result<ClusterConfig, String> {
         if Origin::new(node, 0).is_none() {
             return Err(format!(
                 "invalid node name '{}': give 1 to {} letters, digits, - or _, such as eu-1",
@@ -33,14 +33,15 @@ impl ClusterConfig {
                 lately::limits::MAX_NODE_BYTES
             ));
         }
-        Redis::new(url).map_err(|error| format!("{error}; give redis://HOST:PORT"))?;
-        let (node, url) = (node.to_owned(), url.to_owned());
-        Ok(ClusterConfig { node, url, flush: DEFAULT_FLUSH, read_timeout: Some(DEFAULT_READ_TIMEOUT) })
+        Redis::new(urls).map_err(|error| error.to_string())?;
+        let urls = urls.iter().map(|url| url.as_ref().to_owned()).collect();
+        let (node, read_timeout) = (node.to_owned(), Some(DEFAULT_READ_TIMEOUT));
+        Ok(ClusterConfig { node, urls, flush: DEFAULT_FLUSH, read_timeout })
     }
 
-    /// The address without its password.
+    /// The addresses without their passwords.
     #[must_use]
-    pub fn shown_url(&self) -> String {
-        without_password(&self.url)
+    pub fn shown_urls(&self) -> Vec<String> {
+        self.urls.iter().map(|url| without_password(url)).collect()
     }
 }

@@ -207,7 +207,7 @@ mod tests {
     }
 
     fn service(node: &str, clock: &Arc<ManualClock>) -> Service {
-        let cluster = ClusterConfig::new(node, "redis://:secret@127.0.0.1:1").expect("valid");
+        let cluster = ClusterConfig::new(node, &["redis://:secret@127.0.0.1:1"]).expect("valid");
         let config = Config { cluster: Some(cluster), ..Config::default() };
         let clock: Arc<dyn Clock> = Arc::<ManualClock>::clone(clock);
         let service = Service::new(config, clock).expect("valid");
@@ -338,7 +338,7 @@ mod tests {
             Ok(None)
         }
         async fn report(&mut self, _: &str, _: Option<&str>, _: Duration) -> Result<(), EngineError> {
-            Err(EngineError::Refused("NOPERM hset".to_owned()))
+            Err(EngineError::Full { server: "redis:6379".to_owned() })
         }
         async fn nodes(&mut self) -> Result<Vec<(String, String)>, EngineError> {
             Ok(Vec::new())
@@ -356,9 +356,14 @@ mod tests {
         let clock = clock();
         let one = service("a", &clock);
         reached(&one);
-        let logged = ["the list of nodes: it answered: NOPERM hset: counts are exchanged without it"];
+        let logged = [
+            "the list of nodes: redis:6379 is out of memory: raise its maxmemory: counts are exchanged without it",
+        ];
         assert_eq!(renews(&mut Refusing, &one), logged);
-        assert_eq!(cluster(&one).list_state(), (None, Some("it answered: NOPERM hset".to_owned())));
+        assert_eq!(
+            cluster(&one).list_state(),
+            (None, Some("redis:6379 is out of memory: raise its maxmemory".to_owned()))
+        );
         pass(&clock, NODES_RETRY - MILLISECOND);
         renews(&mut Memory::default(), &one);
         assert!(cluster(&one).list_state().1.is_some(), "it is not due");

@@ -179,7 +179,7 @@ fn connection(world: &Arc<Mutex<World>>) -> Connection {
 }
 
 fn cluster_config(number: usize) -> ClusterConfig {
-    ClusterConfig::new(&format!("node-{number}"), "redis://127.0.0.1:1").expect("a name")
+    ClusterConfig::new(&format!("node-{number}"), &["redis://127.0.0.1:1"]).expect("a name")
 }
 
 impl Node {

@@ -123,7 +123,7 @@ pub(crate) fn start(service: &Service) -> Result<(), ClusterError> {
 /// [`ClusterError`]: another server has the name of this node. The server is stopped.
 pub(crate) async fn run(service: Arc<Service>, signals: Signals) -> Result<(), ClusterError> {
     let Some(cluster) = &service.cluster else { return Ok(()) };
-    let Ok(engine) = Redis::new(&cluster.config.url) else { unreachable!("the config was checked") };
+    let Ok(engine) = Redis::new(&cluster.config.urls) else { unreachable!("the config was checked") };
     let mut worker = Worker::new(Arc::clone(&service), engine);
     loop {
         let is_stopping = {

@@ -1,0 +1,520 @@
+//! Redis and Valkey: a sorted set for each block, with a time to live.
+//!
+//! One server, a Redis Cluster, or a master that Sentinels name: all are hash slots with owners, and a single server owns
+//! every slot. Commands go to the owner of their slot. What a server says about a new owner is followed. A command whose
+//! connection failed is never sent again here: the caller does that, when it sees fit.
+
+mod address;
+mod connection;
+mod refusal;
+mod slots;
+
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher, RandomState};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use redis::{Cmd, FromRedisValue, Pipeline, RedisError, Value, from_redis_value};
+
+use crate::layout::{members, name, told};
+use crate::limits::{ENGINE_COMMANDS, LASTING_BLOCKS, REDIRECTIONS};
+use crate::{Block, Engine, EngineError, Told, Write};
+
+pub use address::without_password;
+use address::{Host, Route, Servers};
+use connection::{Connection, Failure, Mode};
+use slots::{Slots, slot, text};
+
+/// A hash with the status of each node. It is one key, so that it can be read at once from a Redis Cluster, too.
+const NODES: &[u8] = b"lately:nodes";
+
+/// Redis or Valkey: one server, a cluster, or a master that Sentinels name.
+#[derive(Debug)]
+pub struct Redis {
+    servers: Servers,
+    /// Who has which slots. `None` until it is needed, and after a failure.
+    slots: Option<Slots>,
+    /// Those that work, to servers with data and to Sentinels. Only this decides when to connect.
+    connections: HashMap<Host, Connection>,
+    /// How often a connection was lost, or a replica took over.
+    life: u64,
+    /// The servers that had slots last.
+    owner_ids: Vec<String>,
+    /// How often the owners of slots were looked up, so that each server is asked in turn.
+    lookups: usize,
+    /// The node whose name was claimed in this life.
+    claimed: Option<String>,
+    /// Hashes of the blocks that have their time to live, in this life.
+    lasting: HashSet<u64>,
+    hasher: RandomState,
+}
+
+/// A command about one name.
+struct Command {
+    /// Its name, for errors.
+    name: &'static str,
+    slot: u16,
+    command: Cmd,
+}
+
+impl Command {
+    fn new(name: &'static str, key: &[u8]) -> Command {
+        let mut command = redis::cmd(name);
+        command.arg(key);
+        Command { name, slot: slot(key), command }
+    }
+
+    fn arg(mut self, argument: impl redis::ToRedisArgs) -> Command {
+        self.command.arg(argument);
+        self
+    }
+}
+
+/// A command that has no answer yet.
+struct Open {
+    /// Which command.
+    index: usize,
+    /// Who is said to have its slot, if not the owner that is known, and whether for this command only.
+    redirected: Option<(Host, Passed)>,
+}
+
+/// How a server passed a command on.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Passed {
+    /// The slot has another owner.
+    Moved,
+    /// The slot is on its way to another owner, and the name is there already, or new.
+    Ask,
+}
+
+impl Redis {
+    /// The servers at addresses, such as `redis://user:password@127.0.0.1:6379/0`: one server, or some of a Redis Cluster.
+    /// `redis+sentinel://HOST:PORT,HOST:PORT/MASTER` is the master that Sentinels name. Nothing is connected yet.
+    ///
+    /// # Errors
+    /// [`EngineError::Url`] when an address is not one.
+    pub fn new<U: AsRef<str>>(urls: &[U]) -> Result<Redis, EngineError> {
+        Ok(Redis {
+            servers: Servers::of(urls)?,
+            slots: None,
+            connections: HashMap::new(),
+            life: 0,
+            owner_ids: Vec::new(),
+            lookups: 0,
+            claimed: None,
+            lasting: HashSet::new(),
+            hasher: RandomState::new(),
+        })
+    }
+
+    fn begin_life(&mut self) {
+        self.life += 1;
+        self.lasting.clear();
+        self.claimed = None;
+    }
+
+    /// The connection to a server, which is not a Sentinel.
+    async fn connection(&mut self, host: &Host) -> Result<&mut Connection, EngineError> {
+        if !self.connections.contains_key(host) {
+            let connection = Connection::open(&self.servers, host, &self.servers.login).await?;
+            self.connections.insert(host.clone(), connection);
+        }
+        Ok(self.connections.get_mut(host).expect("it was made"))
+    }
+
+    /// Forgets a connection. What is still on its way must not be taken for the answer to something else. The server may be
+    /// gone, and what it was sent last with it.
+    fn drop_connection(&mut self, host: &Host) {
+        self.connections.remove(host);
+        self.slots = None;
+        self.begin_life();
+    }
+
+    /// Looks up who has which slots, beginning at `first`.
+    async fn look_up(&mut self, first: Option<&Host>) -> Result<(), EngineError> {
+        self.lookups = self.lookups.wrapping_add(1);
+        let slots = match self.servers.route {
+            Route::Direct => self.ask_servers(first).await?,
+            Route::Sentinel { .. } => Slots::single(self.ask_sentinels().await?),
+        };
+        if !slots.ids().iter().copied().eq(self.owner_ids.iter().map(String::as_str)) {
+            // A replica may have taken over without the last writes. A slot that moves from one owner to another loses none.
+            self.begin_life();
+            self.owner_ids = slots.ids().into_iter().map(str::to_owned).collect();
+        }
+        let hosts: HashSet<&Host> = slots.owners().into_iter().chain(slots.replicas()).collect();
+        if matches!(self.servers.route, Route::Direct) {
+            self.connections.retain(|host, _| hosts.contains(host));
+        }
+        self.slots = Some(slots);
+        Ok(())
+    }
+
+    /// Asks servers for the owners of the slots: those that are connected in turn, then those that are known, then those of
+    /// the config.
+    async fn ask_servers(&mut self, first: Option<&Host>) -> Result<Slots, EngineError> {
+        let mut connected: Vec<Host> = self.connections.keys().cloned().collect();
+        connected.sort_unstable();
+        if !connected.is_empty() {
+            let turn = self.lookups % connected.len();
+            connected.rotate_left(turn);
+        }
+        let slots = self.slots.take().unwrap_or_default();
+        let known = slots.owners().into_iter().chain(slots.replicas()).chain(&self.servers.seeds);
+        let candidates: Vec<Host> = first.into_iter().chain(&connected).chain(known).cloned().collect();
+        let (mut asked, mut failed) = (HashSet::new(), None);
+        for host in candidates {
+            if !asked.insert(host.clone()) {
+                continue;
+            }
+            match self.slots_of(&host).await {
+                Ok(slots) => return Ok(slots),
+                Err(error) => failed = Some(error),
+            }
+        }
+        Err(failed.expect("there is a seed"))
+    }
+
+    /// What one server says of the owners of the slots.
+    async fn slots_of(&mut self, host: &Host) -> Result<Slots, EngineError> {
+        let connection = self.connection(host).await?;
+        let answer = match connection.mode().await {
+            Ok(Mode::Cluster) => connection.ask("CLUSTER SLOTS", redis::cmd("CLUSTER").arg("SLOTS")).await,
+            Ok(Mode::Single) if self.servers.seeds.len() == 1 => return Ok(Slots::single(host.clone())),
+            Ok(mode) => {
+                let answer = match mode {
+                    Mode::Sentinel => "it is a Sentinel: give redis+sentinel://HOST:PORT/MASTER",
+                    _ => "it is no part of a Redis Cluster, so give its address alone",
+                };
+                return Err(EngineError::Refused { server: host.to_string(), answer: answer.to_owned() });
+            }
+            Err(failure) => Err(failure),
+        };
+        let answer = self.heard(host, answer)?;
+        Slots::read(&answer, host).ok_or_else(|| EngineError::Refused {
+            server: host.to_string(),
+            answer: "something else than the owners of slots".to_owned(),
+        })
+    }
+
+    /// Asks the Sentinels for the master.
+    async fn ask_sentinels(&mut self) -> Result<Host, EngineError> {
+        let mut sentinels = self.servers.seeds.clone();
+        let turn = self.lookups % sentinels.len();
+        sentinels.rotate_left(turn);
+        let mut failed = None;
+        for sentinel in sentinels {
+            match self.master_by(&sentinel).await {
+                Ok(master) => return Ok(master),
+                Err(error) => failed = Some(error),
+            }
+        }
+        Err(failed.expect("there is a Sentinel"))
+    }
+
+    /// What one Sentinel says of the master.
+    async fn master_by(&mut self, sentinel: &Host) -> Result<Host, EngineError> {
+        let Route::Sentinel { master, login } = &self.servers.route else { unreachable!("it is one") };
+        let connection = match self.connections.get_mut(sentinel) {
+            Some(connection) => connection,
+            None => {
+                let connection = Connection::open(&self.servers, sentinel, login).await?;
+                self.connections.entry(sentinel.clone()).or_insert(connection)
+            }
+        };
+        let mut command = redis::cmd("SENTINEL");
+        command.arg("GET-MASTER-ADDR-BY-NAME").arg(master);
+        let unknown = format!("no master '{}' is known", master.escape_debug());
+        let answer = connection.ask("SENTINEL GET-MASTER-ADDR-BY-NAME", &command).await;
+        let answer = answer.map_err(|failure| {
+            self.connections.remove(sentinel);
+            failure.into_error()
+        })?;
+        let host = if let Value::Array(parts) = &answer
+            && let [name, port] = parts.as_slice()
+            && let (Some(name), Some(Ok(port))) = (text(name), text(port).map(str::parse))
+        {
+            Some(Host { name: name.to_owned(), port })
+        } else {
+            None
+        };
+        host.ok_or_else(|| EngineError::Refused { server: sentinel.to_string(), answer: unknown })
+    }
+
+    /// An answer, or the error. A connection that failed is forgotten.
+    fn heard<T>(&mut self, host: &Host, answer: Result<T, Failure>) -> Result<T, EngineError> {
+        answer.map_err(|failure| {
+            if matches!(failure, Failure::Lost(_)) {
+                self.drop_connection(host);
+            }
+            failure.into_error()
+        })
+    }
+
+    /// Sends commands to the owners of their slots, to all owners at once, and returns the answers in the order of the
+    /// commands. When one fails, the others were sent all the same.
+    async fn run<T: FromRedisValue>(&mut self, commands: &[Command]) -> Result<Vec<T>, EngineError> {
+        let mut answers: Vec<Option<Value>> = vec![None; commands.len()];
+        let mut open: Vec<Open> = (0..commands.len()).map(|index| Open { index, redirected: None }).collect();
+        // The first error. Others may follow from it.
+        let mut failed = None;
+        let mut moved_to = None;
+        if self.slots.is_none() && !open.is_empty() {
+            self.look_up(None).await?;
+        }
+        for _ in 0..=REDIRECTIONS {
+            if open.is_empty() {
+                break;
+            }
+            let mut by_server: HashMap<(Host, bool), Vec<usize>> = HashMap::new();
+            for Open { index, redirected } in open.drain(..) {
+                let owner = self.slots.as_ref().and_then(|slots| slots.owner(commands[index].slot)).cloned();
+                let to = match redirected {
+                    Some((host, passed)) => Some((host, passed == Passed::Ask)),
+                    None => owner.map(|owner| (owner, false)),
+                };
+                let Some(to) = to else {
+                    self.slots = None;
+                    let slot = commands[index].slot;
+                    failed.get_or_insert(EngineError::ClusterDown(format!("slot {slot} has no server")));
+                    continue;
+                };
+                by_server.entry(to).or_default().push(index);
+            }
+            let mut exchanges = Vec::with_capacity(by_server.len());
+            for ((host, asking), indices) in by_server {
+                match self.connection(&host).await {
+                    Ok(connection) => exchanges.push(exchange(connection.clone(), commands, indices, asking)),
+                    Err(error) => {
+                        self.slots = None;
+                        failed.get_or_insert(error);
+                    }
+                }
+            }
+            for (connection, indices, result) in join_all(exchanges).await {
+                let host = connection.server();
+                let values = match result {
+                    Ok(values) => values,
+                    Err(error) => {
+                        self.drop_connection(host);
+                        failed.get_or_insert(error);
+                        continue;
+                    }
+                };
+                for (index, value) in indices.into_iter().zip(values) {
+                    let (error, name) = match value {
+                        Ok(value) => {
+                            answers[index] = Some(value);
+                            continue;
+                        }
+                        Err(error) => error,
+                    };
+                    if let Some((to, passed)) = redirection(&error, host) {
+                        if passed == Passed::Moved {
+                            moved_to = Some(to.clone());
+                        }
+                        open.push(Open { index, redirected: Some((to, passed)) });
+                        continue;
+                    }
+                    let refusal = connection.refusal(&error, name);
+                    match refusal {
+                        // It was the master: what it was sent last may be lost.
+                        EngineError::ReadOnly { .. } => self.drop_connection(host),
+                        EngineError::ClusterDown(_) => self.slots = None,
+                        _ => {}
+                    }
+                    failed.get_or_insert(refusal);
+                }
+            }
+        }
+        if let Some(host) = moved_to {
+            // The answers are right whatever becomes of this. Without it, the next command is passed on again.
+            let _ = self.look_up(Some(&host)).await;
+        }
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        if !open.is_empty() {
+            return Err(EngineError::ClusterDown("its servers disagree on who has a slot".to_owned()));
+        }
+        let answers = answers.into_iter().map(|answer| {
+            from_redis_value(answer.expect("each has an answer or an error")).map_err(|error| {
+                EngineError::Refused { server: "the engine".to_owned(), answer: error.to_string() }
+            })
+        });
+        answers.collect()
+    }
+
+    /// Looks whether the servers are the same, and whether they answer.
+    async fn look(&mut self) -> Result<(), EngineError> {
+        let looked_up = self.look_up(None).await;
+        if self.slots.is_none() {
+            // Without Sentinels, the master stays who it was.
+            looked_up?;
+        }
+        let owners: Vec<Host> = self.slots.iter().flat_map(Slots::owners).cloned().collect();
+        let mut connections = Vec::with_capacity(owners.len());
+        for owner in &owners {
+            // Whoever needs a server that is away gets the error.
+            if let Ok(connection) = self.connection(owner).await {
+                connections.push(connection.clone());
+            }
+        }
+        for (connection, answer) in join_all(connections.into_iter().map(greet)).await {
+            let _ = self.heard(connection.server(), answer);
+        }
+        Ok(())
+    }
+}
+
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Asks a server something that each answers.
+async fn greet(mut connection: Connection) -> (Connection, Result<Mode, Failure>) {
+    let answer = connection.mode().await;
+    (connection, answer)
+}
+
+/// What became of a command: its answer, or an error and the name of the command that it is about.
+type Outcome = Result<Value, (RedisError, &'static str)>;
+
+/// Sends some of the commands to one server.
+async fn exchange(
+    mut connection: Connection,
+    commands: &[Command],
+    indices: Vec<usize>,
+    asking: bool,
+) -> (Connection, Vec<usize>, Result<Vec<Outcome>, EngineError>) {
+    let mut pipeline = Pipeline::with_capacity(indices.len() * (1 + usize::from(asking)));
+    pipeline.ignore_errors();
+    for &index in &indices {
+        if asking {
+            pipeline.cmd("ASKING");
+        }
+        pipeline.add_command(commands[index].command.clone());
+    }
+    let outcomes = connection.run(&pipeline).await.map(|answers| {
+        let mut answers = answers.into_iter();
+        let mut next = |name| -> Outcome {
+            answers.next().expect("an answer to each command").map_err(|error| (error, name))
+        };
+        let outcomes = indices.iter().map(|&index| {
+            let asked = if asking { next("ASKING") } else { Ok(Value::Nil) };
+            let outcome = next(commands[index].name);
+            asked.and(outcome)
+        });
+        outcomes.collect()
+    });
+    (connection, indices, outcomes)
+}
+
+/// Where a server says that a command belongs.
+fn redirection(error: &RedisError, from: &Host) -> Option<(Host, Passed)> {
+    let (address, _) = error.redirect_node()?;
+    let passed = if error.code() == Some("ASK") { Passed::Ask } else { Passed::Moved };
+    let (name, port) = address.rsplit_once(':')?;
+    let name = if ["", "?"].contains(&name) { &from.name } else { name.trim_matches(['[', ']']) };
+    Some((Host { name: name.to_owned(), port: port.parse().ok()? }, passed))
+}
+
+impl Engine for Redis {
+    async fn send(&mut self, writes: &[Write<'_>]) -> Result<(), EngineError> {
+        for writes in writes.chunks(ENGINE_COMMANDS / 2) {
+            let mut new = Vec::new();
+            let mut commands = Vec::with_capacity(2 * writes.len());
+            let life = self.life;
+            for Write { block, keep_until, counts } in writes {
+                let name = name(block);
+                let mut add = Command::new("ZADD", &name).arg("GT");
+                for (member, score) in counts.iter().flat_map(|known| members(known)) {
+                    add = add.arg(score).arg(member);
+                }
+                commands.push(add);
+                let hash = self.hasher.hash_one(block);
+                if !self.lasting.contains(&hash) {
+                    new.push(hash);
+                    commands.push(Command::new("PEXPIREAT", &name).arg(keep_until.as_millis()));
+                }
+            }
+            self.run::<Value>(&commands).await?;
+            if self.lasting.len() > LASTING_BLOCKS {
+                self.lasting.clear();
+            }
+            if life == self.life {
+                self.lasting.extend(new);
+            }
+        }
+        Ok(())
+    }
+
+    async fn claim(
+        &mut self,
+        node: &str,
+        holder: &str,
+        is_former: &(dyn Fn(&str) -> bool + Sync),
+        lasts: Duration,
+    ) -> Result<Option<String>, EngineError> {
+        self.look().await?;
+        let (name, lasts_ms) = (format!("lately:node:{node}"), milliseconds(lasts));
+        let command = |command| Command::new(command, name.as_bytes());
+        let set = || command("SET").arg(holder);
+        let answers: Vec<Option<String>> =
+            self.run(&[set().arg("NX").arg("PX").arg(lasts_ms), command("GET")]).await?;
+        let (is_new, held) = (answers[0].is_some(), &answers[1]);
+        match held {
+            Some(held) if is_former(held) => {
+                // Nobody else takes it while it is there.
+                self.run::<Value>(&[set().arg("PX").arg(lasts_ms)]).await?;
+            }
+            Some(held) if held != holder => return Ok(Some(held.clone())),
+            _ => {
+                if is_new && self.claimed.as_deref() == Some(node) {
+                    // It was there: somebody has emptied the server, or it was not renewed for long.
+                    self.begin_life();
+                }
+                self.run::<Value>(&[command("PEXPIRE").arg(lasts_ms)]).await?;
+            }
+        }
+        self.claimed = Some(node.to_owned());
+        Ok(None)
+    }
+
+    async fn report(&mut self, node: &str, status: Option<&str>, lasts: Duration) -> Result<(), EngineError> {
+        let command = |command| Command::new(command, NODES);
+        let commands = match status {
+            Some(status) => {
+                let set = command("HSET").arg(node).arg(status);
+                vec![set, command("PEXPIRE").arg(milliseconds(lasts))]
+            }
+            None => vec![command("HDEL").arg(node)],
+        };
+        self.run::<Value>(&commands).await.map(drop)
+    }
+
+    async fn nodes(&mut self) -> Result<Vec<(String, String)>, EngineError> {
+        let nodes: Vec<Vec<(Vec<u8>, Vec<u8>)>> = self.run(&[Command::new("HGETALL", NODES)]).await?;
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        Ok(nodes.into_iter().flatten().map(|(node, status)| (text(node), text(status))).collect())
+    }
+
+    fn life(&self) -> u64 {
+        self.life
+    }
+
+    async fn read(&mut self, blocks: &[Block<'_>]) -> Result<Vec<Told>, EngineError> {
+        let mut all = Vec::with_capacity(blocks.len());
+        for blocks in blocks.chunks(ENGINE_COMMANDS) {
+            let commands: Vec<_> = blocks
+                .iter()
+                .map(|block| Command::new("ZRANGE", &name(block)).arg(0).arg(-1).arg("WITHSCORES"))
+                .collect();
+            let sets: Vec<Vec<(Vec<u8>, f64)>> = self.run(&commands).await?;
+            for (block, members) in blocks.iter().zip(&sets) {
+                all.push(told(block, members)?);
+            }
+        }
+        Ok(all)
+    }
+}
