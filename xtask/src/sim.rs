@@ -1,7 +1,8 @@
-//! `cargo xtask sim`: two simulations on virtual time, one seed after the other, by time or by number.
+//! `cargo xtask sim`: three simulations on virtual time, one seed after the other, by time or by number.
 //!
 //! - `journal`: starts and ends of the journal on disks that fail.
 //! - `classes`: servers whose classes change from one start to the next, and dumps between them.
+//! - `cluster`: nodes that count together over an engine that fails over, is emptied, and loses writes.
 //!
 //! A failing seed is reported with the command that repeats it. A run depends on its seed only.
 
@@ -33,12 +34,13 @@ const PROFILE: [(&str, &str); 6] = [
 enum Simulation {
     Journal,
     Classes,
+    Cluster,
 }
 
 /// The simulations, and for how long.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// One simulation; without it, both
+    /// One simulation; without it, all
     simulation: Option<Simulation>,
     /// Seconds for each, on seeds that were not played before [default: 60]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
@@ -54,8 +56,17 @@ pub(crate) struct Options {
 impl Simulation {
     fn test(self) -> &'static str {
         match self {
-            Simulation::Journal => "simulation::every_end_is_survived",
+            Simulation::Journal => "simulation::every_kill_and_loss_of_power_is_survived",
             Simulation::Classes => "classes::seeds::answers_are_true_while_classes_change",
+            Simulation::Cluster => "service::cluster::simulation::nodes_agree_whatever_goes_wrong",
+        }
+    }
+
+    /// The tests that it is one of, for cargo.
+    fn target(self) -> &'static [&'static str] {
+        match self {
+            Simulation::Journal | Simulation::Classes => &["--package", "lately-journal", "--test", "it"],
+            Simulation::Cluster => &["--package", "lately-server", "--lib"],
         }
     }
 }
@@ -66,20 +77,22 @@ impl fmt::Display for Simulation {
         f.write_str(match self {
             Simulation::Journal => "journal",
             Simulation::Classes => "classes",
+            Simulation::Cluster => "cluster",
         })
     }
 }
 
 pub(crate) fn run(root: &Path, options: &Options) -> Outcome {
+    let chosen = options.simulation.as_ref().map_or(Simulation::value_variants(), std::slice::from_ref);
     say::step("sim: building");
-    run::run(&mut test(root, &["--no-run"]), "sim: building")?;
-    let all = [Simulation::Journal, Simulation::Classes];
-    let chosen = options.simulation.as_ref().map_or(&all[..], std::slice::from_ref);
+    for simulation in chosen {
+        run::run(&mut test(root, *simulation, &["--no-run"]), "sim: building")?;
+    }
     chosen.iter().try_for_each(|&simulation| play(root, simulation, options))
 }
 
 fn play(root: &Path, simulation: Simulation, options: &Options) -> Outcome {
-    let mut command = test(root, &["--", "--exact", "--nocapture", simulation.test()]);
+    let mut command = test(root, simulation, &["--", "--exact", "--nocapture", simulation.test()]);
     let (name, value, told) = match (options.seed, options.seeds) {
         (Some(seed), _) => (SEED, seed.to_string(), format!("seed {seed}")),
         (None, Some(seeds)) => (SEEDS, seeds.to_string(), format!("{seeds} seeds")),
@@ -115,11 +128,11 @@ fn play(root: &Path, simulation: Simulation, options: &Options) -> Outcome {
     Ok(())
 }
 
-fn test(root: &Path, arguments: &[&str]) -> Command {
+fn test(root: &Path, simulation: Simulation, arguments: &[&str]) -> Command {
     let mut command = cargo(root);
     // A separate folder, like for the models.
     command.args(["test", "--quiet", "--release", "--target-dir", "target/sim"]);
-    command.args(["--package", "lately-journal", "--test", "it"]).args(arguments).envs(PROFILE);
+    command.args(simulation.target()).args(arguments).envs(PROFILE);
     command
 }
 

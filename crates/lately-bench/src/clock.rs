@@ -74,7 +74,7 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     #[test]
-    fn both_run_once_and_together() {
+    fn both_jobs_run_at_the_same_time() {
         let (runs, meeting) = (AtomicU32::new(0), Barrier::new(2));
         let work = || {
             // Passes only if both are running.

@@ -35,7 +35,7 @@ mod tests {
     use std::sync::Barrier;
 
     #[test]
-    fn two_at_once_and_all_in_their_order() {
+    fn two_jobs_run_at_once_and_results_are_in_order() {
         // Passes only if two jobs run at the same time.
         let meeting = Barrier::new(2);
         let job = |number: u32| -> Job<'_, u32> {

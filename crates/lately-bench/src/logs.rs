@@ -10,9 +10,9 @@ use tempfile::TempDir;
 use crate::clock;
 use crate::folder;
 use crate::options::Options;
+use crate::output;
 use crate::rounds::{Contender, interleave, median, median_ratio};
 use crate::row::{Must, Row};
-use crate::say;
 use crate::server::process::{find, lately_binary};
 use crate::table::number;
 
@@ -36,8 +36,8 @@ pub(crate) fn rows(options: &Options) -> Vec<Row> {
         [("logs/combined", combined as fn(&Options) -> _), ("logs/json", json), ("logs/layout", layout)];
     for (section, of) in sections {
         if options.wants(section) {
-            rows.extend(say::section(section, || of(options)).unwrap_or_else(|error| {
-                say::message(format_args!("lately-bench: {section}: {error}"));
+            rows.extend(output::section(section, || of(options)).unwrap_or_else(|error| {
+                output::message(format_args!("lately-bench: {section}: {error}"));
                 vec![Row::new(
                     TABLE,
                     format!("{section}: {error}"),

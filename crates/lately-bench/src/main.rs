@@ -8,10 +8,10 @@ mod library;
 mod logs;
 mod memory;
 mod options;
+mod output;
 mod report;
 mod rounds;
 mod row;
-mod say;
 mod server;
 mod table;
 
@@ -31,7 +31,7 @@ fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
         Err(error) => {
-            say::message(format_args!("lately-bench: {error}"));
+            output::message(format_args!("lately-bench: {error}"));
             ExitCode::from(2)
         }
     }
@@ -55,11 +55,11 @@ fn run(options: &Options) -> Result<bool, Error> {
         let (only, sections) = (options.only.as_deref().unwrap_or_default(), options.sections());
         return Err(Error::other(format!("no section has `{only}` in its name; there are {sections}")));
     }
-    say::data(&table::render(&rows))?;
-    say::data(&format!("\n{}\n{}", table::summary(&rows), table::missed(&rows)))?;
+    output::data(&table::render(&rows))?;
+    output::data(&format!("\n{}\n{}", table::summary(&rows), table::missed(&rows)))?;
     if let Some(path) = &options.write {
         std::fs::write(path, report::document(&rows, &setting, "cargo xtask bench")?)?;
-        say::message(format_args!("lately-bench: written to {}", path.display()));
+        output::message(format_args!("lately-bench: written to {}", path.display()));
     }
     Ok(rows.iter().all(Row::holds))
 }

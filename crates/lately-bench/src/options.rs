@@ -16,8 +16,7 @@ const QUICK_ROUNDS: usize = 3;
 #[derive(Parser, Debug)]
 #[command(name = "lately-bench")]
 pub(crate) struct Options {
-    /// Three short rounds instead of five long ones, and only what has to be something: under four minutes for
-    /// everything.
+    /// Three short rounds instead of five long ones, and only figures with a bound: under four minutes for everything.
     #[arg(long)]
     pub(crate) quick: bool,
 
@@ -29,8 +28,8 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE")]
     pub(crate) lately: Option<PathBuf>,
 
-    /// Serve as the server that does nothing, on a free port, and print its address: the ceiling that
-    /// the other servers stand under.
+    /// Run the server without work on a free port, and print its address. Its throughput is an upper bound for the other
+    /// servers.
     #[arg(long, value_enum, value_name = "WAY")]
     pub(crate) nothing: Option<crate::server::nothing::Way>,
 

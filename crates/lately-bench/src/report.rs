@@ -102,8 +102,8 @@ fn rivals(lock_file: &str) -> String {
         let after = lock_file.split_once(&format!("\nname = \"{name}\"\nversion = \""))?.1;
         Some(after.split_once('"')?.0.to_owned())
     };
-    let told = RIVALS.map(|name| format!("{name} {}", version(name).as_deref().unwrap_or("unknown")));
-    told.join(", ")
+    let versions = RIVALS.map(|name| format!("{name} {}", version(name).as_deref().unwrap_or("unknown")));
+    versions.join(", ")
 }
 
 fn file(path: &str) -> String {
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_is_not_there() {
+    fn a_missing_program_has_no_version() {
         assert_eq!(version_of("no-such-program-at-all", &[], ""), "not installed");
         assert_eq!(version_of("no-such-program-at-all", &[], "0.1.0"), "0.1.0 not installed");
     }

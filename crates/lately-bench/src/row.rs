@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn where_a_rival_is_slower_the_must_is_by_ratio() {
+    fn a_slower_rival_relaxes_the_bound() {
         let holds = |value: f64, must: Must, here: f64, there: f64| {
             let row = Row::new("library", "y", value, "ns", must).by(Some(Rival { name: "x", here, there }));
             (row.holds(), row.holds_by_ratio())

@@ -1,4 +1,4 @@
-//! Hits over time as a picture: equal steps of time, the outline of the hits in them, and what stands at the axes.
+//! A chart of hits over time: equal steps of time, the outline of the hits in them, and the marks at the axes.
 
 use lately::{Span, Timestamp};
 
@@ -10,7 +10,7 @@ const MINUTE_MS: i64 = 60 * SECOND_MS;
 const HOUR_MS: i64 = 60 * MINUTE_MS;
 const DAY_MS: i64 = 24 * HOUR_MS;
 
-/// Widths up to a day that people count time in; each divides the day.
+/// Customary units of time up to a day. Each divides the day.
 const WIDTHS_MS: [i64; 26] = [
     1,
     2,
@@ -43,7 +43,7 @@ const WIDTHS_MS: [i64; 26] = [
 /// Height of the picture. Its width is the number of steps.
 const HEIGHT: u64 = 1_000;
 
-/// Hits are at least so high, because a few of them would not be seen beside many.
+/// The least height of a step with hits, because a few hits would not be visible beside many.
 const LEAST_HEIGHT: u64 = 6;
 
 /// Equal steps of time, which start at multiples of their width from the epoch on.
@@ -57,7 +57,7 @@ pub(crate) struct Steps {
 /// A mark at an axis.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Mark {
-    /// Where, from 0 to 1.
+    /// The place, from 0 to 1.
     pub(crate) share: f64,
     pub(crate) label: String,
     /// At the axis of time: the day, where it changes.
@@ -65,13 +65,13 @@ pub(crate) struct Mark {
 }
 
 impl Mark {
-    /// Where, in percent of the axis.
+    /// The place, in percent of the axis.
     pub(crate) fn percent(&self) -> String {
         format!("{:.2}", self.share * 100.0)
     }
 }
 
-/// Where a span of time is in a picture.
+/// The place of a span of time in a picture.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Band {
     pub(crate) from: String,
@@ -120,7 +120,7 @@ impl Steps {
         };
         let whole = widths_ms().filter(|width| width % pane.as_millis() == 0).map(of);
         let fits = whole.into_iter().find(|steps| steps.count <= MAX_REPORT_STEPS);
-        // All of time has fewer steps of the widest.
+        // The widest steps are enough for the whole range of time.
         fits.unwrap_or_else(|| of(500_000 * DAY_MS))
     }
 
@@ -129,7 +129,7 @@ impl Steps {
         Span::from_millis(self.width_ms).unwrap_or(Span::MAX)
     }
 
-    /// When the step with this index starts.
+    /// The start of the step with this index.
     pub(crate) fn start(&self, index: usize) -> Timestamp {
         let index = i64::try_from(index).unwrap_or(i64::MAX);
         Timestamp::from_millis((self.first + index) * self.width_ms).unwrap_or(Timestamp::MAX)
@@ -183,7 +183,7 @@ impl Steps {
         format!("Hits per {per} from {from} to {to} UTC. The most are {}, from {at} UTC on.", grouped(most))
     }
 
-    /// Where a span of time is in the picture.
+    /// The place of a span of time in the picture.
     fn band(&self, (from_ms, to_ms): (i64, i64)) -> Band {
         let columns = self.count as f64;
         let place = |at_ms: i64| {
@@ -194,7 +194,7 @@ impl Steps {
         Band { from: format!("{from:.2}"), to: format!("{to:.2}"), width: format!("{:.2}", to - from) }
     }
 
-    /// Times at the axis, at multiples of a width in which people count, with a bounded number of spaces between them.
+    /// Times at the axis, at multiples of a customary unit, with a bounded number of spaces between them.
     fn time_marks(&self, spaces: i64) -> Vec<Mark> {
         let start_ms = self.first * self.width_ms;
         let span_ms = self.width_ms * i64::try_from(self.count).unwrap_or(i64::MAX / DAY_MS);
@@ -236,7 +236,7 @@ fn grid(counts: &[Mark], times: &[Mark], columns: usize) -> String {
 
 /// Numbers of hits at the axis, 0 among them, and the one at its top.
 fn count_marks(most: u64) -> (u64, Vec<Mark>) {
-    // 1, 2, 5, 10, 20, 50 …: four of them reach the most.
+    // The distances are 1, 2, 5, 10, 20, 50 …; four of them reach the highest number.
     let mut units = (0..19_u32).flat_map(|zeros| [1, 2, 5].map(|digit| digit * 10_u64.pow(zeros)));
     let unit = units.find(|unit| unit.saturating_mul(4) >= most).unwrap_or(u64::MAX);
     let count = most.div_ceil(unit).max(1);
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_are_whole_panes_and_not_too_many() {
+    fn steps_are_whole_panes_and_bounded() {
         let check = |first_ms: i64, last_ms: i64, pane: Span, width_ms: i64, count: usize| {
             let steps = Steps::covering(at(first_ms), at(last_ms), pane);
             assert_eq!((steps.width_ms, steps.count), (width_ms, count), "{first_ms} to {last_ms}");
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn hits_fall_into_their_steps() {
+    fn hits_are_counted_in_their_steps() {
         let steps = Steps { first: 3, count: 3, width_ms: 2_000 };
         let panes = [(at(6_000), 1), (at(7_000), 2), (at(10_000), 4)];
         assert_eq!(steps.hits(&panes), [3, 0, 4]);
@@ -314,9 +314,13 @@ mod tests {
     }
 
     #[test]
-    fn an_outline_goes_along_the_hits() {
+    fn an_outline_follows_the_hits() {
         assert_eq!(outline(&[3, 3, 0, 4], 4), "M0 1000H0V250H2V1000H3V0H4V1000Z");
-        assert_eq!(outline(&[0, 1], 1_000_000), "M0 1000H1V994H2V1000Z", "few of many can be seen");
+        assert_eq!(
+            outline(&[0, 1], 1_000_000),
+            "M0 1000H1V994H2V1000Z",
+            "a few hits beside many can be seen"
+        );
         assert_eq!(outline(&[u64::MAX], u64::MAX), "M0 1000H0V0H1V1000Z");
         assert_eq!(outline(&[0], 1), "M0 1000H1V1000Z");
     }
@@ -357,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn the_band_stays_in_the_picture() {
+    fn the_band_is_clipped_to_the_picture() {
         let steps = Steps { first: 10, count: 4, width_ms: 1_000 };
         let check = |from_ms, to_ms, expected: (&str, &str, &str)| {
             let Band { from, to, width } = steps.band((from_ms, to_ms));

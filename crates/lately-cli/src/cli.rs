@@ -3,7 +3,8 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    backtest, bench, check, completions, count, dump, hit, hits, limit, restore, serve, ship, top,
+    backtest, bench, check, cluster, completions, count, dump, hit, hits, limit, restore, route, serve, ship,
+    top,
 };
 
 /// Count hits in sliding windows and decide rate limits: a server, its client, and a tool for logs.
@@ -28,6 +29,8 @@ pub(crate) enum Command {
     Hits(hits::Hits),
     Limit(limit::Limit),
     Bench(bench::Bench),
+    Cluster(cluster::Cluster),
+    Route(route::Route),
     Dump(dump::Dump),
     Restore(restore::Restore),
     Check(check::Check),

@@ -1,4 +1,4 @@
-//! How a command ends: its exit code, or an error as `lately: what: cause` with a `hint:` line.
+//! The end of a command: an exit code, or an error in the form `lately: what: cause` with a `hint:` line.
 
 use std::fmt;
 use std::io;

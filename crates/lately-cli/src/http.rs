@@ -1,4 +1,4 @@
-//! A client for dump and restore over HTTP.
+//! A client for what goes over HTTP: dump, restore and the list of nodes.
 
 use std::io::{self, ErrorKind, Read};
 
@@ -25,7 +25,7 @@ const HALF: &str = "some keys may have been restored: restore the dump again wit
 
 impl Http {
     pub(crate) fn new(address: String, run_id: String) -> Http {
-        // The body of an error says what is wrong.
+        // The body of an error has the cause.
         let agent = Agent::config_builder().http_status_as_error(false).build().into();
         Http { address, run_id, agent }
     }
@@ -39,9 +39,13 @@ impl Http {
         }
         let mut text = String::new();
         let _ = body.read_to_string(&mut text);
-        let said = serde_json::from_str::<Value>(&text).ok();
-        let detail = said.as_ref().and_then(|problem| problem["detail"].as_str());
+        let problem = serde_json::from_str::<Value>(&text).ok();
+        let detail = problem.as_ref().and_then(|problem| problem["detail"].as_str());
+        let title = problem.as_ref().and_then(|problem| problem["title"].as_str());
         let hint = match status.as_u16() {
+            404 if title == Some("no cluster") => {
+                "start it with --cluster URL --node NAME to count together with other servers"
+            }
             403 => "run it on the machine of the server, or give the near end of an SSH tunnel with --http",
             408 => "send it faster: from a file on this machine, for example",
             404 => "the server is of another version",
@@ -174,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slow_transfer_knows_which_rate_it_missed() {
+    fn a_slow_transfer_reports_the_missed_rate() {
         let check = |bytes: u64, elapsed_ms: u64, expected| assert_eq!(too_slow(bytes, elapsed_ms), expected);
         check(319_999, 10_000, Some(32_000));
         check(320_000, 10_000, None);

@@ -4,29 +4,29 @@ use std::time::Duration;
 
 use lately::{Span, hours, milliseconds, minutes, seconds};
 
-/// How long a client command waits for a connection, and then for each answer.
+/// The time that a client command waits for a connection, and then for each answer.
 pub(crate) const SERVER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The most threads `serve` may be asked for.
+/// The most threads of `serve`.
 pub(crate) const MAX_THREADS: usize = 1_024;
 
-/// Threads that serve clients and share an arena of the allocator. What is freed in one arena is no room in another: with an arena
-/// for each four threads, floods of keys took up to 1.8 times the ceiling.
+/// The number of client threads that share an arena of the allocator. Memory that is freed in one arena cannot be used in another:
+/// with an arena for each four threads, floods of keys took up to 1.8 times the ceiling.
 pub(crate) const THREADS_PER_ARENA: usize = 16;
 
-/// Arenas of the allocator at most.
+/// The most arenas of the allocator.
 pub(crate) const MAX_ARENAS: usize = 2;
 
-/// Blocks of memory from this size on are given back to the system when they are freed.
+/// Blocks of memory of at least this size are returned to the system when they are freed.
 pub(crate) const LARGE_BLOCK_BYTES: u32 = 64 << 10;
 
-/// File descriptors the server needs for each thread that serves clients, but the first: an event queue, and what wakes it.
+/// File descriptors for each client thread except the first: an event queue, and its waker.
 pub(crate) const FILES_PER_THREAD: u64 = 2;
 
-/// Bytes of a log that are parsed in a second: with fewer, a regular expression is called slow.
+/// A regular expression is reported as slow if fewer bytes of a log are parsed in a second.
 pub(crate) const SLOW_BYTES_PER_SECOND: u64 = 20_000_000;
 
-/// How long lines are parsed before a slow expression is reported.
+/// The parsing time before a slow expression is reported.
 pub(crate) const SLOW_AFTER: Duration = Duration::from_secs(3);
 
 /// Keys in the table of a report.
@@ -44,93 +44,92 @@ pub(crate) const MAX_REPORT_NAMES: usize = 20;
 /// Characters of a key, a name or a condition that a report shows.
 pub(crate) const REPORT_TEXT_CHARACTERS: usize = 60;
 
-/// Bytes of a report, at most, for the whole texts of what it shows shortened.
+/// The most bytes of a report for the full texts of shortened ones.
 pub(crate) const REPORT_TITLE_BYTES: usize = 64_000;
 
-/// File descriptors the server needs beside those of its clients, RESP and HTTP, and those of its threads.
+/// File descriptors of the server, without those of RESP and HTTP clients and of threads.
 pub(crate) const OWN_FILES: u64 = 64;
 
 /// Bytes of one log that `top` reads before it looks at the keys and the other logs again.
 pub(crate) const FOLLOW_POLL_BYTES: usize = 4 << 20;
 
-/// Bytes before the place a log was read to that tell whether it was written anew.
+/// The number of bytes before the position in a log that are compared, to detect that it was rewritten.
 pub(crate) const FOLLOW_CHECK_BYTES: usize = 1_024;
 
-/// How long a log that was renamed is read after the last write to it, when another has its name.
+/// The time after its last write during which a renamed log is still read, if another file has its name.
 pub(crate) const FORMER_KEPT: Span = minutes(1);
 
-/// How far the times of files lag behind the clock: a tick of the kernel, and some.
+/// The times of files may be behind the clock by this: a tick of the kernel, and a margin.
 pub(crate) const FILE_TIME_SLACK: Span = milliseconds(20);
 
-/// Renamed files of one log that are read on, by `top` and by `ship`.
+/// The most renamed files of a log that `top` and `ship` read.
 pub(crate) const MAX_FORMER_FILES: usize = 16;
 
-/// Files whose names may change that `top` knows it has read. When there are more, the oldest of those that were renamed is
-/// forgotten.
+/// The most files that `top` remembers as read. When there are more, it forgets the oldest renamed one.
 pub(crate) const MAX_CLAIMS: usize = 256;
 
-/// How often `top` looks at its logs, and draws on a terminal.
+/// The interval at which `top` polls its logs, and draws on a terminal.
 pub(crate) const POLL_EVERY: Span = milliseconds(250);
 
-/// Ranking the keys may take this share of the time: with very many keys the screen is drawn less often, and counting
-/// goes on.
+/// The largest share of the time for ranking keys. With very many keys the screen is drawn less often, so that counting
+/// continues.
 pub(crate) const RANKING_SHARE: i64 = 4;
 
 /// The shortest time between rows of `top`.
 pub(crate) const MIN_EVERY: Span = milliseconds(100);
 
-/// Bytes that the keys of `top` and their hits may take, before the coldest are forgotten.
+/// The memory ceiling of `top` for keys and hits. Beyond it, the coldest keys are evicted.
 pub(crate) const TOP_MEMORY_BYTES: u64 = 256 << 20;
 
-/// How far back `top` knows the peaks of windows.
+/// The period in which `top` finds the peaks of windows.
 pub(crate) const PEAK_SPAN: Span = hours(1);
 
-/// How far ahead of the clock a line may be to be counted when its time comes.
+/// The longest lead of a line over the clock with which it is still counted, when its time comes.
 pub(crate) const LINE_SKEW: Span = seconds(10);
 
-/// Pieces of streams that wait to be counted.
+/// The most pieces of streams that wait to be counted.
 pub(crate) const WAITING_EVENTS: usize = 64;
 
-/// Hits by key and time in a batch of `ship`, after which the next begins.
+/// The number of hits, by key and time, that fills a batch of `ship`.
 pub(crate) const SHIP_BATCH_HITS: usize = 1_000;
 
-/// Bytes of a batch of `ship`, after which the next begins: a server with the smallest ceiling takes so much from one client.
+/// The number of bytes that fills a batch of `ship`. A server with the smallest ceiling accepts as much from one client.
 pub(crate) const SHIP_BATCH_BYTES: usize = 32 << 10;
 
-/// Bytes of a hit in a batch, beside its key.
+/// The bytes of a hit in a batch, without its key.
 pub(crate) const SHIP_HIT_BYTES: usize = 40;
 
-/// How often `ship` looks at its logs.
+/// The interval at which `ship` polls its logs.
 pub(crate) const SHIP_EVERY: Duration = Duration::from_millis(200);
 
-/// When `ship` has not looked at a log for longer, files may have come and gone.
+/// If `ship` has not polled a log for longer than this, files may have come and gone unnoticed.
 pub(crate) const SHIP_LATE: Span = seconds(5);
 
-/// How long `ship` waits until it tries a server again: at first, and at most.
+/// The first wait of `ship` before it retries a server. Each further wait is twice as long.
 pub(crate) const SHIP_RETRY: Duration = Duration::from_millis(100);
-/// See [`SHIP_RETRY`].
+/// The longest wait before a retry; see [`SHIP_RETRY`].
 pub(crate) const SHIP_RETRY_MOST: Duration = Duration::from_secs(5);
 
-/// How often at most `ship` reports further hits that were refused, and lines that do not parse.
+/// The least time between two reports of `ship` about refused hits and lines that do not parse.
 pub(crate) const SHIP_REPORT_EVERY: Span = minutes(1);
 
-/// First bytes of a log that may tell it from others. A line may be as long.
+/// The most bytes at the start of a log that distinguish it from others. A line may be as long.
 pub(crate) const SHIP_HEAD_BYTES: usize = 1 << 20;
 
-/// Digits of a line that has a time in a format of the user's, at least.
+/// The least number of digits in a line with a time, if the user gives the format of times.
 pub(crate) const SHIP_HEAD_DIGITS: usize = 8;
 
 /// The largest position of a source.
 pub(crate) const MAX_POSITION: u64 = i64::MAX.unsigned_abs();
 
-/// Positions in the file of `ship --state`.
+/// The most positions in the file of `ship --state`.
 pub(crate) const MAX_SHIP_POSITIONS: usize = 1_000;
 
-/// Characters of the text that keys are filtered by.
+/// The most characters of the filter text.
 pub(crate) const MAX_FILTER_CHARS: usize = 256;
 
-/// Columns of a terminal that `top` draws on. Some terminals say that they have 65,535.
+/// The most columns of a terminal that `top` draws on. Some terminals report 65,535.
 pub(crate) const MAX_SCREEN_COLUMNS: u16 = 1_600;
 
-/// Lines of a terminal that `top` draws on.
+/// The most lines of a terminal that `top` draws on.
 pub(crate) const MAX_SCREEN_LINES: u16 = 600;

@@ -97,7 +97,7 @@ enum FormatArg {
     Auto,
     Of {
         format: Box<Format>,
-        /// As it was given.
+        /// The value of `--format`.
         text: String,
     },
 }
@@ -153,7 +153,7 @@ impl LogArgs {
         self.top.is_some()
     }
 
-    /// How many rows were asked for, if that was said; none is all.
+    /// The number of rows of `--top`, if it was given. `None` inside is all.
     pub(crate) fn named_top(&self) -> Option<usize> {
         self.top.filter(|&top| top > 0)
     }
@@ -183,8 +183,8 @@ impl LogArgs {
         self.key.is_some()
     }
 
-    /// What decides which keys a line counts for: the key, the conditions in any order, and a format with fields of its own. Known
-    /// formats are left out, as a log has one of them whether it is named or detected.
+    /// The options that decide for which keys a line counts: the key, the conditions in any order, and a format with its own
+    /// fields. Known formats are left out, because it does not matter whether they are named or detected.
     pub(crate) fn counted(&self, default_key: &Template) -> Vec<String> {
         let mut filters: Vec<_> = self.filters.iter().map(Filter::to_string).collect();
         filters.sort_unstable();
@@ -195,7 +195,7 @@ impl LogArgs {
         [vec![self.key.as_ref().unwrap_or(default_key).to_string(), format], filters].concat()
     }
 
-    /// Whether times are read by a format or from fields of the user's.
+    /// Whether the user gives the format or the fields of times.
     pub(crate) fn has_own_times(&self) -> bool {
         self.time_format.is_some() || self.time.is_some()
     }
@@ -225,7 +225,7 @@ impl LogArgs {
         Times { now, written: None, zone: self.zone.clone(), format: self.time_format.clone() }
     }
 
-    /// How to read the logs. Without `--key`, the key is `default_key`.
+    /// The options for reading the logs. Without `--key`, the key is `default_key`.
     pub(crate) fn options(&self, default_key: &Template) -> Result<Options, CliError> {
         let time =
             |option, text: &Option<String>| text.as_ref().map(|text| self.time(option, text)).transpose();
@@ -285,8 +285,8 @@ impl LogArgs {
                 logs.add(path, scanned);
             }
         }
-        let told = logs.formats.iter().filter(|_| options.format.is_none());
-        for (path, format) in told.filter_map(|(path, format)| Some((path, (*format)?))) {
+        let detected = logs.formats.iter().filter(|_| options.format.is_none());
+        for (path, format) in detected.filter_map(|(path, format)| Some((path, (*format)?))) {
             let name = log_file::name(path);
             output::message(&format_args!("lately: {command}: {name} is read as {format}"));
         }
@@ -307,7 +307,7 @@ impl LogArgs {
         Ok(logs)
     }
 
-    /// Nothing read yet.
+    /// The report before anything is read.
     pub(crate) fn reading(&self, command: &'static str) -> ReadLogs<'_> {
         ReadLogs {
             args: self,
@@ -334,17 +334,17 @@ impl<'a> ReadLogs<'a> {
         &self.formats
     }
 
-    /// Lines with something in them that are no comments.
+    /// The number of lines that are neither empty nor comments.
     pub(crate) fn lines(&self) -> u64 {
         self.lines
     }
 
-    /// Lines of these that conditions or times left out.
+    /// The number of lines that conditions or times left out.
     pub(crate) fn filtered(&self) -> u64 {
         self.filtered
     }
 
-    /// The conditions as they were given, the earliest and the latest time.
+    /// The conditions, the earliest and the latest time of the options.
     pub(crate) fn conditions(&self) -> (&'a [Filter], Option<Timestamp>, Option<Timestamp>) {
         (&self.args.filters, self.since, self.until)
     }
@@ -354,12 +354,13 @@ impl<'a> ReadLogs<'a> {
         self.malformed.iter().map(|reason| (reason.why, reason.lines, reason.first_in, reason.first_line))
     }
 
-    /// Why a log could not be read to its end.
+    /// The error of a log that could not be read to its end.
     pub(crate) fn failure(&self) -> Option<&CliError> {
         self.failure.as_ref()
     }
 
-    /// Logs how many lines do not parse, why, and the first line of each reason. With `--strict` that is an error.
+    /// Logs the number of lines that do not parse, the reasons, and the first line of each reason. With `--strict` that is
+    /// an error.
     pub(crate) fn outcome(self) -> Result<Outcome, CliError> {
         let malformed = self.malformed_lines();
         if self.filtered > 0 && self.filtered + malformed == self.lines {
@@ -382,7 +383,7 @@ impl<'a> ReadLogs<'a> {
         self.failure.map_or(Ok(Outcome::Done), Err)
     }
 
-    /// An error when there are lines and none parses, because an empty answer would mislead.
+    /// Returns an error if there are lines and none parses, because an empty answer would mislead.
     pub(crate) fn check_some(&mut self) -> Result<(), CliError> {
         if self.lines == 0 {
             return self.failure.take().map_or(Ok(()), Err);
@@ -397,7 +398,7 @@ impl<'a> ReadLogs<'a> {
         Err(CliError::new(self.command, cause, self.hint().unwrap_or_else(|| setup_hint(self.command))))
     }
 
-    /// Lines that do not parse.
+    /// The number of lines that do not parse.
     pub(crate) fn malformed_lines(&self) -> u64 {
         self.malformed.iter().map(|reason| reason.lines).sum()
     }
@@ -509,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn only_expressions_of_the_user_can_be_made_faster() {
+    fn only_user_expressions_get_a_hint_about_speed() {
         let check = |args: &[&str], expected: Option<&str>| {
             let only = Only::try_parse_from([&["lately", "a.log"], args].concat());
             let hint = only.unwrap_or_else(|error| panic!("{error}")).logs.faster();

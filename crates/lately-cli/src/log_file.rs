@@ -1,4 +1,4 @@
-//! The logs a command reads: files, standard input, either of them compressed.
+//! Opens logs: files and standard input, plain or compressed.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read};
@@ -18,13 +18,13 @@ use crate::table::printable_path;
 /// Compressed bytes read at once.
 const READ_BYTES: usize = 128 * 1024;
 
-/// The most bytes that tell how a file is compressed.
+/// The most bytes at the start of a file that are needed to detect its compression.
 const MAGIC_BYTES: u64 = 6;
 
-/// What a block of xz may take to decompress; `xz -9` needs half of it.
+/// The most memory for decompressing a block of xz; `xz -9` needs half of it.
 const XZ_MEMORY_KIB: u32 = 128 * 1024;
 
-/// How a log is compressed.
+/// The compression of a log.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Compression {
     Gzip,
@@ -34,12 +34,12 @@ enum Compression {
 }
 
 impl Compression {
-    /// Of a file that starts with these bytes.
+    /// Detects the compression by the first bytes of a file.
     fn of(magic: &[u8]) -> Option<Compression> {
         match magic {
             [0x1f, 0x8b, ..] => Some(Compression::Gzip),
             [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Some(Compression::Zstd),
-            // The level, and the block behind it or the end of an empty file.
+            // After the level comes a block, or the end of an empty file.
             [b'B', b'Z', b'h', b'1'..=b'9', 0x31, 0x41] | [b'B', b'Z', b'h', b'1'..=b'9', 0x17, 0x72] => {
                 Some(Compression::Bzip2)
             }
@@ -60,7 +60,7 @@ impl Compression {
     }
 }
 
-/// Refuses logs that cannot be read, before any is read: missing files, directories, standard input twice.
+/// Checks all logs before any is read. Refuses missing files, directories, and standard input twice.
 pub(crate) fn check(paths: &[PathBuf]) -> Result<(), CliError> {
     for path in paths.iter().filter(|path| !is_stdin(path)) {
         let metadata = fs::metadata(path).map_err(|error| unreadable(path, &error))?;
@@ -68,7 +68,7 @@ pub(crate) fn check(paths: &[PathBuf]) -> Result<(), CliError> {
             let hint = format!("name the files in it, such as {}", printable_path(&path.join("access.log")));
             return Err(CliError::new(name(path), "is a directory", hint));
         }
-        // Only a plain file can be opened twice: a pipe would lose its writer.
+        // Only plain files are opened here, because a pipe would lose its writer.
         if metadata.is_file() {
             File::open(path).map_err(|error| unreadable(path, &error))?;
         }
@@ -80,7 +80,7 @@ pub(crate) fn check(paths: &[PathBuf]) -> Result<(), CliError> {
     Ok(())
 }
 
-/// Checks logs like [`check`], but allows missing files, which may appear later.
+/// Checks logs, but allows missing files, which may appear later.
 pub(crate) fn check_followed(paths: &[PathBuf]) -> Result<(), CliError> {
     let is_missing =
         |path: &Path| fs::metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
@@ -88,8 +88,8 @@ pub(crate) fn check_followed(paths: &[PathBuf]) -> Result<(), CliError> {
     check(&there.cloned().collect::<Vec<_>>())
 }
 
-/// The logs to read, and those that are the file of one before them, by a link or another path. One that is not there, a
-/// pipe, and one that is not `meant`, is a log of its own.
+/// The logs to read, and those that are the same file as an earlier one, by a link or another path. A missing file, a pipe, and
+/// a log for which `meant` returns false are always read.
 pub(crate) fn once(paths: &[PathBuf], meant: impl Fn(&Path) -> bool) -> (Vec<&Path>, Vec<&Path>) {
     let mut seen = Vec::new();
     let is_new = |path: &&Path| {
@@ -114,19 +114,19 @@ pub(crate) fn is_stream(path: &Path) -> bool {
             .is_ok_and(|metadata| if metadata.is_file() { is_compressed(path) } else { true })
 }
 
-/// Whether a log is standard input, or something else that is no file.
+/// Whether a log is standard input, or is not a plain file.
 pub(crate) fn is_pipe(path: &Path) -> bool {
     is_stdin(path) || fs::metadata(path).is_ok_and(|metadata| !metadata.is_file())
 }
 
-/// When a log was last written; none of a pipe.
+/// The time of the last write to a log. `None` for a pipe.
 pub(crate) fn written(path: &Path) -> Option<Timestamp> {
     let modified = fs::metadata(path).ok().filter(|_| !is_stdin(path))?.modified().ok()?;
     let since_epoch = modified.duration_since(std::time::UNIX_EPOCH).ok()?;
     Timestamp::from_seconds(since_epoch.as_secs())
 }
 
-/// Opens a log and decompresses it when its first bytes, whatever its name is, say that it is compressed.
+/// Opens a log. Decompresses it if its first bytes show that it is compressed, whatever its name.
 pub(crate) fn open(path: &Path) -> Result<Box<dyn Read>, CliError> {
     open_stream(path).map_err(|error| unreadable(path, &error))
 }
@@ -142,9 +142,9 @@ pub(crate) fn is_compressed(magic: &[u8]) -> bool {
     Compression::of(&magic[..magic.len().min(usize::try_from(MAGIC_BYTES).unwrap_or(usize::MAX))]).is_some()
 }
 
-/// Decompresses what is read, when its first bytes say that it is compressed.
+/// Decompresses a reader if its first bytes show that it is compressed.
 pub(crate) fn decompress(raw: Box<dyn Read>) -> io::Result<Box<dyn Read>> {
-    // A pipe may give one byte first: what was peeked at is put back in front.
+    // A pipe may return a single byte first, so the bytes are read separately and chained before the rest.
     let mut reader = BufReader::with_capacity(READ_BYTES, raw);
     let mut magic = Vec::new();
     reader.by_ref().take(MAGIC_BYTES).read_to_end(&mut magic)?;
@@ -156,8 +156,8 @@ pub(crate) fn decompress(raw: Box<dyn Read>) -> io::Result<Box<dyn Read>> {
     })
 }
 
-/// The members of a gzip file, one after the other. Zeros behind one are left out, as gzip does: tapes and some disks pad
-/// files with them.
+/// Reads the members of a gzip file, one after the other. Like gzip, it skips zeros after a member: tapes and some disks
+/// pad files with them.
 struct Members<R> {
     member: Option<GzDecoder<R>>,
 }
@@ -176,7 +176,7 @@ impl<R: BufRead> Read for Members<R> {
     }
 }
 
-/// The member behind the one that ended there, if there is more than zeros.
+/// The next member, if there is more than zeros.
 fn next_member<R: BufRead>(mut reader: R) -> io::Result<Option<GzDecoder<R>>> {
     loop {
         let rest = reader.fill_buf()?;
@@ -192,12 +192,12 @@ fn next_member<R: BufRead>(mut reader: R) -> io::Result<Option<GzDecoder<R>>> {
     }
 }
 
-/// The frames of a zstd file, one after the other; those that are to be skipped are.
+/// Reads the frames of a zstd file, one after the other, without skippable frames.
 struct Frames<R> {
     reader: R,
     decoder: FrameDecoder,
     in_frame: bool,
-    /// What ended the last frame before its end.
+    /// The error that cut the last frame.
     failure: Option<io::Error>,
 }
 
@@ -242,8 +242,8 @@ impl<R: BufRead> Read for Frames<R> {
 }
 
 impl<R: BufRead> Frames<R> {
-    /// Ends a frame whose end is missing: the decoder keeps as much as a later block may refer to until the frame
-    /// ends, so it is given an empty last block. The error comes behind what it kept.
+    /// Ends a cut frame. Until the end of a frame, the decoder holds back as much as a later block may refer to, so it gets
+    /// an empty last block. The error comes after the bytes that were held back.
     fn end_cut_frame(&mut self, error: FrameDecoderError) -> io::Result<()> {
         // A header of an empty last block, and room for a checksum, which is not verified.
         const LAST_BLOCK: [u8; 7] = [1, 0, 0, 0, 0, 0, 0];
@@ -261,7 +261,7 @@ fn damaged(error: FrameDecoderError) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, error)
 }
 
-/// The error of a log that could be opened and not be read to its end.
+/// The error of a log that was opened but could not be read to its end.
 pub(crate) fn unreadable(path: &Path, error: &io::Error) -> CliError {
     let hint = match error.kind() {
         io::ErrorKind::NotFound => "give the path of a log, or - for standard input",
@@ -274,7 +274,7 @@ pub(crate) fn unreadable(path: &Path, error: &io::Error) -> CliError {
     CliError::new(name(path), error, hint)
 }
 
-/// How messages name a log.
+/// The name of a log in messages.
 pub(crate) fn name(path: &Path) -> String {
     if is_stdin(path) { "standard input".into() } else { printable_path(path) }
 }

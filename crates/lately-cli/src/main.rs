@@ -1,7 +1,6 @@
 //! `lately`: how many hits, lately?
 //!
-//! One file per subcommand in `commands`. A command returns what its exit code says: 0 done, 1 a
-//! negative answer, 2 an error.
+//! One file per subcommand in `commands`. The result of a command is its exit code: 0 done, 1 a negative answer, 2 an error.
 
 mod chart;
 mod cli;
@@ -54,6 +53,8 @@ fn run(command: Command) -> Result<Outcome, CliError> {
         Command::Hits(hits) => commands::hits::run(&hits),
         Command::Limit(limit) => commands::limit::run(&limit),
         Command::Bench(bench) => commands::bench::run(&bench),
+        Command::Cluster(cluster) => commands::cluster::run(&cluster),
+        Command::Route(route) => commands::route::run(&route),
         Command::Count(count) => commands::count::run(&count),
         Command::Backtest(backtest) => commands::backtest::run(&backtest),
         Command::Top(top) => commands::top::run(&top),

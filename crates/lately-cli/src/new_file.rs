@@ -1,4 +1,4 @@
-//! Writes a file atomically: to a temporary file beside it, which is then renamed.
+//! Writes a file atomically: to a temporary file in the same folder, which is then renamed.
 
 use std::fs::{self, File, Metadata, Permissions};
 use std::io;
@@ -12,24 +12,24 @@ use crate::table::printable_path;
 
 /// A file that is being written.
 pub(crate) struct NewFile {
-    /// As it was named.
+    /// The path that the user gave.
     path: PathBuf,
     target: PathBuf,
     place: Place,
 }
 
 enum Place {
-    /// Goes away unless it is finished.
+    /// A temporary file, which is removed unless it is finished.
     Beside(NamedTempFile),
     /// A device or a pipe, which cannot be replaced.
     Itself(File),
 }
 
 impl NewFile {
-    /// A file that takes the place of `path` once it is finished. It has this mode, less what the umask takes away.
+    /// A file that replaces `path` once it is finished. It has this mode, restricted by the umask.
     ///
     /// # Errors
-    /// When there is no such folder, it may not be written, or something is there that is no file.
+    /// If the folder is missing or not writable, or `path` is no file.
     pub(crate) fn create(path: &Path, mode: u32) -> Result<NewFile, CliError> {
         let refused = |cause, hint| CliError::new(printable_path(path), cause, hint);
         let failed = |error: io::Error| failure(path, &error);
@@ -51,7 +51,7 @@ impl NewFile {
         Ok(NewFile { path: path.to_owned(), target, place })
     }
 
-    /// What to write to.
+    /// The file to write to.
     pub(crate) fn file(&mut self) -> &mut File {
         match &mut self.place {
             Place::Beside(unfinished) => unfinished.as_file_mut(),
@@ -59,10 +59,10 @@ impl NewFile {
         }
     }
 
-    /// Puts the file in its place.
+    /// Completes the file and renames it to `path`.
     ///
     /// # Errors
-    /// When it cannot be written to the disk or renamed.
+    /// If it cannot be written to the disk or renamed.
     pub(crate) fn finish(self) -> Result<(), CliError> {
         let NewFile { path, target, place } = self;
         if let Place::Beside(unfinished) = place {
@@ -73,7 +73,7 @@ impl NewFile {
     }
 }
 
-/// Of a link, what it points to is replaced.
+/// The path to replace: that of a file, or of the target of a link.
 pub(crate) fn resolved(path: &Path) -> PathBuf {
     fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
 }
@@ -85,7 +85,7 @@ pub(crate) fn folder(path: &Path) -> &Path {
 
 /// The error of a file that cannot be written.
 pub(crate) fn failure(path: &Path, error: &io::Error) -> CliError {
-    // Without the path of the unfinished file, which tempfile appends.
+    // Removes the path of the temporary file, which tempfile appends.
     let text = error.to_string();
     let cause = text.split(" at path ").next().unwrap_or_default();
     let hint = "is there such a folder, with room for it, and may it be written?";

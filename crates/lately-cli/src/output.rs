@@ -15,8 +15,8 @@ pub(crate) fn data(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Resu
     write(&mut out).and_then(|()| out.flush()).map_err(|error| CliError::output(&error))
 }
 
-/// Writes a message to standard error. It is one line without control characters, whatever servers, files and names have
-/// put into it.
+/// Writes a message to standard error, as one line without control characters. Texts of servers, files and names in it are
+/// escaped.
 pub(crate) fn message(message: &impl fmt::Display) {
     // There is no place to report that standard error failed.
     _ = writeln!(io::stderr().lock(), "{}", harmless(&message.to_string()));

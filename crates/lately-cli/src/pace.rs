@@ -4,19 +4,19 @@ use lately::Timestamp;
 
 use crate::limits::{SLOW_AFTER, SLOW_BYTES_PER_SECOND};
 
-/// How many bytes were worked on, and for how long: the time between two reads, in which lines are parsed. What reading
-/// takes, from a slow disk or a pipe, is not in it.
+/// The bytes that were parsed, and the time for that, which is the time between two reads. The time of reads, from a slow
+/// disk or a pipe, does not count.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
     bytes: u64,
     worked_ms: u64,
-    /// When the bytes came that are being worked on.
+    /// The time when the current bytes arrived.
     since: Option<Timestamp>,
     has_said: bool,
 }
 
 impl Pace {
-    /// The next bytes are asked for. Returns bytes a second once that is slow, the first time only.
+    /// Records that the next bytes are requested. Returns the bytes per second when they are too few, once.
     pub(crate) fn ask(&mut self, now: Timestamp) -> Option<u64> {
         if let Some(since) = self.since.take() {
             self.worked_ms += u64::try_from(now.as_millis() - since.as_millis()).unwrap_or(0);
@@ -26,14 +26,14 @@ impl Pace {
         slow
     }
 
-    /// They have come.
+    /// Records that the bytes have arrived.
     pub(crate) fn come(&mut self, now: Timestamp, bytes: usize) {
         self.bytes += bytes as u64;
         self.since = Some(now);
     }
 }
 
-/// Bytes a second, when that is slow and was so for long enough.
+/// The bytes per second, if they are too few after a sufficient time.
 fn slow(bytes: u64, worked_ms: u64) -> Option<u64> {
     let is_long = u128::from(worked_ms) >= SLOW_AFTER.as_millis();
     let per_second = bytes.saturating_mul(1_000).checked_div(worked_ms)?;
@@ -59,9 +59,9 @@ mod tests {
         check(u64::MAX, u64::MAX, Some(1));
     }
 
-    /// A pipe that gives a line a second is slow; what reads from it is not.
+    /// A pipe with a line a second is slow, but its reader is not.
     #[test]
-    fn waiting_for_bytes_is_no_work() {
+    fn time_waiting_for_bytes_does_not_count() {
         let at = |seconds| Timestamp::from_seconds(seconds).expect("a time");
         let mut pace = Pace::default();
         for second in 0..100 {
@@ -75,12 +75,12 @@ mod tests {
     fn slowness_is_reported_once() {
         let at = |seconds| Timestamp::from_seconds(seconds).expect("a time");
         let mut pace = Pace::default();
-        let mut said = Vec::new();
-        // A second of work on each thousand bytes, and ten of waiting for them.
+        let mut reported = Vec::new();
+        // A second of work on each thousand bytes, after ten seconds of waiting for them.
         for round in 0..20 {
             pace.come(at(11 * round), 1_000);
-            said.extend(pace.ask(at(11 * round + 1)));
+            reported.extend(pace.ask(at(11 * round + 1)));
         }
-        assert_eq!((said, pace.worked_ms), (vec![1_000], 20_000));
+        assert_eq!((reported, pace.worked_ms), (vec![1_000], 20_000));
     }
 }

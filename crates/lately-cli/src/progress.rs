@@ -8,7 +8,7 @@ use lately::{Clock, SystemClock};
 use crate::output;
 use crate::pace::Pace;
 
-/// Bytes between two states of the line.
+/// The number of bytes between two updates of the line.
 const STEP_BYTES: u64 = 8 << 20;
 
 pub(crate) struct Progress {
@@ -21,14 +21,14 @@ pub(crate) struct Progress {
 /// Reports once that lines are parsed slowly.
 struct Watchdog {
     command: &'static str,
-    /// What would be faster.
+    /// A hint about a faster way.
     hint: &'static str,
     clock: SystemClock,
     pace: RefCell<Pace>,
 }
 
 impl Watchdog {
-    /// The next bytes are asked for.
+    /// Records that the next bytes are requested.
     fn ask(&self, is_shown: bool) {
         if let Some(bytes_per_second) = self.pace.borrow_mut().ask(self.clock.now()) {
             if is_shown {
@@ -40,14 +40,14 @@ impl Watchdog {
     }
 }
 
-/// That a log is read slowly.
+/// The message about slow parsing.
 fn slow(command: &str, bytes_per_second: u64) -> String {
     let megabytes = bytes_per_second as f64 / 1e6;
     format!("lately: {command}: the regular expression takes long: {megabytes:.1} MB of log a second")
 }
 
 impl Progress {
-    /// Shown when standard error is a terminal.
+    /// The progress, which is shown if standard error is a terminal.
     pub(crate) fn new() -> Progress {
         let shown = io::stderr().is_terminal();
         Progress { shown, bytes: Cell::new(0), lines: Cell::new(0), watchdog: None }
@@ -59,7 +59,7 @@ impl Progress {
         self.watchdog = faster.map(warning);
     }
 
-    /// Counts what is read through the reader it returns.
+    /// A reader that counts its bytes as progress.
     pub(crate) fn watch<R: Read>(&self, reader: R) -> Watched<'_, R> {
         Watched { reader, progress: self }
     }

@@ -1,6 +1,6 @@
 //! The page of `lately count --html`: one file of bounded size that loads nothing.
 //!
-//! The page is `templates/report.html`, which escapes every text that is put into it.
+//! The template is `templates/report.html`, which escapes every text.
 
 use std::path::Path;
 
@@ -16,20 +16,20 @@ use crate::log_file;
 use crate::table::{harmless, printable, utc};
 use crate::words::{counted, grouped, per, shortened, span, time};
 
-/// Spaces between the times at the axis of the chart of all hits, and of that of a key.
+/// The most spaces between the times at the axis, in the chart of all hits and in that of a key.
 const WIDE_SPACES: i64 = 8;
 const NARROW_SPACES: i64 = 4;
 
 /// The counts of the page.
 pub(crate) struct Counted<'a> {
     pub(crate) read: &'a ReadLogs<'a>,
-    /// What the keys are made of.
+    /// The template of the keys.
     pub(crate) key: &'a Template,
     pub(crate) window: Span,
     pub(crate) tally: &'a Tally,
-    /// The hits of all keys under one.
+    /// The hits of all keys together.
     pub(crate) all: &'a Tally,
-    /// Where the window ends, if not at the newest hit.
+    /// The end of the window, if it is not the newest hit.
     pub(crate) at: Option<Timestamp>,
     /// The first keys, as they are ranked; at most [`crate::limits::MAX_REPORT_KEYS`].
     pub(crate) rows: &'a [Row],
@@ -42,12 +42,12 @@ struct Page {
     title: String,
     key: Text,
     window: String,
-    /// As one of many: `5 minutes`, `day`.
+    /// The window in words: `5 minutes`, `day`.
     any_window: String,
-    /// What the log has in all; none without a hit.
+    /// The totals of the log. `None` if it has no hit.
     log: Option<Log>,
     keys: String,
-    /// Which keys are in the table.
+    /// A text about the keys in the table.
     shown: String,
     rows: Vec<KeyRow>,
     notes: Vec<String>,
@@ -108,21 +108,21 @@ struct Moment {
     utc: String,
 }
 
-/// A text from outside, shortened, and more of it if it was.
+/// A text from outside: shortened, and with a longer part of it if it was shortened.
 struct Text {
     short: String,
     full: Option<String>,
 }
 
 impl Text {
-    /// The bytes that `full` has in the page are bounded.
+    /// The longer part. Its bytes in the page are bounded.
     fn new(text: &str, most_bytes: usize) -> Text {
         let short = shortened(text, REPORT_TEXT_CHARACTERS);
         let full = (short != text).then(|| cut(text, most_bytes));
         Text { short, full }
     }
 
-    /// A text of which there are few.
+    /// A text of a kind of which a page has only a few.
     fn some(text: &str) -> Text {
         Text::new(text, REPORT_TITLE_BYTES / (4 * MAX_REPORT_NAMES))
     }
@@ -141,7 +141,7 @@ impl Figures {
     }
 }
 
-/// The start of a text that takes no more bytes than this in a page.
+/// The start of a text that takes at most this many bytes in a page.
 fn cut(text: &str, most_bytes: usize) -> String {
     let mut bytes = "…".len();
     let mut fits = |character: char| {
@@ -246,7 +246,7 @@ impl Counted<'_> {
         self.rows.iter().enumerate().map(row).collect()
     }
 
-    /// When the window with the peak starts and ends, in milliseconds.
+    /// The start and the end of the window with the peak, in milliseconds.
     fn peak_window(&self, row: &Row) -> (i64, i64) {
         let end_ms = row.peak_at.as_millis() + self.tally.pane().as_millis();
         (end_ms - self.window.as_millis(), end_ms)
@@ -297,7 +297,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cut_texts_fit_as_they_are_escaped() {
+    fn shortened_texts_fit_after_escaping() {
         let check = |text: &str, most, expected: &str| assert_eq!(cut(text, most), expected);
         check("abc", 6, "abc");
         check("abcd", 6, "abc…");

@@ -26,18 +26,18 @@ pub(crate) struct Server {
 }
 
 impl ServerArgs {
-    /// The address that was given, by the flag or else by the environment, where an empty one is none.
+    /// The address from the flag, or else from the environment. An empty value is ignored.
     pub(crate) fn address(&self) -> String {
         let of_environment = || std::env::var("LATELY_SERVER").ok().filter(|address| !address.is_empty());
         self.server.clone().or_else(of_environment).unwrap_or_else(|| "127.0.0.1:7379".to_owned())
     }
 
-    /// Whether the address is none.
+    /// Whether the address is invalid.
     pub(crate) fn is_invalid(&self) -> bool {
         !is_address(&self.address())
     }
 
-    /// The address to connect to without a client in between; checked by connecting.
+    /// The address for a direct connection. Checked by connecting once.
     pub(crate) fn resolve(&self) -> Result<SocketAddr, CliError> {
         let server = self.connect()?;
         // Fail early if this is no RESP server.
@@ -66,8 +66,8 @@ impl ServerArgs {
             })
         };
         let host = asked.rsplit_once(':').map_or("127.0.0.1", |(host, _)| host);
-        let told = format!("{host}:{}", field("http_port")?);
-        Ok(Http::new(address.unwrap_or(&told).to_owned(), field("run_id")?.to_owned()))
+        let reported = format!("{host}:{}", field("http_port")?);
+        Ok(Http::new(address.unwrap_or(&reported).to_owned(), field("run_id")?.to_owned()))
     }
 
     pub(crate) fn connect(&self) -> Result<Server, CliError> {
@@ -87,7 +87,7 @@ impl ServerArgs {
             return Err(invalid());
         }
         let info = format!("redis://{address}/").into_connection_info().map_err(|_| invalid())?;
-        // Otherwise a silent server would be waited for twice.
+        // Otherwise the client would wait for a silent server twice.
         let settings = info.redis_settings().clone().set_skip_set_lib_name();
         let client = redis::Client::open(info.set_redis_settings(settings)).map_err(|_| invalid())?;
         let connection = client.get_connection_with_timeout(SERVER_TIMEOUT).map_err(failed)?;
@@ -110,13 +110,13 @@ impl Server {
         })
     }
 
-    /// Sends a command and waits for its answer, unless all of it takes longer than is waited: each read alone may be short of that.
+    /// Sends a command and waits for its answer. The timeout is for the whole answer, because each read alone may stay below it.
     pub(crate) fn wait_for<T: FromRedisValue + Send + 'static>(&self, command: &Cmd) -> RedisResult<T> {
         let (command, connection) = (command.clone(), Arc::clone(&self.connection));
         let (give, answer) = mpsc::channel();
         std::thread::spawn(move || {
             let mut connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
-            // The receiver may have given up.
+            // The receiver may have timed out.
             let _ = give.send(command.query(&mut connection));
         });
         answer
@@ -125,7 +125,7 @@ impl Server {
     }
 }
 
-/// Whether it is HOST:PORT. A host with a slash, as in a URL, would be looked up in vain.
+/// Whether it has the form HOST:PORT. A host with a slash, as in a URL, cannot be resolved.
 fn is_address(address: &str) -> bool {
     has_port(address) && !address.contains('/')
 }
@@ -134,7 +134,7 @@ fn has_port(address: &str) -> bool {
     address.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok())
 }
 
-/// The cause alone: what the server said, or what the system said.
+/// The cause of an error: the text of the server or of the system.
 pub(crate) fn reason(error: &redis::RedisError) -> String {
     match (error.code(), error.detail()) {
         (Some(code), Some(detail)) => format!("{code} {detail}"),

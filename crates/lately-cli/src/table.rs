@@ -37,14 +37,14 @@ pub(crate) fn printable_path(path: &Path) -> String {
     printable(path.as_os_str().as_encoded_bytes())
 }
 
-/// A text that has others in it, some of them from outside: what keys are rid of is escaped, but for backslashes, as keys
-/// in it have theirs escaped.
+/// A message that contains texts from outside, escaped like a key, except for backslashes, because keys in it are already
+/// escaped.
 pub(crate) fn harmless(text: &str) -> String {
     escaped(text.as_bytes(), has_effect)
 }
 
-/// JSON that does nothing to a terminal: serde_json escapes the control characters up to U+001F, this does the others and the
-/// marks, which in JSON stand in strings only.
+/// JSON without effects on a terminal. serde_json escapes the control characters up to U+001F; this escapes the others and
+/// the marks, which in JSON occur in strings only.
 pub(crate) fn harmless_json(json: &str) -> String {
     let mut shown = String::with_capacity(json.len());
     for character in json.chars() {
@@ -75,7 +75,7 @@ fn escaped(bytes: &[u8], is_escaped: impl Fn(char) -> bool) -> String {
     shown
 }
 
-/// Whether a terminal does something but show it.
+/// Whether a character has an effect on a terminal besides being shown.
 fn has_effect(character: char) -> bool {
     character.is_control() || is_invisible(character)
 }

@@ -1,10 +1,10 @@
-//! Turns clap's errors into ours, and prints help, which clap returns as an error.
+//! Translates clap's errors to ours, and prints help, which clap returns as an error.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use crate::error::{CliError, Outcome};
 
-/// Prints help or version, or turns the error into ours.
+/// Prints help or version, or translates the error.
 pub(crate) fn report(error: &clap::Error) -> Result<Outcome, CliError> {
     if !error.use_stderr() {
         return match error.print() {
@@ -57,7 +57,7 @@ fn hint_for(command: &str, flag: &str) -> Option<&'static str> {
     ];
     const CLIENT: &[(&[&str], &str)] =
         &[(&["--host", "-H", "--port", "-p", "--addr", "--url", "-u"], "use --server HOST:PORT")];
-    const OF_CLIENTS: [&str; 6] = ["hit", "hits", "limit", "bench", "dump", "restore"];
+    const OF_CLIENTS: [&str; 7] = ["hit", "hits", "limit", "bench", "cluster", "dump", "restore"];
     let hints = match command {
         "serve" => SERVE,
         command if OF_CLIENTS.contains(&command) => CLIENT,
@@ -81,15 +81,15 @@ fn translate(rendered: &str, command: Option<&str>) -> CliError {
         }
     };
     let cause = cause.join(" ");
-    CliError::new("command line", said_once(&cause).unwrap_or(cause), hint)
+    CliError::new("command line", without_repeated_value(&cause).unwrap_or(cause), hint)
 }
 
-/// The cause with the wrong value in it once, when both clap and the parser of the value name it.
-fn said_once(cause: &str) -> Option<String> {
+/// The cause with the wrong value only once, if both clap and the parser of the value name it.
+fn without_repeated_value(cause: &str) -> Option<String> {
     let rest = cause.strip_prefix("invalid value ")?;
     let (value, rest) = rest.split_once(" for '")?;
-    let (argument, told) = rest.split_once("': ")?;
-    told.contains(value).then(|| format!("{argument}: {told}"))
+    let (argument, reason) = rest.split_once("': ")?;
+    reason.contains(value).then(|| format!("{argument}: {reason}"))
 }
 
 #[cfg(test)]
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clap_errors_become_ours() {
+    fn clap_errors_are_translated() {
         let check = |rendered: &str, expected: &str| {
             assert_eq!(translate(rendered, Some("count")).to_string(), expected);
         };

@@ -1,4 +1,4 @@
-//! Numbers, spans and times as a report writes them.
+//! The texts of numbers, spans and times in a report.
 
 use lately::{Span, Timestamp};
 
@@ -32,18 +32,18 @@ pub(crate) fn span(span: Span) -> String {
     counted(millis.unsigned_abs() / unit_ms.unsigned_abs(), name)
 }
 
-/// `minute`, `5 minutes`: what stands behind "hits per".
+/// `minute`, `5 minutes`: the text after "hits per".
 pub(crate) fn per(span: Span) -> String {
     let text = self::span(span);
     text.strip_prefix("1 ").map(str::to_owned).unwrap_or(text)
 }
 
-/// `2015-05-17 22:00:00`, in UTC.
+/// A time in UTC, such as `2015-05-17 22:00:00`.
 pub(crate) fn time(at: Timestamp) -> String {
     table::utc(at).replace('T', " ").replace('Z', "")
 }
 
-/// A time in UTC in this layout, that of strftime. One beyond the calendar is Unix seconds.
+/// A time in UTC in a layout of strftime. Times beyond the calendar are Unix seconds.
 pub(crate) fn time_as(at: Timestamp, layout: &str) -> String {
     let time = jiff::Timestamp::from_millisecond(at.as_millis());
     time.map_or_else(|_| at.to_string(), |time| time.strftime(layout).to_string())

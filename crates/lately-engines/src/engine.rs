@@ -16,7 +16,8 @@ pub trait Engine: Send {
     /// [`EngineError`] says why not all are known to have arrived.
     fn send(&mut self, writes: &[Write<'_>]) -> impl Future<Output = Result<(), EngineError>> + Send;
 
-    /// Claims the name of a node for a while, or claims it again. Returns the holder, if another one has it.
+    /// Claims the name of a node for a while, or claims it again. Returns the holder, if another one has it. A name whose holder
+    /// `is_former` is taken from it: that is an earlier life of the same server.
     ///
     /// # Errors
     /// [`EngineError`] says why it is not known who has it.
@@ -24,8 +25,27 @@ pub trait Engine: Send {
         &mut self,
         node: &str,
         holder: &str,
+        is_former: &(dyn Fn(&str) -> bool + Sync),
         lasts: Duration,
     ) -> impl Future<Output = Result<Option<String>, EngineError>> + Send;
+
+    /// Keeps a short text about a node, in place of the one before, or removes it. Texts of all nodes are kept for a while
+    /// after the last of them came.
+    ///
+    /// # Errors
+    /// [`EngineError`] says why it is not known to be kept.
+    fn report(
+        &mut self,
+        node: &str,
+        status: Option<&str>,
+        lasts: Duration,
+    ) -> impl Future<Output = Result<(), EngineError>> + Send;
+
+    /// The texts about all nodes, each with the name of its node, in no order.
+    ///
+    /// # Errors
+    /// [`EngineError`] says why they are not known.
+    fn nodes(&mut self) -> impl Future<Output = Result<Vec<(String, String)>, EngineError>> + Send;
 
     /// Which life of the engine this is. While the number stays, what was sent is there. A new one means that the connection
     /// was lost: the engine may have failed over to a server without the last writes, or come back empty.

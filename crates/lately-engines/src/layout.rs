@@ -34,6 +34,7 @@ pub(crate) fn members(known: &Known) -> impl Iterator<Item = (Vec<u8>, u64)> {
     let scores = [(COUNTED, tally.counted), (DELETED, tally.deleted), (REMOVED, *removed)];
     let name = origin.to_string();
     scores.into_iter().filter(|&(_, score)| score > 0).map(move |(kind, score)| {
+        let score = score.min(MOST_HITS);
         let mut member = vec![kind, place];
         member.extend_from_slice(name.as_bytes());
         (member, score)
@@ -79,7 +80,8 @@ fn read_member(block: &Block<'_>, member: &[u8], score: f64) -> Option<(u8, Orig
     is_count.then_some((*kind, origin, Cell { start_ms, width_ms: block.width_ms }, hits))
 }
 
-/// The most hits that a score holds exactly.
+/// The most hits that a score holds exactly. More than that in one cell are written as this number.
+const MOST_HITS: u64 = 1 << 53;
 const MOST: f64 = 9_007_199_254_740_992.0;
 
 #[cfg(test)]
@@ -98,6 +100,24 @@ mod tests {
         #[expect(clippy::cast_precision_loss, reason = "small numbers")]
         let written: Vec<_> = written.into_iter().map(|(member, score)| (member, score as f64)).collect();
         assert_eq!(told(&block, &written).expect("ours"), [known]);
+    }
+
+    /// Symptom: one hit of more than 2^53 stopped the reading of all keys. Cause: its score could be written and not be read. Fix: no
+    /// greater score is written.
+    #[test]
+    fn the_greatest_counts_are_read_as_they_were_written() {
+        let (cell, origin) = (Cell::of(1_000, 1_000), Origin::new("a", 1).expect("a name"));
+        let block = Block::of(b"k", cell);
+        for hits in [MOST_HITS - 1, MOST_HITS, MOST_HITS + 1, u64::MAX] {
+            let tally = Tally { counted: hits, deleted: hits };
+            let known = Known { origin: origin.clone(), cell, tally, removed: hits };
+            let written = members(&known);
+            #[expect(clippy::cast_precision_loss, reason = "at most 2^53")]
+            let written: Vec<_> = written.map(|(member, score)| (member, score as f64)).collect();
+            let most = hits.min(MOST_HITS);
+            let tally = Tally { counted: most, deleted: most };
+            assert_eq!(told(&block, &written).expect("ours"), [Known { tally, removed: most, ..known }]);
+        }
     }
 
     #[test]

@@ -14,6 +14,8 @@ pub struct Memory {
     blocks: Arc<Mutex<Blocks>>,
     /// Who has the name of each node. Claims last for ever here.
     holders: Arc<Mutex<HashMap<String, String>>>,
+    /// The text about each node.
+    statuses: Arc<Mutex<HashMap<String, String>>>,
 }
 
 /// By key, width and number.
@@ -34,10 +36,33 @@ impl Engine for Memory {
         Ok(())
     }
 
-    async fn claim(&mut self, node: &str, holder: &str, _: Duration) -> Result<Option<String>, EngineError> {
+    async fn claim(
+        &mut self,
+        node: &str,
+        holder: &str,
+        is_former: &(dyn Fn(&str) -> bool + Sync),
+        _: Duration,
+    ) -> Result<Option<String>, EngineError> {
         let mut holders = self.holders.lock().unwrap_or_else(PoisonError::into_inner);
         let held = holders.entry(node.to_owned()).or_insert_with(|| holder.to_owned());
+        if is_former(held) {
+            holder.clone_into(held);
+        }
         Ok((held != holder).then(|| held.clone()))
+    }
+
+    async fn report(&mut self, node: &str, status: Option<&str>, _: Duration) -> Result<(), EngineError> {
+        let mut statuses = self.statuses.lock().unwrap_or_else(PoisonError::into_inner);
+        match status {
+            Some(status) => statuses.insert(node.to_owned(), status.to_owned()),
+            None => statuses.remove(node),
+        };
+        Ok(())
+    }
+
+    async fn nodes(&mut self) -> Result<Vec<(String, String)>, EngineError> {
+        let statuses = self.statuses.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(statuses.iter().map(|(node, status)| (node.clone(), status.clone())).collect())
     }
 
     fn life(&self) -> u64 {

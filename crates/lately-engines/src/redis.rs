@@ -19,14 +19,19 @@ const TOGETHER: usize = 1_000;
 /// Blocks that are known to have their time to live.
 const LASTING: usize = 200_000;
 
+/// A hash with the status of each node. It is one key, so that it can be read at once from a Redis Cluster, too.
+const NODES: &str = "lately:nodes";
+
 /// One Redis or Valkey server.
 #[derive(Debug)]
 pub struct Redis {
     client: Client,
     /// `None` until it is needed, and after a failure: only this decides when to try again.
     connection: Option<MultiplexedConnection>,
-    /// How often it was connected.
+    /// How often it was connected, or has lost what it had.
     life: u64,
+    /// Whether the name of the node was claimed.
+    is_claimed: bool,
     /// Hashes of the blocks that have their time to live, in this life.
     lasting: HashSet<u64>,
     hasher: RandomState,
@@ -40,7 +45,14 @@ impl Redis {
     pub fn new(url: &str) -> Result<Redis, EngineError> {
         let client = Client::open(url)
             .map_err(|error| EngineError::Url { url: without_password(url), why: error.to_string() })?;
-        Ok(Redis { client, connection: None, life: 0, lasting: HashSet::new(), hasher: RandomState::new() })
+        Ok(Redis {
+            client,
+            connection: None,
+            life: 0,
+            is_claimed: false,
+            lasting: HashSet::new(),
+            hasher: RandomState::new(),
+        })
     }
 
     async fn connection(&mut self) -> Result<&mut MultiplexedConnection, EngineError> {
@@ -100,23 +112,59 @@ impl Engine for Redis {
         &mut self,
         node: &str,
         holder: &str,
+        is_former: &(dyn Fn(&str) -> bool + Sync),
         lasts: Duration,
     ) -> Result<Option<String>, EngineError> {
         let (name, lasts_ms) =
             (format!("lately:node:{node}"), u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX));
         let mut set = Pipeline::new();
-        set.cmd("SET").arg(&name).arg(holder).arg("NX").arg("PX").arg(lasts_ms).ignore();
+        set.cmd("SET").arg(&name).arg(holder).arg("NX").arg("PX").arg(lasts_ms);
         set.cmd("GET").arg(&name);
-        let (held,): (Option<String>,) = self.run(&set).await?;
+        let (is_new, held): (Option<String>, Option<String>) = self.run(&set).await?;
         match held {
+            Some(held) if is_former(&held) => {
+                // Nobody else takes it while it is there.
+                let mut take = Pipeline::new();
+                take.cmd("SET").arg(&name).arg(holder).arg("PX").arg(lasts_ms).ignore();
+                self.run::<()>(&take).await?;
+                self.is_claimed = true;
+                Ok(None)
+            }
             Some(held) if held != holder => Ok(Some(held)),
             _ => {
+                // It was there: somebody has emptied the server, or it was not renewed for long.
+                if is_new.is_some() && self.is_claimed {
+                    self.life += 1;
+                    self.lasting.clear();
+                }
+                self.is_claimed = true;
                 let mut renew = Pipeline::new();
                 renew.cmd("PEXPIRE").arg(&name).arg(lasts_ms).ignore();
                 self.run::<()>(&renew).await?;
                 Ok(None)
             }
         }
+    }
+
+    async fn report(&mut self, node: &str, status: Option<&str>, lasts: Duration) -> Result<(), EngineError> {
+        let mut pipeline = Pipeline::new();
+        match status {
+            Some(status) => {
+                let lasts_ms = u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX);
+                pipeline.cmd("HSET").arg(NODES).arg(node).arg(status).ignore();
+                pipeline.cmd("PEXPIRE").arg(NODES).arg(lasts_ms).ignore();
+            }
+            None => _ = pipeline.cmd("HDEL").arg(NODES).arg(node).ignore(),
+        }
+        self.run(&pipeline).await
+    }
+
+    async fn nodes(&mut self) -> Result<Vec<(String, String)>, EngineError> {
+        let mut pipeline = Pipeline::new();
+        pipeline.cmd("HGETALL").arg(NODES);
+        let (nodes,): (Vec<(Vec<u8>, Vec<u8>)>,) = self.run(&pipeline).await?;
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        Ok(nodes.into_iter().map(|(node, status)| (text(node), text(status))).collect())
     }
 
     fn life(&self) -> u64 {

@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dump_is_as_the_store_was_when_it_ended() {
+    fn a_dump_has_the_state_at_its_end() {
         let (bytes, store) = dumped();
         let copy = self::store();
         let keys = read_dump(&mut &bytes[..], &copy).expect("whole");
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dump_that_is_not_whole_is_refused() {
+    fn an_incomplete_dump_is_refused() {
         let (bytes, _) = dumped();
         let read = |bytes: &[u8]| read_dump(&mut { bytes }, &store());
         for len in (0..bytes.len()).step_by(97).chain([1, 7, 8, 9, bytes.len() - 1]) {

@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_are_for_their_owner_alone() {
+    fn files_are_readable_by_their_owner_only() {
         let root = tempfile::tempdir().expect("a folder");
         let mode = |path: &str| {
             fs::metadata(root.path().join(path)).expect("it is there").permissions().mode() & 0o777
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_regular_file_is_refused() {
+    fn irregular_files_are_refused() {
         let root = tempfile::tempdir().expect("a folder");
         let folder = Folder::open(root.path()).expect("made");
         std::os::unix::fs::symlink("/dev/zero", root.path().join("log-1")).expect("a link");
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_of_others_is_refused_and_left_alone() {
+    fn a_folder_with_other_files_is_refused_and_left_alone() {
         let root = tempfile::tempdir().expect("a folder");
         fs::write(root.path().join("notes"), "").expect("written");
         let error = Folder::open(root.path()).expect_err("it is not ours").to_string();
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_folder_is_refused() {
+    fn paths_that_are_no_folder_are_refused() {
         let root = tempfile::tempdir().expect("a folder");
         let path = root.path().join("file");
         fs::write(&path, "").expect("written");

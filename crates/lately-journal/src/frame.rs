@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_frame_comes_back_and_a_flipped_bit_does_not() {
+    fn a_frame_round_trips_and_a_flipped_bit_is_found() {
         let mut bytes = b"before".to_vec();
         let start = bytes.len();
         append(&mut bytes, 1 << 40, 77, |payload| payload.extend_from_slice(b"payload"));

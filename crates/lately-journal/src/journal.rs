@@ -260,9 +260,11 @@ impl<D: Disk> Journal<D> {
         self.gate.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until every batch that was applied before is written or rolled back.
-    pub fn quiesce(&self) {
-        drop(self.gate.write().unwrap_or_else(PoisonError::into_inner));
+    /// Does something while no batch is applied and not yet written: every batch before is written or rolled back, and the next
+    /// ones wait.
+    pub fn alone<T>(&self, work: impl FnOnce() -> T) -> T {
+        let _gate = self.gate.write().unwrap_or_else(PoisonError::into_inner);
+        work()
     }
 
     /// Whether the journal can be written. If not, no batch may be applied either.
@@ -482,7 +484,7 @@ impl<D: Disk> Journal<D> {
     /// counter had the value `failures`.
     pub(crate) fn settle(&self, failures: u64) -> bool {
         // Wait for batches that are applied but not written yet.
-        self.quiesce();
+        self.alone(|| ());
         let _one = lock(&self.syncing);
         self.sync_alone() && self.failures() == failures
     }

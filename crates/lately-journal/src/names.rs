@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_without_own_files_is_somebody_else_s() {
+    fn a_folder_without_our_files_is_foreign() {
         let check = |names: &[&str], expected: Option<&str>| {
             let names = names.iter().map(|name| (*name).to_owned()).collect();
             assert_eq!(foreign(names).as_deref(), expected);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn names_come_back_as_numbers() {
+    fn file_names_parse_back_to_numbers() {
         let names = [
             log(2),
             log(10),

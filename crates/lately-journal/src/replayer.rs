@@ -348,7 +348,7 @@ mod tests {
     /// Symptom: a panic while a folder was read left a server that neither started nor stopped. Cause: the
     /// reading thread was gone, and others waited for it. Fix: a panic becomes an error that names the file.
     #[test]
-    fn a_panic_while_keys_are_put_back_ends_the_start_with_an_error() {
+    fn a_panic_during_a_replay_ends_the_start_with_an_error() {
         let store = Store::builder().build().expect("valid");
         let replayer = Replayer::new(&store, Timestamp::MAX, false);
         let read = replayer.run(1, |_| {
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn repair_goes_on_behind_a_panic() {
+    fn a_repair_continues_after_a_panic() {
         let store = Store::builder().build().expect("valid");
         let replayer = Replayer::new(&store, Timestamp::MAX, true);
         let mut put_back = 0;

@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_come_back_in_pieces_of_whole_items() {
+    fn shares_are_read_in_pieces_of_whole_items() {
         let mut shares = Shares::new(Cursor::new(Vec::new()));
         let item = |number: usize| vec![u8::try_from(number % 251).expect("a byte"); 1 + number % 700];
         let items = 50 * SHARES;

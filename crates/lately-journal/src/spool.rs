@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dump_goes_into_a_store_share_by_share() {
+    fn a_dump_is_restored_share_by_share() {
         let original = store();
         let bytes = dumped(&original);
         let into = store();
@@ -335,7 +335,7 @@ mod tests {
 
     /// The checksums and the structure are correct.
     #[test]
-    fn a_key_that_cannot_be_read_is_named() {
+    fn an_unreadable_key_is_named() {
         let original = store();
         hit(&original, 0..1, at(0));
         let part = (0..Store::PARTS).find(|&part| {
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_changes_is_found_out() {
+    fn a_changed_spool_file_is_detected() {
         let bytes = dumped(&store());
         let mut spool = Spool::receive(&mut &bytes[..], FlippedLater::default()).expect("whole");
         let error = spool.read(0, &store()).expect_err("a bit was flipped");

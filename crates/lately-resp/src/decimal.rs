@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn each_three_digits_are_those_of_the_number() {
+    fn numbers_are_written_in_groups_of_three_digits() {
         for value in 0..1_000 {
             for value in [value, value * 1_000 + 999 - value, value * 1_001_001, 1_000_000_000 - value] {
                 assert_eq!(line(value), format!("before:{value}\r\n"));

@@ -49,7 +49,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn an_integer_is_what_is_written_so(text in "-?[0-9]{0,20}[0-9x]?") {
+        fn only_canonical_integers_parse(text in "-?[0-9]{0,20}[0-9x]?") {
             let integer = text.parse::<i64>().ok().filter(|integer| integer.to_string() == text);
             proptest::prop_assert_eq!(parse_integer(text.as_bytes()), integer);
         }

@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn types_both_versions_have() {
+    fn types_of_both_versions() {
         let ok_and_pong = |e: &mut Encoder<'_>| {
             e.ok();
             e.simple("PONG");
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn types_only_version_3_has() {
+    fn types_of_version_3_only() {
         let null_in_array = |e: &mut Encoder<'_>| {
             e.array(1);
             e.null();

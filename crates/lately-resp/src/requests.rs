@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_of_the_last_is_not_read_again() {
+    fn the_start_of_a_cut_request_is_parsed_again() {
         let (whole, more) = ("PING\r\n*3\r\n$4\r\nMHIT\r\n$1\r\na\r\n$1", "\r\n5\r\n");
         let (mut requests, mut args, progress) = parsed(whole);
         let rest = format!("{}{more}", &whole[progress.consumed..]);
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_comes_after_what_was_understood() {
+    fn an_error_comes_after_the_requests_before_it() {
         let (requests, _, progress) = parsed("PING\r\n*1\r\n!\r\nPING\r\n");
         assert_eq!(requests.len(), 1);
         assert_eq!(

@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn short_requests_and_others() {
+    fn the_short_path_takes_short_requests_only() {
         let request = |words: usize, bytes: usize| {
             let mut request = Vec::new();
             write_request(&mut request, &vec!["x".repeat(bytes).as_bytes(); words]);
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_that_a_short_request_may_pass() {
+    fn small_limits_turn_the_short_path_off() {
         let short = Limits { bulk_bytes: 99, arguments: 99, line_bytes: 3, request_bytes: 10_600 };
         assert!(are_within(&short) && are_within(&Limits::default()));
         for smaller in [

@@ -135,7 +135,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn requests_are_what_was_sent_whatever_came_before(
+        fn requests_equal_the_sent_ones_after_any_others(
             sent in prop::collection::vec((request(), 1..4_usize), 1..12),
             cut in 0..40_usize,
             taken in prop::sample::select(vec![1, usize::MAX]),

@@ -306,14 +306,59 @@ pub(crate) const CLAIM_LASTS: Duration = Duration::from_secs(5);
 /// See [`CLAIM_LASTS`].
 pub(crate) const CLAIM_EVERY: Duration = Duration::from_secs(1);
 
+/// A deletion that reaches the engine this soon takes all that is there, also what nodes whose clocks are ahead have counted.
+/// In milliseconds.
+pub(crate) const PROMPT_DELETION_MS: i64 = 500;
+
+/// How often a node writes its status to the engine of a cluster, and reads those of the others.
+pub(crate) const NODES_EVERY: Duration = Duration::from_secs(2);
+
+/// When the list of nodes is asked for again after the engine refused it.
+pub(crate) const NODES_RETRY: Duration = Duration::from_secs(60);
+
+/// A node whose status is older than this is shown as degraded.
+pub(crate) const NODE_SILENT: Duration = Duration::from_secs(10);
+
+/// A node whose status is older than this is taken off the list.
+pub(crate) const NODE_FORGOTTEN: Duration = Duration::from_secs(3_600);
+
+/// Nodes on the list of one.
+pub(crate) const MAX_LISTED_NODES: usize = 1_000;
+
+/// Bytes of the status of a node. A longer one is not listed.
+pub(crate) const MAX_NODE_STATUS_BYTES: usize = 4_096;
+
 /// Parts with a lock each of the counts that a node sends to others.
 pub(crate) const OUTGOING_PARTS: usize = 64;
 
 /// Keys of a part that are sent together.
 pub(crate) const CLUSTER_SEND_KEYS: usize = 500;
 
-/// Exchanges after which old cells of one part are dropped.
-pub(crate) const TIDY_EVERY: usize = 4;
+/// Parts of which old cells are dropped after each exchange.
+pub(crate) const TIDY_PARTS: usize = 16;
+
+/// The part of the ceiling that the counts which a node is to send may take: 1 / this. What is left out is found in the store
+/// later.
+pub(crate) const OUTBOX_SHARE: u64 = 16;
+
+/// Keys whose counts are compared with those in the engine between two flushes, after a start and when the engine may have
+/// lost some.
+pub(crate) const RECONCILE_KEYS: usize = 256;
+
+/// Otherwise all keys are looked at once in this time, in milliseconds, some of them each [`RECONCILE_PAUSE_MS`]: before the counts
+/// of wider cells are read, which is 1,000 s after their first hit.
+pub(crate) const RECONCILE_ROUND_MS: i64 = 300_000;
+/// See [`RECONCILE_ROUND_MS`].
+pub(crate) const RECONCILE_PAUSE_MS: i64 = 250;
+
+/// In one of this many rounds, counts are compared that have not changed since the last round.
+pub(crate) const RECONCILE_FULL_EVERY: u64 = 12;
+
+/// Keys with late hits of a part that are compared at a time.
+pub(crate) const RECONCILE_LATE_KEYS: usize = 8;
+
+/// How long after its end a cell is compared, in milliseconds: hits that are being counted, and writes on their way, have arrived.
+pub(crate) const RECONCILE_SETTLE_MS: i64 = 2_000;
 
 /// How long counts are sent at a stop, in milliseconds.
 pub(crate) const DRAIN_SENDS_MS: i64 = 10_000;

@@ -153,7 +153,7 @@ mod tests {
         Reload::new(Source { path: "lately.toml".into(), text: String::new(), is_regular: true })
     }
 
-    /// The lines logged after a look that found this content.
+    /// The lines logged after a look that finds this content.
     fn news(reload: &mut Reload, found: &str) -> Vec<String> {
         reload.look(Ok(found.to_owned()), false).news
     }
@@ -162,7 +162,7 @@ mod tests {
     fn a_change_is_loaded_once_it_is_stable() {
         let mut reload = reload();
         assert_eq!(news(&mut reload, ""), [""; 0]);
-        // Halves of a file that would be valid, and an empty one, until it is written.
+        // While a file is being written it may be empty, or half of it may be valid.
         for found in [ONE, "# a", "# ab", "# a", " \n"] {
             assert_eq!(news(&mut reload, found), [""; 0], "{found}");
         }
@@ -175,7 +175,7 @@ mod tests {
             [news(&mut reload, "# none"), news(&mut reload, "# none")].concat(),
             ["config: lately.toml reloaded: 0 limits"]
         );
-        // An editor has emptied it.
+        // An editor empties the file first.
         assert_eq!(
             [news(&mut reload, "\n"), news(&mut reload, "\n")].concat(),
             ["config: lately.toml is empty: the old config stays"]

@@ -404,7 +404,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_warning_of_a_folder_names_the_danger() {
+    fn the_warning_of_an_open_folder_names_its_permissions() {
         for (mode, expected) in [
             (0o777, "w has mode 777: other users can remove and replace its files: chmod 700 it"),
             (0o770, "w has mode 770: other users can remove and replace its files: chmod 700 it"),

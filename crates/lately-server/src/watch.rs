@@ -190,7 +190,7 @@ mod tests {
         assert_eq!(watch.clock(0, 0), None);
         assert!(
             watch.clock(11_000, 0).is_some_and(
-                |told| told.contains("set ahead by 11 s: it is 11 s ahead of the server's clock")
+                |line| line.contains("set ahead by 11 s: it is 11 s ahead of the server's clock")
             )
         );
     }
@@ -200,22 +200,22 @@ mod tests {
     #[test]
     fn a_further_clock_step_is_logged_again() {
         let mut watch = Watch::default();
-        let mut told = |step_ms, jumped_ms| watch.clock(step_ms, jumped_ms);
-        let is = |told: Option<String>, expected: &str| {
-            assert!(told.as_ref().is_some_and(|told| told.contains(expected)), "{told:?} {expected}");
+        let mut logged = |step_ms, jumped_ms| watch.clock(step_ms, jumped_ms);
+        let is = |line: Option<String>, expected: &str| {
+            assert!(line.as_ref().is_some_and(|line| line.contains(expected)), "{line:?} {expected}");
         };
-        is(told(10_500, 0), "set ahead by 10 s: it is 10 s ahead of");
-        assert_eq!(told(10_450, 0), None);
-        is(told(86_410_400, 0), "set ahead by 86399 s: it is 86410 s ahead of");
+        is(logged(10_500, 0), "set ahead by 10 s: it is 10 s ahead of");
+        assert_eq!(logged(10_450, 0), None);
+        is(logged(86_410_400, 0), "set ahead by 86399 s: it is 86410 s ahead of");
         // The server's clock came closer while the process was stopped, and jumped.
-        assert_eq!(told(86_380_000, 0), None);
-        assert_eq!(told(70_000_000, 16_380_000), None);
-        is(told(70_020_000, 16_380_000), "set ahead by 20 s: it is 70020 s ahead of");
-        is(told(-20_000, 16_380_000), "set back by 70040 s: it is 20 s behind");
-        is(told(-40_000, 16_380_000), "set back by 20 s: it is 40 s behind");
-        assert_eq!(told(-45_000, 16_380_000), None);
-        assert_eq!(told(0, 16_380_000), None);
-        is(told(11_000, 16_380_000), "set ahead by 11 s");
+        assert_eq!(logged(86_380_000, 0), None);
+        assert_eq!(logged(70_000_000, 16_380_000), None);
+        is(logged(70_020_000, 16_380_000), "set ahead by 20 s: it is 70020 s ahead of");
+        is(logged(-20_000, 16_380_000), "set back by 70040 s: it is 20 s behind");
+        is(logged(-40_000, 16_380_000), "set back by 20 s: it is 40 s behind");
+        assert_eq!(logged(-45_000, 16_380_000), None);
+        assert_eq!(logged(0, 16_380_000), None);
+        is(logged(11_000, 16_380_000), "set ahead by 11 s");
     }
 
     #[test]
@@ -225,19 +225,19 @@ mod tests {
         let hour = "the system clock stayed 3600 s ahead for a minute: the server's clock jumped to it";
         assert_eq!(watch.jump(3_600_000).as_deref(), Some(hour));
         assert_eq!(watch.jump(3_600_000), None);
-        assert!(watch.jump(3_612_000).is_some_and(|told| told.contains("stayed 12 s ahead")));
+        assert!(watch.jump(3_612_000).is_some_and(|line| line.contains("stayed 12 s ahead")));
     }
 
     #[test]
     fn slow_clients_are_logged_once_a_minute() {
         let at = |seconds| Timestamp::from_seconds(seconds).expect("a time");
         let mut watch = Watch::default();
-        let mut told = |count, seconds| watch.slow((count, "x was slow".to_owned()), at(seconds));
-        assert_eq!(told(0, 0), None);
+        let mut logged = |count, seconds| watch.slow((count, "x was slow".to_owned()), at(seconds));
+        assert_eq!(logged(0, 0), None);
         let ended = "disconnected (logged at most once a minute)";
-        assert_eq!(told(1, 0), Some(format!("x was slow: {ended}")));
-        assert_eq!([told(1, 1), told(3, 59)], [None, None]);
-        assert_eq!(told(4, 60), Some(format!("x was slow, and 2 more before it: {ended}")));
+        assert_eq!(logged(1, 0), Some(format!("x was slow: {ended}")));
+        assert_eq!([logged(1, 1), logged(3, 59)], [None, None]);
+        assert_eq!(logged(4, 60), Some(format!("x was slow, and 2 more before it: {ended}")));
     }
 
     #[test]
@@ -245,13 +245,13 @@ mod tests {
         let at = |seconds| Timestamp::from_seconds(seconds).expect("a time");
         let config = Config { max_clients: 70, ceiling_bytes: 1 << 20, ..Config::default() };
         let mut watch = Watch::default();
-        let mut told = |count, most, seconds| watch.refused_clients(count, most, &config, at(seconds));
-        assert_eq!(told(0, 64, 0), None);
+        let mut logged = |count, most, seconds| watch.refused_clients(count, most, &config, at(seconds));
+        assert_eq!(logged(0, 64, 0), None);
         let full = "2 clients were refused: the memory ceiling of 1048576 bytes has room for 64 of max_clients = 70 (logged at most once a minute)";
-        assert_eq!(told(2, 64, 0).as_deref(), Some(full));
-        assert_eq!([told(2, 64, 70), told(5, 64, 59)], [None, None]);
+        assert_eq!(logged(2, 64, 0).as_deref(), Some(full));
+        assert_eq!([logged(2, 64, 70), logged(5, 64, 59)], [None, None]);
         let most = "3 clients were refused: max_clients = 70 are connected (logged at most once a minute)";
-        assert_eq!(told(5, 70, 60).as_deref(), Some(most));
+        assert_eq!(logged(5, 70, 60).as_deref(), Some(most));
     }
 
     #[test]
@@ -279,10 +279,10 @@ mod tests {
         assert!(watch.disk(stats(3, None), at(90)).is_empty());
         assert_eq!(watch.disk(stats(4, None), at(91)), moment);
         // A failure that lasts is logged at once, and only once.
-        let told = watch.disk(stats(5, Some("it is gone")), at(92));
+        let logged = watch.disk(stats(5, Some("it is gone")), at(92));
         let refused =
             "the journal cannot be written: it is gone: hits are refused until the disk works again";
-        assert_eq!(told, [refused]);
+        assert_eq!(logged, [refused]);
         let recovered = watch.disk(stats(5, None), at(93));
         assert_eq!(recovered, ["the journal can be written again: hits are accepted"]);
     }
@@ -292,9 +292,9 @@ mod tests {
         let at = |seconds| Timestamp::from_seconds(seconds).expect("a time");
         let mut watch = Watch::default();
         assert_eq!(watch.evictions(0, at(1), false), None);
-        assert!(watch.evictions(5, at(1), false).is_some_and(|told| told.contains("5 keys")));
+        assert!(watch.evictions(5, at(1), false).is_some_and(|line| line.contains("5 keys")));
         assert_eq!(watch.evictions(9, at(60), false), None);
-        assert!(watch.evictions(12, at(61), false).is_some_and(|told| told.contains("7 keys")));
+        assert!(watch.evictions(12, at(61), false).is_some_and(|line| line.contains("7 keys")));
         assert_eq!(watch.evictions(12, at(200), false), None);
         assert_eq!(watch.evictions(20, at(300), true), None);
         assert_eq!(watch.evictions(20, at(400), false), None);

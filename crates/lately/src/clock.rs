@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn time_goes_on_from_where_another_clock_was() {
+    fn time_continues_from_another_clock() {
         let clock = SystemClock::new();
         let ahead = clock.now().saturating_add(crate::time::hours(1));
         clock.go_on_from(ahead);

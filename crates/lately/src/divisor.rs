@@ -46,7 +46,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn quotients_are_those_of_a_division(
+        fn quotients_equal_a_division(
             divisor in prop_oneof![prop::sample::select(&RUNGS_MS[..]), 1..=MAX_DIVISOR.cast_signed()],
             time in 0..MAX_TIME.cast_signed(),
             step in -2..3_i64,

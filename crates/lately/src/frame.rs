@@ -62,7 +62,7 @@ mod tests {
     use crate::window::Window;
 
     #[test]
-    fn a_frame_agrees_with_the_window_it_stands_for() {
+    fn a_frame_agrees_with_its_window() {
         let builders = [
             Settings::builder(),
             Settings::builder().retain(minutes(5)),

@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_limit_of_zero_nothing_can_be_taken() {
+    fn a_limit_of_zero_allows_nothing() {
         let none = Rate::of_limit(0, 1, seconds(1)).expect("a rate");
         let now = Timestamp::from_millis(1_700_000_000_000).expect("a time");
         let used = decide(Rate::new(4, 1, seconds(1)).expect("a rate"), Arrival::default(), 3, now).1;
@@ -312,7 +312,7 @@ mod tests {
         let (first, last) = (Timestamp::MIN, Timestamp::MAX);
         for (burst, count) in [(most, 1), (most, most), (0, most), (0, 1)] {
             let Some(rate) = Rate::new(burst, count, Span::MAX) else {
-                assert_eq!((burst, count), (most, 1), "it takes longer than time is");
+                assert_eq!((burst, count), (most, 1), "this rate takes longer than the range of time");
                 continue;
             };
             for quantity in [0, 1, i64::MAX, i64::MIN] {

@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_come_back() {
+    fn numbers_round_trip() {
         let powers = (0..64).map(|bit| 1_u64 << bit);
         for value in powers.flat_map(|power| [power - 1, power, power + 1]).chain([u64::MAX]) {
             let encoded = encode(value);

@@ -25,6 +25,7 @@
 //! - **Deciding**: [`Store::limit`] decides a request by a limit, and counts it in the same step if it is allowed.
 //!   [`Decision::is_allowed`] is the answer, [`Decision::retry`] says when to try again. [`Store::decide_all`] decides by
 //!   several limits at once.
+//! - **Several nodes**: [`route`] says which node a key belongs to. [`Outbox`] and [`Store::merge`] exchange counts.
 //! - **Memory**: without [`StoreBuilder::memory_ceiling`] a store has no bound. At the ceiling it evicts
 //!   keys, but never one whose limit is in force.
 
@@ -48,6 +49,7 @@ mod machine;
 mod merge;
 mod number;
 mod panes;
+pub mod route;
 mod series;
 mod settings;
 mod shared;
@@ -77,6 +79,6 @@ pub use settings::{DEFAULT_WINDOW, Settings, SettingsBuilder};
 pub use shared::{AtomicCounter, StripedCounter};
 pub use store::{
     Content, Cursor, EvictionGuard, HitsByNode, JointRequest, Limit, MemoryStats, Newcomers, Op, Outcome,
-    Part, Portion, Question, Replay, Request, ScanPage, Source, Store, StoreBuilder,
+    OwnSpan, Part, Portion, Question, Replay, Request, ScanPage, Source, Store, StoreBuilder,
 };
 pub use time::{Span, Timestamp, days, hours, milliseconds, minutes, seconds};

@@ -71,9 +71,8 @@ pub const ADOPTED_AFTER: Span = minutes(1);
 /// Cells of a level that are read at a time, about: a coarser level takes over from there.
 pub(crate) const CELLS_OF_A_LEVEL: i64 = 1_000;
 
-/// How long the outbox of a node holds a cell after its end, in milliseconds. Later hits for it are counted under another
-/// origin.
-pub const CELL_HELD_MS: i64 = 10 * 60_000;
+/// How long the outbox of a node holds a cell after its end, in milliseconds. Later hits for it are not taken.
+pub const CELL_HELD_MS: i64 = 15_000;
 
 /// How long after a hit the wider cells are brought up to date, in milliseconds.
 pub const ROLL_UP_MS: i64 = 5_000;

@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_come_back_in_the_bytes_they_need() {
+    fn numbers_round_trip_in_the_bytes_they_need() {
         let powers = (0..61).map(|bit| 1_u64 << bit);
         for value in powers.flat_map(|power| [power - 1, power, power + 1]).chain([Number::MAX]) {
             let Number { word, len } = Number::new(value);
@@ -98,6 +98,6 @@ mod tests {
                 assert!(end < len || rest == &bytes[len..end]);
             }
         }
-        assert_ne!(Number::new(1).word & 0xff, 0, "a first byte of zero is no number but 0");
+        assert_ne!(Number::new(1).word & 0xff, 0, "only 0 has a first byte of zero");
     }
 }

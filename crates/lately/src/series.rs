@@ -137,9 +137,9 @@ mod tests {
     }
 
     proptest! {
-        /// Holds for each form of the entry, wherever the series is.
+        /// Holds for each form of the entry, and for any place of the series.
         #[test]
-        fn a_point_is_the_hits_from_its_start_less_those_from_its_end(
+        fn a_point_is_the_difference_of_the_counts_at_its_edges(
             gaps_ms in prop::collection::vec(prop_oneof![0..50_i64, 0..5_000_i64, 0..4_000_000_i64], 1..600),
             (window, step) in prop_oneof![
                 Just((minutes(5), seconds(1))),

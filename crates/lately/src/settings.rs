@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_follow_what_is_named() {
+    fn defaults_follow_the_given_settings() {
         let exact_of = |builder: SettingsBuilder| builder.build().map(|settings| settings.exact());
         assert_eq!(exact_of(Settings::builder().window(minutes(10))), Ok(minutes(11)));
         assert_eq!(exact_of(Settings::builder().resolution(milliseconds(100))), Ok(seconds(36)));

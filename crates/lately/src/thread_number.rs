@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn living_threads_have_numbers_of_their_own() {
+    fn running_threads_have_distinct_numbers() {
         let all_asked = Barrier::new(8);
         let numbers: BTreeSet<usize> = thread::scope(|scope| {
             let threads: Vec<_> = (0..8)
@@ -92,7 +92,7 @@ mod tests {
     /// A destructor that hits after the number was returned must not write to the stripe of the next thread
     /// with that number.
     #[test]
-    fn a_thread_that_ends_has_no_number_of_its_own() {
+    fn an_ending_thread_has_no_number_of_its_own() {
         struct Last(std::sync::mpsc::Sender<usize>);
         impl Drop for Last {
             fn drop(&mut self) {
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_threads_that_ended_are_given_again() {
+    fn numbers_of_ended_threads_are_reused() {
         // Other tests take numbers meanwhile, but far fewer than a thousand at a time.
         let numbers = (0..1_000).map(|_| thread::spawn(thread_number).join().expect("no panic"));
         assert!(numbers.max().is_some_and(|most| most < 500));

@@ -131,7 +131,7 @@ mod tests {
         Timestamp::from_millis(millis).expect("a time")
     }
 
-    /// One hit in each second from 0 on, so a sum is a length.
+    /// One hit in each second from 0 on, so a sum equals the length of its range.
     fn each_second(from_ms: i64, to_ms: i64) -> u64 {
         u64::try_from((to_ms.max(0) - from_ms.max(0)).max(0) / 1_000).expect("not negative")
     }

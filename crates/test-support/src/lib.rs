@@ -2,6 +2,8 @@
 
 mod programs;
 mod redis;
+mod rng;
 
 pub use programs::{has, installed, skip};
 pub use redis::RedisServer;
+pub use rng::Rng;

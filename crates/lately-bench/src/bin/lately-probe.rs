@@ -9,14 +9,14 @@ use lately::{Op, Span, Store, Timestamp, minutes, seconds};
 const KEYS: usize = 1_000_000;
 const OPERATIONS: usize = 2_000_000;
 const BATCH: usize = 64;
-/// Keys with several hits, and the number of hits: one in each of that many seconds.
+/// The number of keys with several hits, and of their hits, one a second.
 const FEW_KEYS: usize = 50_000;
 const SECONDS: i64 = 60;
 
 fn main() {
     let names: Vec<Vec<u8>> = (0..KEYS).map(|key| format!("key:{key:012}").into_bytes()).collect();
     let key = |step: usize| names[scattered(step)].as_slice();
-    // Memory comes first, and what is measured is kept: memory that was freed would be used again, unseen.
+    // Memory is measured first, and the measured stores are kept, because freed memory would be reused and not show.
     let base = resident_bytes();
     let few = Store::builder().seed(1).build().expect("the settings are the default ones");
     for second in 0..SECONDS {
@@ -24,24 +24,24 @@ fn main() {
             few.hit(name, at(second * seconds(1).as_millis())).expect("room");
         }
     }
-    tell("bytes per key, a hit a second for a minute", "B", (resident_bytes() - base) / to_f64(FEW_KEYS));
+    print("bytes per key, a hit a second for a minute", "B", (resident_bytes() - base) / to_f64(FEW_KEYS));
     let base = resident_bytes();
     let store = Store::builder().seed(1).build().expect("the settings are the default ones");
     for (name, now) in names.iter().zip(1..) {
         store.hit(name, at(now / 1_000)).expect("room");
     }
-    tell("bytes per key, one hit", "B", (resident_bytes() - base) / to_f64(KEYS));
+    print("bytes per key, one hit", "B", (resident_bytes() - base) / to_f64(KEYS));
     let now = at(2_000);
-    tell("a hit alone", "ns", nanos(OPERATIONS, |step| _ = black_box(store.hit(key(step), now))));
-    tell(
+    print("a hit alone", "ns", nanos(OPERATIONS, |step| _ = black_box(store.hit(key(step), now))));
+    print(
         "a hit in batches of 64",
         "ns",
         nanos_in_batches(&store, now, |key| Op::Hit { key, weight: 1, at: None }, key),
     );
     let limit = |key| Op::Limit { key, max: 1_000_000, window: minutes(1), cost: 1 };
-    tell("LIMIT in batches of 64", "ns", nanos_in_batches(&store, now, limit, key));
+    print("LIMIT in batches of 64", "ns", nanos_in_batches(&store, now, limit, key));
     let window: Option<Span> = Some(minutes(5));
-    tell(
+    print(
         "HITS in batches of 64",
         "ns",
         nanos_in_batches(&store, now, |key| Op::Hits { key, window, at: None }, key),
@@ -96,6 +96,6 @@ fn to_f64(count: usize) -> f64 {
 }
 
 #[expect(clippy::print_stdout, reason = "its output is its figures")]
-fn tell(name: &str, unit: &str, figure: f64) {
+fn print(name: &str, unit: &str, figure: f64) {
     println!("{name}\t{unit}\t{figure}");
 }

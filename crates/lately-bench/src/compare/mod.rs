@@ -8,8 +8,8 @@ use std::io::Error;
 use std::path::Path;
 
 use crate::options::Options;
+use crate::output;
 use crate::rounds::{median, median_ratio};
-use crate::say;
 use crate::table::number;
 use side::Side;
 
@@ -51,7 +51,7 @@ pub(crate) fn run(options: &Options, before: &Path, now: &Path) -> Result<bool, 
     let (before, now) = (Side::new(before)?, Side::new(now)?);
     let mut compared = Vec::new();
     if options.wants("library") {
-        compared.extend(say::section("library", || probe::compare(options, &before, &now))?);
+        compared.extend(output::section("library", || probe::compare(options, &before, &now))?);
     }
     compared.extend(
         servers::compare(options, &before, &now).map_err(|failure| Error::other(failure.to_string()))?,
@@ -60,10 +60,10 @@ pub(crate) fn run(options: &Options, before: &Path, now: &Path) -> Result<bool, 
         return Err(Error::other(format!("no section of that name; there are {}", options.sections())));
     }
     let header = format!("{:<52} {:>9} {:>9} {:<5} {:>6}\n", "figure", "before", "now", "", "ratio");
-    say::data(&header)?;
-    compared.iter().try_for_each(|compared| say::data(&compared.line()))?;
+    output::data(&header)?;
+    compared.iter().try_for_each(|compared| output::data(&compared.line()))?;
     let worse = compared.iter().filter(|compared| compared.is_worse()).count();
-    say::data(&format!("\n{worse} of {} figures are more than 10 % worse\n", compared.len()))?;
+    output::data(&format!("\n{worse} of {} figures are more than 10 % worse\n", compared.len()))?;
     Ok(worse == 0)
 }
 
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tenth_is_tolerated_either_way() {
+    fn ten_percent_is_tolerated_in_both_directions() {
         let check = |is_rate: bool, now: f64, expected: bool| {
             let compared =
                 Compared { name: "x".to_owned(), unit: "", is_rate, before: vec![100.0], now: vec![now] };

@@ -8,8 +8,8 @@ use lately_load::Plan;
 use super::{Compared, Side};
 use crate::folder;
 use crate::options::Options;
+use crate::output;
 use crate::rounds::{Contender, interleave};
-use crate::say;
 use crate::server::failure::Failure;
 use crate::server::measured::Measured;
 use crate::server::plans::{KEYS, fill, round};
@@ -31,7 +31,7 @@ pub(super) fn compare(options: &Options, before: &Side, now: &Side) -> Result<Ve
     {
         let section = format!("server/{mode}");
         if options.wants(&section) {
-            compared.extend(say::section(&section, || mode_of(options, [before, now], mode, words))?);
+            compared.extend(output::section(&section, || mode_of(options, [before, now], mode, words))?);
         }
     }
     Ok(compared)

@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_have_their_hits() {
+    fn both_halves_count_their_hits() {
         let half = Keys::shuffled(500);
         let halves = Halves::new(&half, 2, 200);
         assert_eq!(halves.totals(), [700, 700]);

@@ -72,7 +72,7 @@ impl Many {
 
     fn two_threads(&self, subject: &Subject<'_>, keys: &Keys, scale: &Scale) -> Row {
         let has_must = self.keys == MILLION;
-        // The processor time, beside the wall time, which is the figure.
+        // The processor time is a note; the figure is the wall time.
         let busy: [RefCell<Vec<f64>>; 2] = Default::default();
         let ours = |threads: usize| {
             let both = subject.hit_on_threads(threads, scale.ops);

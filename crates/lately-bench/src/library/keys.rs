@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_key_once_in_no_order() {
+    fn every_key_occurs_once_in_random_order() {
         let keys = Keys::shuffled(1_000);
         assert_eq!(keys.len(), 1_000);
         assert_eq!(keys.text(3).as_bytes(), keys.bytes()[3]);
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn strides_do_not_meet_within_a_turn() {
+    fn strides_repeat_no_key_within_a_pass() {
         let walk = Walk::new(10);
         let strides: Vec<_> = (0..4).map(|_| walk.stride(4)).collect();
         assert_eq!(strides, [0..4, 4..8, 0..4, 4..8]);

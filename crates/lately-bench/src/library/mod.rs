@@ -19,8 +19,8 @@ use keyed::{MILLION, Many};
 use scale::Scale;
 
 use crate::options::Options;
+use crate::output::section;
 use crate::row::Row;
-use crate::say::section;
 
 /// The rows of the sections that are wanted.
 pub(crate) fn rows(options: &Options) -> Vec<Row> {

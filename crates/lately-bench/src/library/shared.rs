@@ -146,7 +146,7 @@ pub(crate) fn rows(scale: &Scale) -> Vec<Row> {
     let one = run(&mut entrants, Work::Hits, 1, scale);
     let two = run(&mut entrants, Work::Hits, 2, scale);
     let reads = run(&mut entrants[NOT_READ..], Work::Reads, 1, scale);
-    let reads_beside_hits = run(&mut entrants[NOT_READ..], Work::Reads, 2, scale);
+    let reads_during_hits = run(&mut entrants[NOT_READ..], Work::Reads, 2, scale);
     let mut rows = vec![striped(&two)];
     for (index, &(name, hit, _)) in one.iter().enumerate() {
         let mut note = format!("on either of two threads {}", number(two[index].1));
@@ -154,7 +154,7 @@ pub(crate) fn rows(scale: &Scale) -> Vec<Row> {
             note.push_str(&format!(
                 "; read of the default window {}, while another thread hits {}; {} bytes",
                 number(reads[read].1),
-                number(reads_beside_hits[read].1),
+                number(reads_during_hits[read].1),
                 number(bytes_of_a_counter(name))
             ));
         }

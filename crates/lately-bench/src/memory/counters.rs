@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_counter_has_had_its_hits() {
+    fn counters_are_filled_with_their_hits() {
         let of = |name: &str| COUNTERS.iter().find(|(other, _)| *other == name).expect("in the table").1();
         let mut ring = of("ring").downcast::<Ring>().expect("a ring");
         assert_eq!(ring.hits(START_S + SECONDS - 1), 900);

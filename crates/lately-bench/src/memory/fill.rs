@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn random_hits_are_as_many_as_they_should_be() {
+    fn the_number_of_random_hits_is_right() {
         let Kept::Store(store) = filled(Keeper::Store, Hits::Randomly { within_ms: 3_600_000, times: 30 })
         else {
             unreachable!("a store was asked for")
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn the_others_keep_the_same_keys() {
+    fn all_keepers_have_the_same_keys() {
         filled(Keeper::Queues, FIVE);
         filled(Keeper::Floor, ONE_HIT);
     }

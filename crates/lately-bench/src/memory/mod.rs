@@ -16,8 +16,8 @@ use std::process::ExitCode;
 
 use crate::jobs::{Job, side_by_side};
 use crate::options::Options;
+use crate::output::section;
 use crate::row::{Must, Row};
-use crate::say::section;
 use crate::table::number;
 
 use fill::BASE_KEYS;
@@ -49,7 +49,7 @@ pub(crate) fn rows(options: &Options) -> Vec<Row> {
     while let Some((filling, found)) = left.next() {
         let mut others = Vec::new();
         while let Some((other, found)) = left.next_if(|(other, _)| !of(other)) {
-            others.push(format!("{} {}", other.keeper.name(), told(found)));
+            others.push(format!("{} {}", other.keeper.name(), figure_text(found)));
         }
         rows.push(row(filling, found, &others));
     }
@@ -122,6 +122,6 @@ fn empty(found: &Found) -> Row {
     }
 }
 
-fn told(found: &Found) -> String {
+fn figure_text(found: &Found) -> String {
     found.as_ref().map_or_else(String::clone, |cost| number(cost.bytes_per_key))
 }

@@ -6,7 +6,7 @@ use std::process::{Command, ExitCode, Stdio};
 use super::counters::{COUNT, COUNTERS};
 use super::fill::{BASE_KEYS, Kept, fill, give_base, render};
 use super::layout::{Keeper, LAYOUTS, Layout};
-use crate::say;
+use crate::output;
 
 /// The hidden first argument for a layout. The index of the layout, the number of keys and a keeper follow.
 const CHILD: &str = "--fill-layout";
@@ -78,11 +78,11 @@ pub(crate) fn run_as_child() -> Option<ExitCode> {
         (CHILD | COUNTERS_CHILD, _) => Err(format!("{first} takes the numbers its parent gives it")),
         _ => return None,
     };
-    let written = found.and_then(|text| say::data(&text).map_err(|error| error.to_string()));
+    let written = found.and_then(|text| output::data(&text).map_err(|error| error.to_string()));
     Some(match written {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            say::message(format_args!("lately-bench: {error}"));
+            output::message(format_args!("lately-bench: {error}"));
             ExitCode::from(2)
         }
     })
@@ -130,8 +130,8 @@ fn resident_bytes() -> Result<f64, String> {
     resident_of("self")
 }
 
-/// The resident memory of a process without its program: pages of the program that were used say nothing
-/// about keys. `process` is its number, or `self`.
+/// The resident memory of a process without its program: its used pages do not depend
+/// on keys. `process` is its number, or `self`.
 pub(crate) fn resident_of(process: impl fmt::Display) -> Result<f64, String> {
     let path = format!("/proc/{process}/smaps_rollup");
     let text = std::fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;

@@ -4,8 +4,8 @@ use std::process::{Command, Stdio};
 
 use lately_load::{Plan, run};
 
+use crate::output;
 use crate::rounds::median;
-use crate::say;
 use crate::server::failure::Failure;
 use crate::server::process::Process;
 use crate::table::number;
@@ -46,7 +46,7 @@ impl Measured {
     /// The figures. NaN if the load failed, which is reported.
     pub(crate) fn or_none(measured: Result<Measured, Failure>) -> Measured {
         measured.unwrap_or_else(|failure| {
-            say::message(format_args!("lately-bench: {failure}"));
+            output::message(format_args!("lately-bench: {failure}"));
             Measured::NONE
         })
     }
@@ -78,9 +78,9 @@ impl Measured {
     pub(crate) fn describe(&self) -> String {
         // redis-benchmark has no p99.9.
         let shares = [("p50", self.p50_us), ("p99", self.p99_us), ("p99.9", self.p999_us)];
-        let told = shares.into_iter().filter(|(_, us)| us.is_finite());
-        let told: Vec<String> = told.map(|(name, us)| format!("{name} {}", number(us / 1e3))).collect();
-        format!("{} ms; server CPU {} µs", told.join(", "), number(self.cpu_us))
+        let shown = shares.into_iter().filter(|(_, us)| us.is_finite());
+        let shown: Vec<String> = shown.map(|(name, us)| format!("{name} {}", number(us / 1e3))).collect();
+        format!("{} ms; server CPU {} µs", shown.join(", "), number(self.cpu_us))
     }
 }
 
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_figure_that_could_not_be_had_is_none() {
+    fn a_failed_measurement_has_no_figure() {
         assert!(Measured::or_none(Err(Failure::new("no such server"))).per_second.is_nan());
         assert!(Measured::median(&[Measured::NONE, Measured::NONE]).cpu_us.is_nan());
     }

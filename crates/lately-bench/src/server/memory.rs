@@ -49,7 +49,7 @@ pub(super) fn rows(options: &Options) -> Result<Vec<Row>, Failure> {
     let grown = side_by_side(jobs).into_iter().collect::<Result<Vec<Grown>, Failure>>()?;
     let [minute, second, days, five, five_set, five_hash, one, incr, expire, set, hash] =
         grown.try_into().map_err(|_| Failure::new("a figure for each job"))?;
-    let told = |grown: Grown| number(grown.bytes_per_key);
+    let figure = |grown: Grown| number(grown.bytes_per_key);
     let name = |keys: u64, what: &str| format!("{} keys, {what}", number(count(keys)));
     Ok(vec![
         Row::new(TABLE, "an empty server", one.empty / 1_024.0, "KiB", Must::Nothing).note(format!(
@@ -60,13 +60,13 @@ pub(super) fn rows(options: &Options) -> Result<Vec<Row>, Failure> {
         )),
         row("1 M keys, one hit", one, Must::AtMost(52.0, 42.0)).note(format!(
             "Redis: INCR {}, INCR + EXPIRE {}, sorted set {}, hash of seconds {}",
-            told(incr),
-            told(expire),
-            told(set),
-            told(hash)
+            figure(incr),
+            figure(expire),
+            figure(set),
+            figure(hash)
         )),
         row(&name(sizes.five_minutes, "300 hits in 300 seconds"), five, Must::AtMost(450.0, 260.0))
-            .note(format!("Redis: sorted set {}, hash of seconds {}", told(five_set), told(five_hash))),
+            .note(format!("Redis: sorted set {}, hash of seconds {}", figure(five_set), figure(five_hash))),
         row(&name(sizes.ten_a_day, "10 hits a day for 7 d"), days, Must::AtMost(400.0, 300.0)),
         row(&name(sizes.each_minute, "a hit a minute for 7 d"), minute, Must::AtMost(2_500.0, 2_000.0)),
         row(&name(sizes.each_second, "a hit a second for 7 d"), second, Must::AtMost(5_000.0, 4_000.0))

@@ -15,8 +15,8 @@ mod scripts;
 mod spread;
 
 use crate::options::Options;
+use crate::output;
 use crate::row::{Must, Row};
-use crate::say;
 use crate::server::failure::Failure;
 
 /// The table of the throughputs and latencies.
@@ -40,7 +40,7 @@ pub(crate) fn rows(options: &Options) -> Vec<Row> {
     let mut rows = Vec::new();
     for (names, section) in SECTIONS {
         let Some(name) = names.iter().find(|name| options.wants(name)) else { continue };
-        rows.extend(say::section(name, || section(options)).unwrap_or_else(|failure| {
+        rows.extend(output::section(name, || section(options)).unwrap_or_else(|failure| {
             let row = Row::new(TABLE, format!("{name}, not measured"), f64::NAN, "", Must::AtLeast(0.0, 0.0));
             vec![row.note(failure.to_string())]
         }));

@@ -11,7 +11,7 @@ use lately_resp::{Args, Limits, Parsed, ProtocolError, parse_request};
 use mio::{Events, Interest, Poll, Token};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::say;
+use crate::output;
 
 /// The I/O of the server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -66,7 +66,7 @@ impl Dialogue {
 
 async fn serve_tokio() -> io::Result<()> {
     let listener = tokio::net::TcpListener::bind(ANY_PORT).await?;
-    say::data(&format!("resp {}\n", listener.local_addr()?))?;
+    output::data(&format!("resp {}\n", listener.local_addr()?))?;
     loop {
         let (mut socket, _) = listener.accept().await?;
         tokio::spawn(async move {
@@ -88,7 +88,7 @@ fn serve_queue() -> io::Result<()> {
     let mut poll = Poll::new()?;
     let mut listener = mio::net::TcpListener::bind(ANY_PORT.parse().map_err(io::Error::other)?)?;
     poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
-    say::data(&format!("resp {}\n", listener.local_addr()?))?;
+    output::data(&format!("resp {}\n", listener.local_addr()?))?;
     let mut clients: Vec<Option<Client>> = Vec::new();
     let mut events = Events::with_capacity(1_024);
     let mut buffer = vec![0; READ_BYTES];

@@ -5,9 +5,9 @@ use std::time::Duration;
 use lately_load::{Counted, Counts, Ending, Plan, run};
 
 use crate::options::Options;
+use crate::output;
 use crate::rounds::{Contender, interleave, median_ratio};
 use crate::row::{Must, Rival, Row};
-use crate::say;
 use crate::server::TABLE;
 use crate::server::failure::Failure;
 use crate::server::measured::Measured;
@@ -46,13 +46,13 @@ const BENCHMARK_INCR: &str = "redis INCR, redis-benchmark";
 const BENCHMARK_NOTHING: &str = "doing nothing, tokio, redis-benchmark";
 
 pub(super) fn rows(options: &Options) -> Result<Vec<Row>, Failure> {
-    let servers = say::section("server/pipeline, filling", || Servers::start(options))?;
+    let servers = output::section("server/pipeline, filling", || Servers::start(options))?;
     let mut rows = vec![counts_row(options, &servers.lately)?];
     for (pipeline, name) in DEPTHS.into_iter().zip(NAMES).filter(|(_, name)| options.wants(name)) {
-        rows.extend(say::section(name, || rows_at(options, &servers, pipeline))?);
+        rows.extend(output::section(name, || rows_at(options, &servers, pipeline))?);
     }
     if servers.throttlecrab.is_none() {
-        say::message(format_args!("lately-bench: throttlecrab-server: {THROTTLECRAB_MISSING}"));
+        output::message(format_args!("lately-bench: throttlecrab-server: {THROTTLECRAB_MISSING}"));
     }
     Ok(rows)
 }

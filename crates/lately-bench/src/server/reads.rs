@@ -3,9 +3,9 @@
 use lately_load::{Ending, Order, Plan, Request, Times, run};
 
 use crate::options::Options;
+use crate::output::section;
 use crate::rounds::{Contender, interleave, median_ratio};
 use crate::row::{Must, Row};
-use crate::say::section;
 use crate::server::TABLE;
 use crate::server::failure::Failure;
 use crate::server::measured::Measured;

@@ -1,12 +1,11 @@
-//! What users of redis-cell found missing: rates past a thousand and past a million a second, asking without taking,
-//! and giving back.
+//! Features that users of redis-cell requested: rates above a thousand and above a million a second, peeks, and refunds.
 
 use lately::{Rate, Retry, Store, Throttle, Timestamp, minutes, seconds};
 
 const START_MS: i64 = 1_700_000_000_000;
 
-/// Of a rate of `(burst, count, period in seconds)`: at each time, that of the start taken off, what of so many
-/// requests of a quantity is allowed, and how much is left after the last.
+/// Checks a rate of `(burst, count, period in seconds)`. Each step has the milliseconds since the start, the number of
+/// requests, their quantity, the expected number of allowed requests, and the expected remainder after the last one.
 fn check(rate: (u64, u64, u64), steps: &[(i64, u64, i64, u64, u64)]) {
     let (burst, count, period_s) = rate;
     let rate = Rate::new(burst, count, seconds(period_s)).expect("a rate");
@@ -23,12 +22,12 @@ fn check(rate: (u64, u64, u64), steps: &[(i64, u64, i64, u64, u64)]) {
 
 #[test]
 fn rates_past_a_thousand_a_second_are_kept() {
-    // Two each millisecond, and two thousand at once.
+    // Two hits each millisecond, and two thousand at once.
     check(
         (1_999, 2_000, 1),
         &[(0, 3_000, 1, 2_000, 0), (1, 9, 1, 2, 0), (2, 9, 1, 2, 0), (502, 3_000, 1, 1_000, 0)],
     );
-    // As many in a minute as are 1,500 a second: three in two milliseconds.
+    // 90,000 a minute are 1,500 a second, or three hits in two milliseconds.
     check((2, 90_000, 60), &[(0, 9, 1, 3, 0), (1, 9, 1, 1, 0), (2, 9, 1, 2, 0), (3, 9, 1, 1, 0)]);
 }
 
@@ -75,7 +74,7 @@ fn a_negative_quantity_gives_back() {
 }
 
 #[test]
-fn peeks_and_refunds_are_no_hits() {
+fn peeks_and_refunds_are_not_counted() {
     let store = Store::builder().build().expect("valid");
     let rate = Rate::new(4, 5, minutes(1)).expect("a rate");
     let now = Timestamp::from_millis(START_MS).expect("a time");
@@ -83,7 +82,7 @@ fn peeks_and_refunds_are_no_hits() {
     let hits = || store.hits(b"k", minutes(5), now).estimate;
     assert!(ask(0).is_allowed() && hits() == 0);
     assert!(ask(3).is_allowed() && hits() == 3);
-    // What was given back did come.
+    // A refund does not remove hits.
     assert!(ask(-1).is_allowed() && hits() == 3);
     assert!(matches!(ask(4).retry, Retry::After(_)) && hits() == 3);
     assert!(ask(3).is_allowed() && hits() == 6);

@@ -1,16 +1,16 @@
-//! Decisions about rates are those of throttlecrab's library, where that is right.
+//! Decisions about rates equal those of throttlecrab's library, except where it deviates from GCRA.
 //!
-//! Both are the generic cell rate algorithm. Its `max_burst` is all that can be taken at once, one more than ours, which
-//! is redis-cell's. It reckons in nanoseconds: here a hit takes a whole number of them.
+//! Both are the generic cell rate algorithm. Its `max_burst` is the most hits at once, which is one more than our burst, as in
+//! redis-cell. It computes in nanoseconds, so the interval of a hit is a whole number of them here.
 //!
-//! Where it is not right, which the traces keep clear of:
-//! - A burst of 1 limits nothing: what it keeps of a key expires as it is written.
-//! - A key that has all of its burst left and is still kept saves up for a second one. It is kept for the time of its
-//!   burst, so the traces wait for that whenever nothing is used any more.
-//! - A request for more than the burst is told to wait, though no wait is enough.
+//! It deviates in these cases, which the traces avoid:
+//! - A burst of 1 limits nothing: the state of a key expires when it is written.
+//! - A key whose burst is free again, and that is still kept, saves up for a second burst. It is kept for the time of its
+//!   burst, so the traces wait for that time whenever nothing is used any more.
+//! - A request above the burst gets a wait, although no wait is enough.
 //! - `reset_after` is longer by the time of the burst. It is not compared.
 //! - A negative quantity is an error.
-//! - Its server tells waits in whole seconds rounded down: 0 for those of less than one.
+//! - Its server returns waits in whole seconds, rounded down: 0 for less than a second.
 
 use std::time::{Duration, SystemTime};
 
@@ -22,7 +22,7 @@ const START_MS: i64 = 1_700_000_000_000;
 const SECOND_NS: i64 = 1_000_000_000;
 const MILLISECOND_NS: i64 = 1_000_000;
 
-/// Hits per period, and the most at once.
+/// The hits in a period, and the most hits at once.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
     most: i64,
@@ -31,7 +31,7 @@ struct Limits {
 }
 
 impl Limits {
-    /// The time of a hit.
+    /// The interval between two hits.
     fn interval_ns(self) -> i64 {
         self.period_s * SECOND_NS / self.count
     }
@@ -51,7 +51,7 @@ fn limits() -> impl Strategy<Value = Limits> {
     })
 }
 
-/// Ours and theirs, and the time of both.
+/// Our store and their limiter, with the same time.
 struct Pair {
     limits: Limits,
     ours: Store,
@@ -76,7 +76,7 @@ impl Pair {
         self.theirs.rate_limit("k", most, count, period_s, quantity, now)
     }
 
-    /// Waits for so many thousandths of the time that a hit takes; longer if all is left then.
+    /// Waits for this many thousandths of an interval. Waits longer if nothing is used then.
     fn wait(&mut self, thousandths: i64) {
         self.now_ms += self.limits.interval_ns() * thousandths / 1_000 / MILLISECOND_NS;
         if self.ours(0).reset_after.is_none() {
@@ -121,7 +121,7 @@ fn where_throttlecrab_deviates() {
     let mut one = of(1, 1, 60);
     assert!((0..3).all(|_| one.theirs(1).expect("decided").0));
     assert_eq!([(); 3].map(|()| one.ours(1).is_allowed()), [true, false, false]);
-    // Of a burst of ten, nearly twice as much after a while, and ten after a longer while.
+    // With a burst of ten, it allows nearly twice as many after a while, and ten after a longer while.
     for (after_ms, expected) in [(17_900, 17), (18_000, 10)] {
         let mut ten = of(10, 60, 60);
         for (wait_ms, expected) in [(0, 10), (after_ms, expected)] {

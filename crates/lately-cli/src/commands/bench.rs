@@ -73,7 +73,7 @@ enum Load {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum KeyOrder {
-    /// In a mixed order: each comes once before any comes again.
+    /// In a mixed order. A key is repeated only after all others.
     Permuted,
     /// In the order of their numbers.
     Sequential,
@@ -195,7 +195,7 @@ fn write_json(out: &mut dyn Write, report: &Report, checked: &Checked) -> io::Re
     writeln!(out, "{object}")
 }
 
-/// To the microsecond.
+/// Rounds to the microsecond.
 fn milliseconds(report: &Report, share: f64) -> f64 {
     (report.latency(share).as_secs_f64() * 1e6).round() / 1e3
 }

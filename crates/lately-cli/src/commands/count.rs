@@ -95,10 +95,10 @@ fn windows(count: &Count) -> Result<Outcome, CliError> {
         }
     })?;
     if !count.json && !count.csv {
-        say_first(rows.len(), tally.keys());
+        report_cut(rows.len(), tally.keys());
     }
     if at.is_none() {
-        say_gap(&tally);
+        report_gap(&tally);
     }
     read.outcome()
 }
@@ -109,7 +109,7 @@ fn report(count: &Count, path: &Path) -> Result<Outcome, CliError> {
     if count.logs.files().iter().any(|log| new_file::resolved(log) == target) && path.as_os_str() != "-" {
         return Err(CliError::new("--html", "the page would replace the log", "name another file"));
     }
-    // Before a long log is read, so that an error comes early.
+    // The file is opened before a long log is read, so that an error comes early.
     let file = (path.as_os_str() != "-").then(|| NewFile::create(path, PAGE_MODE)).transpose()?;
     let (mut tally, mut all) = (Tally::builder(count.window), Tally::builder(count.window));
     let default_key = Template::default();
@@ -141,13 +141,13 @@ fn report(count: &Count, path: &Path) -> Result<Outcome, CliError> {
         ));
     }
     if at.is_none() {
-        say_gap(&tally);
+        report_gap(&tally);
     }
     read.outcome()
 }
 
 /// Logs that the newest time is far ahead of the others.
-fn say_gap(tally: &Tally) {
+fn report_gap(tally: &Tally) {
     if let (Some(gap), Some(newest)) = (tally.gap(), tally.newest()) {
         let newest = table::utc(newest);
         output::message(&format_args!(
@@ -175,13 +175,13 @@ fn series(count: &Count, step: Span) -> Result<Outcome, CliError> {
         }
     })?;
     if !count.json && !count.csv {
-        say_first(curves.len(), series.keys());
+        report_cut(curves.len(), series.keys());
     }
     read.outcome()
 }
 
 /// Logs that not all keys are shown.
-fn say_first(shown: usize, keys: usize) {
+fn report_cut(shown: usize, keys: usize) {
     if shown < keys {
         let keys = output::keys(keys);
         output::message(&format_args!("lately: count: the first {shown} of {keys}; --top 0 prints all"));

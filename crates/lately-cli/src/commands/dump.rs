@@ -139,7 +139,7 @@ fn from_server(dump: &Dump, out: &mut Out<'_>) -> Result<(), CliError> {
                                 "the dump is incomplete: write it to a file on this machine with --output"
             },
         ),
-        // What the system had taken for this process does not show how slow it was.
+        // Bytes in the buffers of the system say nothing about the speed of this process.
         None => CliError::new(
             "dump",
             error,

@@ -124,7 +124,7 @@ impl Limit {
                 return Err(CliError::new("limit", cause, format!("give KEY {name}")));
             }
         };
-        // What is not asked for is not sent: a named limit may have a lockout of its own.
+        // Options that were not given are not sent, because a named limit may have its own lockout.
         if self.cost != 1 {
             command.arg("COST").arg(self.cost);
         }
@@ -139,7 +139,7 @@ impl Limit {
 }
 
 impl Decision {
-    /// Of the five integers of the reply. Only the wait can be negative, when it has no end.
+    /// Decodes the five integers of the reply. Only the wait can be negative, which means never.
     fn read((allowed, max, remaining, retry_after_ms, reset_after_ms): (u8, u64, u64, i64, u64)) -> Decision {
         let retry_after_ms = u64::try_from(retry_after_ms).ok();
         Decision { allowed: allowed == 1, max, remaining, retry_after_ms, reset_after_ms }

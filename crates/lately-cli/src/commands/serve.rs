@@ -108,7 +108,7 @@ pub(crate) fn run(serve: &Serve) -> Result<Outcome, CliError> {
         .map_err(|error| CliError::new("serve", error, "the system gave no threads or no event queue"))?;
     let failed = |error| refusal("serve", &error, serve.repair);
     let outcome = runtime.block_on(async {
-        // First of all, so that an early signal is not lost.
+        // This comes first, so that an early signal is not lost.
         let signals = Signals::catch()?;
         let clock = SystemClock::with_max_skew(config.least_max_skew());
         let server = Server::bind(config, Arc::new(clock)).await.map_err(failed)?;
@@ -119,7 +119,7 @@ pub(crate) fn run(serve: &Serve) -> Result<Outcome, CliError> {
         output::message(&"lately: stopped");
         Ok(Outcome::Done)
     });
-    // Clients had their time to drain, so nothing is waited for.
+    // Clients had their time to drain, so the runtime does not wait.
     runtime.shutdown_background();
     outcome
 }
@@ -127,11 +127,11 @@ pub(crate) fn run(serve: &Serve) -> Result<Outcome, CliError> {
 /// Makes threads share the arenas of the allocator, because lists that several threads grow then take less memory, and
 /// makes it return large blocks to the system. Environment variables override both.
 fn tune_allocator(threads: NonZeroUsize) {
-    let said = |name, what| env::var_os(name).is_some_and(|value| value.to_string_lossy().contains(what));
-    if !said("MALLOC_MMAP_THRESHOLD_", "") && !said("GLIBC_TUNABLES", "malloc.mmap_threshold") {
+    let is_set = |name, part| env::var_os(name).is_some_and(|value| value.to_string_lossy().contains(part));
+    if !is_set("MALLOC_MMAP_THRESHOLD_", "") && !is_set("GLIBC_TUNABLES", "malloc.mmap_threshold") {
         lately::give_blocks_back(LARGE_BLOCK_BYTES);
     }
-    if !said("MALLOC_ARENA_MAX", "") && !said("GLIBC_TUNABLES", "malloc.arena_max") {
+    if !is_set("MALLOC_ARENA_MAX", "") && !is_set("GLIBC_TUNABLES", "malloc.arena_max") {
         let arenas = threads.get().div_ceil(THREADS_PER_ARENA).min(MAX_ARENAS);
         lately::share_arenas(u16::try_from(arenas).unwrap_or(u16::MAX));
     }
@@ -150,7 +150,7 @@ fn threads_for(cores: NonZeroUsize) -> NonZeroUsize {
 /// `max_clients`.
 ///
 /// # Errors
-/// There is no room for a single client.
+/// If there is no room for a single client.
 fn raise_file_limit(Config { max_clients, loops, metrics, .. }: &mut Config) -> Result<(), CliError> {
     let http_listeners = 1 + u64::from(metrics.is_some());
     let others =
@@ -312,7 +312,7 @@ fn announcement(server: &Server, storage: Option<&Storage>) -> impl FnOnce() + S
             output::message(&format_args!("lately: serving health and metrics on {metrics}"));
         }
         output::message(&format_args!("lately: {kept}"));
-        // Data for the program that started the server. The server serves even if that cannot be written.
+        // The addresses are data for the program that started the server. The server runs even if they cannot be written.
         let _ = output::data(|out| {
             writeln!(out, "resp {resp}\nhttp {http}")?;
             metrics.map_or(Ok(()), |metrics| writeln!(out, "metrics {metrics}"))
@@ -388,9 +388,9 @@ mod tests {
         };
         for repair in [false, true] {
             for error in errors() {
-                let said = refusal("serve", &ServerError::Journal(error), repair).to_string();
-                assert_eq!(said.contains("--repair"), !repair, "{said}");
-                assert!(said.contains("hint: "), "{said}");
+                let text = refusal("serve", &ServerError::Journal(error), repair).to_string();
+                assert_eq!(text.contains("--repair"), !repair, "{text}");
+                assert!(text.contains("hint: "), "{text}");
             }
         }
     }

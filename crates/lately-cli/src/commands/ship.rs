@@ -1,4 +1,4 @@
-//! `lately ship`: the hits of logs that grow, sent to a server, each line once.
+//! `lately ship`: sends the hits of growing logs to a server, each line once.
 
 use std::path::PathBuf;
 use std::sync::mpsc::sync_channel;
@@ -20,23 +20,24 @@ use crate::ship::name::Names;
 use crate::ship::sender::Sender;
 use crate::ship::state::State;
 
-/// Send the hits of logs that grow to a server, with their times, each line once.
+/// Send the hits of growing logs to a server, with their times, each line once.
 ///
-/// A file is followed by its name, through rotation. Every 200 ms, or each 1000 hits, a batch goes to the server, which keeps with the
-/// counts how far each file was read: no line is lost or counted twice, over stops and crashes of either side. While the server
-/// does not answer it is tried again.
+/// Files are followed by name, through rotations. Every 200 ms, or every 1000 hits, a batch goes to the server. With the counts, the
+/// server keeps the position up to which each file was read: no line is lost or counted twice, over stops and crashes of either side.
+/// If the server does not answer, ship retries.
 ///
-/// The server knows a file by its first line with a time, its folder and the name of the machine. So a file may be renamed, copied or
-/// compressed while nothing is running: when it is beside the log, with the log's name and a number or a date behind it, the rest of it is
-/// sent at the next start. Files that were rotated before the first start are not sent, unless they are named.
+/// The server knows a file by its first line with a time, its folder and the name of the machine. A file may be renamed, copied or
+/// compressed while ship is not running: the next start sends the rest of it, if it is in the folder of the log and has the log's name
+/// followed by a number or a date. Files that were rotated before the first start are not sent, unless they are named.
 ///
-/// With another --prefix, --key, --where or a --format of your own a log is counted once more, from its start: the hits that it has counted
-/// under the old keys stay.
+/// With another --prefix, --key or --where, or a --format with its own fields, a log is counted again from its start. Hits that were
+/// counted under the old keys stay.
 ///
-/// Hits that are older than the server keeps, or ahead of its clock, are refused; how many is reported at once, and then every minute.
+/// Hits that are older than the server keeps, or ahead of its clock, are refused. Their number is reported at once, and then every
+/// minute.
 ///
-/// SIGINT and SIGTERM have it send what it has read and end with exit code 0. JSON has to be an object per line. Standard input and pipes
-/// have no positions, and are refused.
+/// On SIGINT and SIGTERM it sends the lines that it has read, and ends with exit code 0. JSON must be one object per line. Standard
+/// input and pipes have no positions, and are refused.
 #[derive(Args)]
 #[command(mut_arg("top", |arg| arg.hide(true)))]
 #[command(mut_arg("files", |arg| arg.help("Logs. gzip, zstd, bzip2 and xz are decompressed")))]
@@ -48,16 +49,16 @@ pub(crate) struct Ship {
     #[arg(long, value_name = "P", default_value = "", hide_default_value = true)]
     prefix: String,
 
-    /// Send what is in the files and end. A last line without an end is a line.
+    /// Send the current lines of the files and end. A last line without a line end counts as a line.
     #[arg(long)]
     once: bool,
 
-    /// Keep the positions in this file as well. It counts where the server does not know a file: when more than 10,000 files were sent
-    /// to it, or counts are in memory only and are not to be sent again after a start of the server. One process at a time has it.
+    /// Keep the positions in this file, too. They are used if the server does not know a file: because more than 10,000 files were
+    /// sent to it, or because it was restarted and keeps counts in memory only. Only one process at a time can use the file.
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
 
-    /// What tells the logs of this machine from those of others; keep it the same [default: the name of the host].
+    /// A name that distinguishes the logs of this machine from those of others; do not change it [default: the host name].
     #[arg(long, value_name = "NAME")]
     machine: Option<String>,
 
@@ -114,7 +115,7 @@ pub(crate) fn run(ship: &Ship) -> Result<Outcome, CliError> {
     Ok(outcome)
 }
 
-/// Errors of logs suggest standard input where that is read.
+/// Replaces a hint that suggests standard input, which `ship` does not read.
 fn without_stdin(error: CliError) -> CliError {
     match error {
         CliError::Failed { what, cause, hint } if hint.contains(" -") => {
@@ -125,7 +126,7 @@ fn without_stdin(error: CliError) -> CliError {
     }
 }
 
-/// Sends what is in the logs, until the end is asked for, or all that is to be sent once was.
+/// Sends the lines of the logs until a signal, or with `--once` until everything was sent.
 fn send_all(
     logs: &mut [Log<'_>],
     sender: &mut Sender<'_>,
@@ -134,7 +135,7 @@ fn send_all(
 ) -> Result<(), CliError> {
     let (mut losses, mut unsaved) = (Losses::default(), None);
     loop {
-        // What was there when the end was asked for is sent.
+        // After a signal there is one more round, for the lines that are already there.
         let is_last = sender.link.is_to_stop();
         let mut all = Round::AtEnd;
         for index in 0..logs.len() {
@@ -144,7 +145,7 @@ fn send_all(
                 Ok(Round::AtEnd) => {}
                 Ok(Round::More) => all = Round::More,
                 Ok(Round::Stopped) => return Ok(()),
-                // The other logs go on.
+                // The other logs continue.
                 Err(error) if logs.len() > 1 => {
                     output::error(&error);
                     logs[index].give_up();
@@ -154,7 +155,7 @@ fn send_all(
         }
         match sender.state.save() {
             Err(error) if is_once => return Err(error),
-            // The server has the positions, too. It is tried again with the next one.
+            // The server has the positions, too. The next round tries to save them again.
             saved => {
                 let cause = saved.err().map(|error| error.to_string());
                 if let Some(cause) = cause.as_ref().filter(|_| unsaved != cause) {
@@ -179,22 +180,22 @@ fn send_all(
     }
 }
 
-/// What does not count of logs that are followed.
+/// The lines and hits of followed logs that do not count.
 #[derive(Default)]
 struct Losses {
-    /// Hits that were refused, those with too long keys, and lines that do not parse, when they were reported last.
+    /// Refused hits, hits with too long keys, and lines that do not parse, as of the last report.
     reported: [u64; 3],
     at: Option<Timestamp>,
 }
 
 impl Losses {
-    /// Reports what was lost since the last report, if that was a while ago.
+    /// Reports losses since the last report, if that was a while ago.
     fn report(&mut self, sender: &Sender<'_>, logs: &[Log<'_>], now: Timestamp) {
         let malformed = logs.iter().map(Log::malformed_lines).sum();
         let lost = [sender.refused, sender.too_long, malformed];
         let is_early =
             self.at.is_some_and(|at| now.as_millis() - at.as_millis() < SHIP_REPORT_EVERY.as_millis());
-        // A file that is read again has its lines once more.
+        // When a file is read again, its lines are counted anew, so a number may fall.
         let [refused, too_long, malformed] =
             std::array::from_fn(|kind| lost[kind].saturating_sub(self.reported[kind]));
         if is_early || refused + too_long + malformed == 0 {

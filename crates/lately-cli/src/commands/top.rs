@@ -84,7 +84,7 @@ pub(crate) fn run(top: &Top) -> Result<Outcome, CliError> {
     let controls = Controls::new(top.window);
     let hits = Hits::new(controls.longest());
     let hits = hits.map_err(|error| CliError::new("--window", error, "see lately top --help"))?;
-    // What is followed may become another file than the one before it.
+    // A followed path may get another file than before.
     let (files, _) = log_file::once(top.logs.files(), log_file::is_stream);
     let claims = Claims::default();
     let sources = files.iter().enumerate();
@@ -103,7 +103,7 @@ pub(crate) fn run(top: &Top) -> Result<Outcome, CliError> {
         event::read_keyboard(&sender);
         live.run(&sender, &mut Output::Screen(screen))?;
     } else {
-        live.run(&sender, &mut Output::Rows(Told::default()))?;
+        live.run(&sender, &mut Output::Rows(ShownNotes::default()))?;
     }
     live.finish()
 }
@@ -126,17 +126,17 @@ struct Live<'a> {
 
 /// The output of the view.
 enum Output {
-    Rows(Told),
+    Rows(ShownNotes),
     Screen(Screen),
 }
 
 /// The notes that were written to standard error and still hold. A note that ends and comes back is written again.
 #[derive(Default)]
-struct Told {
+struct ShownNotes {
     notes: Vec<About>,
 }
 
-/// A note beside the rows.
+/// A note for the user, in addition to the rows.
 struct Note {
     about: About,
     text: String,
@@ -171,7 +171,7 @@ impl Live<'_> {
         let every = self.top.every.unwrap_or(if is_screen { POLL_EVERY } else { seconds(1) });
         let mut now = self.clock.now();
         let (mut poll_at, mut show_at) = (now, now);
-        // Rows of a log that is half read would mislead.
+        // Rows of a partly read log would mislead.
         let mut has_caught_up = is_screen;
         loop {
             if now >= poll_at {
@@ -211,7 +211,7 @@ impl Live<'_> {
         Ok(all)
     }
 
-    /// Handles all events, and waits for one until a time.
+    /// Waits for an event until a given time, and handles all events.
     fn wait(&mut self, until: Timestamp) -> Result<Next, CliError> {
         let wait_ms = until.as_millis() - self.clock.now().as_millis();
         let wait = Duration::from_millis(wait_ms.max(0).unsigned_abs());
@@ -224,7 +224,7 @@ impl Live<'_> {
                 Next::Leave => return Ok(Next::Leave),
             }
             taken += 1;
-            // Endless events do not keep the view from being drawn.
+            // The number of events in a round is bounded, so that the view is drawn.
             let may_go_on = taken < WAITING_EVENTS && !self.stop.load(Ordering::Relaxed);
             event = if may_go_on { self.events.try_recv().ok() } else { None };
         }
@@ -253,13 +253,13 @@ impl Live<'_> {
 
     fn show(&mut self, output: &mut Output, now: Timestamp) -> Result<(), CliError> {
         match output {
-            Output::Rows(told) => {
+            Output::Rows(shown) => {
                 let ranked = self.rank(self.top.logs.top().unwrap_or(usize::MAX), 1, now);
                 let notes: Vec<Note> = self.formats().chain(self.notes(&ranked, now)).collect();
-                for note in notes.iter().filter(|note| !told.notes.contains(&note.about)) {
+                for note in notes.iter().filter(|note| !shown.notes.contains(&note.about)) {
                     output::message(&format_args!("lately: top: {}", note.text));
                 }
-                told.notes = notes.into_iter().map(|note| note.about).collect();
+                shown.notes = notes.into_iter().map(|note| note.about).collect();
                 let window = self.controls.window();
                 output::data(|out| {
                     if self.top.json {
@@ -310,7 +310,7 @@ impl Live<'_> {
         })
     }
 
-    /// Notes of how far files are read, if not to their end.
+    /// The progress of files that are not read to their end.
     fn progress(&self) -> impl Iterator<Item = String> {
         self.sources.iter().filter_map(|source| {
             let percent = source.percent_read();
@@ -318,13 +318,13 @@ impl Live<'_> {
         })
     }
 
-    /// What there is to say beside the rows.
+    /// The notes that hold now.
     fn notes(&self, ranked: &Ranked, now: Timestamp) -> impl Iterator<Item = Note> {
         let of_logs = self.sources.iter().enumerate().flat_map(|(number, source)| {
             let name = log_file::name(source.path());
             let trouble = source
                 .trouble()
-                .map(|trouble| Note { about: About::File(number, trouble), text: source.say(trouble) });
+                .map(|trouble| Note { about: About::File(number, trouble), text: source.describe(trouble) });
             let scanned = source.so_far();
             let is_unparsed = scanned.lines > 0 && scanned.parsed() == 0;
             let unparsed = is_unparsed

@@ -1,5 +1,5 @@
-//! The files that the logs of a view read, so that none is counted twice. Two paths may lead to one file, and a rotation
-//! may give a file the name of another log, or copy it to that name.
+//! The files that the logs of a view read, so that no file is counted twice. Two paths may lead to one file, and a rotation
+//! may rename or copy a file to the name of another log.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -11,7 +11,7 @@ use std::rc::Rc;
 use crate::limits::MAX_CLAIMS;
 use crate::live::follower::Open;
 
-/// Device and number: two paths with the same lead to one file, as long as it is open.
+/// Device and inode number. While a file is open, only paths to it have the same.
 pub(crate) type FileId = (u64, u64);
 
 /// The files that the logs of a view read or have read.
@@ -22,7 +22,7 @@ pub(crate) struct Claims(Rc<RefCell<Vec<Claim>>>);
 #[derive(Debug)]
 struct Claim {
     id: FileId,
-    /// Open, so that no other file gets its number.
+    /// Kept open, so that no other file gets its inode number.
     file: File,
     /// The number of the log.
     by: usize,
@@ -30,15 +30,15 @@ struct Claim {
     /// Its first bytes when it was read.
     head: Vec<u8>,
     is_current: bool,
-    /// How far it was read, when its log reads no further.
-    left: Option<Open>,
+    /// The file and its position, if its log has released it.
+    released: Option<Open>,
 }
 
 /// Whether a file is a copy of one that is read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Copied {
     No,
-    /// It begins as one, and is too short to tell.
+    /// It has the same start, but is too short for a decision.
     Perhaps,
     Yes,
 }
@@ -80,28 +80,28 @@ impl Claims {
             path: path.to_owned(),
             head: Vec::new(),
             is_current,
-            left: None,
+            released: None,
         });
         Ok(())
     }
 
-    /// Forgets deleted files: no name leads to them, and the disk gets their room back.
+    /// Closes deleted files, which have no name any more, so that the disk gets their room back.
     pub(crate) fn forget_deleted(&self) {
         self.0.borrow_mut().retain(|claim| claim.file.metadata().is_ok_and(|metadata| metadata.nlink() > 0));
     }
 
-    /// A log reads a file no further, because another has its name now.
-    pub(crate) fn leave(&self, open: Open) {
+    /// Releases a file that its log gives up, so that another log, which has its name, can continue it.
+    pub(crate) fn release(&self, open: Open) {
         let mut claims = self.0.borrow_mut();
         if let Some(claim) = claims.iter_mut().find(|claim| claim.id == open.id()) {
-            claim.left = Some(open);
+            claim.released = Some(open);
         }
     }
 
-    /// The file with this number, if it was left: this log reads it from there on.
-    pub(crate) fn take_left(&self, by: usize, path: &Path, id: FileId) -> Option<Open> {
+    /// Takes over a released file: this log reads it from its position on.
+    pub(crate) fn take_released(&self, by: usize, path: &Path, id: FileId) -> Option<Open> {
         let mut claims = self.0.borrow_mut();
-        let open = claims.iter_mut().find(|claim| claim.id == id)?.left.take()?;
+        let open = claims.iter_mut().find(|claim| claim.id == id)?.released.take()?;
         for claim in claims.iter_mut().filter(|claim| claim.by == by || claim.id == id) {
             claim.is_current = claim.id == id;
             if claim.is_current {
@@ -111,7 +111,7 @@ impl Claims {
         Some(open)
     }
 
-    /// The first bytes of a file, as far as it is read.
+    /// Records the first bytes of a file that were read.
     pub(crate) fn note_head(&self, id: FileId, head: &[u8]) {
         let mut claims = self.0.borrow_mut();
         let claim = claims.iter_mut().find(|claim| claim.id == id && claim.head != head);
@@ -120,12 +120,12 @@ impl Claims {
         }
     }
 
-    /// Whether a file that has come to `path` is a copy of one that another log reads. The name of a copy starts with the name of
-    /// the log, as logrotate calls it. It may be written at this moment.
+    /// Whether a new file at `path` is a copy of one that another log reads. The name of a copy starts with the name of the log,
+    /// as with logrotate. The copy may still be being written.
     pub(crate) fn is_copy(&self, by: usize, path: &Path, file: &File) -> io::Result<Copied> {
         let mut copied = Copied::No;
         let claims = self.0.borrow();
-        for claim in claims.iter().filter(|claim| claim.by != by && is_beside(path, &claim.path)) {
+        for claim in claims.iter().filter(|claim| claim.by != by && may_be_rotated(path, &claim.path)) {
             let mut head = vec![0; claim.head.len()];
             let length = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX).min(head.len());
             file.read_exact_at(&mut head[..length], 0)?;
@@ -140,8 +140,8 @@ impl Claims {
     }
 }
 
-/// Whether a path is in the folder of a log, with a name that starts with its name.
-fn is_beside(path: &Path, log: &Path) -> bool {
+/// Whether a path is in the folder of a log, with a name that starts with the log's name.
+fn may_be_rotated(path: &Path, log: &Path) -> bool {
     let names = path.file_name().zip(log.file_name());
     path.parent() == log.parent()
         && names.is_some_and(|(name, log)| {

@@ -6,7 +6,7 @@ use ratatui_crossterm::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyMo
 use crate::limits::MAX_FILTER_CHARS;
 use crate::live::hits::Sort;
 
-/// The windows that `w` goes through, beside the one of the command line.
+/// The windows that `w` cycles through, in addition to the one of the command line.
 const WINDOWS: [Span; 5] = [seconds(10), minutes(1), minutes(5), minutes(15), hours(1)];
 
 #[derive(Debug)]
@@ -52,7 +52,7 @@ impl Controls {
         &self.filter
     }
 
-    /// Whether keys are letters of the filter.
+    /// Whether the user is typing the filter.
     pub(crate) fn is_editing(&self) -> bool {
         self.is_editing
     }
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_go_round() {
+    fn windows_cycle() {
         let mut controls = Controls::new(minutes(5));
         let mut seen = Vec::new();
         for _ in 0..WINDOWS.len() {
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_goes_round() {
+    fn sort_orders_cycle() {
         let mut controls = Controls::new(minutes(5));
         let mut seen = Vec::new();
         for _ in 0..4 {
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn three_keys_leave() {
+    fn three_keys_quit() {
         let press = |controls: &mut Controls, code, modifiers| controls.press(KeyEvent::new(code, modifiers));
         let mut controls = Controls::new(minutes(5));
         for (code, modifiers) in [

@@ -14,20 +14,20 @@ use signal_hook::low_level::emulate_default_handler;
 pub(crate) enum Event {
     /// Bytes of a stream, by its number.
     Piece { source: usize, bytes: Vec<u8> },
-    /// The end of a stream, and why it is not at its end.
+    /// The end of a stream, and the error if it was cut off.
     End { source: usize, failure: Option<io::Error> },
     /// A key was pressed, or the terminal has another size.
     Terminal(event::Event),
     /// The keyboard cannot be read.
     NoKeyboard(io::Error),
-    /// A signal came.
+    /// A signal arrived.
     Signal,
 }
 
-/// Set when a signal asks for the end.
+/// Set by a signal that ends the view.
 pub(crate) type Stop = Arc<AtomicBool>;
 
-/// Has SIGINT, SIGTERM and SIGHUP end the view; a second one ends the process, should it be stuck.
+/// Makes SIGINT, SIGTERM and SIGHUP end the view. A second signal ends the process, in case it is stuck.
 pub(crate) fn catch_signals(events: &SyncSender<Event>) -> io::Result<Stop> {
     let stop = Stop::default();
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
@@ -37,14 +37,14 @@ pub(crate) fn catch_signals(events: &SyncSender<Event>) -> io::Result<Stop> {
             if stopped.swap(true, Ordering::Relaxed) {
                 _ = emulate_default_handler(signal);
             }
-            // Where events wait, the flag is seen with the next of them.
+            // If the queue is full, the flag is seen with the next event.
             _ = events.try_send(Event::Signal);
         }
     });
     Ok(stop)
 }
 
-/// Reads the keyboard from now on.
+/// Starts to read the keyboard.
 pub(crate) fn read_keyboard(events: &SyncSender<Event>) {
     let events = events.clone();
     std::thread::spawn(move || {

@@ -1,12 +1,12 @@
 //! Follows one growing log by its path, through rotations. A state machine: each poll checks the files once and returns
 //! complete lines. It neither waits nor reads a clock.
 //!
-//! - A renamed file stays open. It is read to its end before the new file, and for a while beside it, because its writer
-//!   may go on until it reopens its log.
+//! - A renamed file stays open. It is read to its end before the new file, and then for a while in parallel, because its
+//!   writer may continue until it reopens its log.
 //! - A truncated or rewritten file is read from its start. It is recognized by the bytes before the position, whatever its
 //!   length. Lines that were not read yet are read from a copy beside it, as logrotate's `copytruncate` makes one.
 //! - A file that another log of the view reads, under any name, is not read again.
-//! - A missing file is waited for.
+//! - The follower waits for a missing file.
 
 use std::fs::{self, File, Metadata};
 use std::io;
@@ -27,17 +27,17 @@ const READ_BYTES: usize = 256 * 1024;
 #[derive(Debug)]
 pub(crate) struct Follower {
     path: PathBuf,
-    /// The number of this log, and what all logs of the view read.
+    /// The number of this log, and the files that all logs of the view read.
     number: usize,
     claims: Claims,
     /// Whether the path was looked at before.
     has_looked: bool,
-    /// The file that has the path, or had it last, unless another log reads it.
+    /// The file at the path, or the last one there, unless another log reads it.
     current: Option<Open>,
     /// Files that had the path before, oldest first. Their lines come before those of `current`.
     former: Vec<Former>,
     state: State,
-    /// How often the log was truncated without a copy of what was in it.
+    /// The number of truncations without a copy of the content.
     unsaved_truncations: u64,
     buffer: Vec<u8>,
 }
@@ -47,7 +47,7 @@ pub(crate) struct Follower {
 pub(crate) enum State {
     /// A file that is read.
     Read,
-    /// There is no file.
+    /// The file is missing.
     Missing,
     /// It cannot be read, for this reason.
     Unreadable(String),
@@ -65,13 +65,13 @@ pub(crate) enum Polled {
 #[derive(Debug)]
 struct Former {
     open: Open,
-    /// Since when nothing was written to it.
+    /// The time of the last write.
     quiet_since: Timestamp,
     /// A copy that was made before a truncation. Its last line may end in the truncated file.
     is_copy: bool,
 }
 
-/// An open file, and how far it was read.
+/// An open file, and the position in it.
 #[derive(Debug)]
 pub(crate) struct Open {
     file: File,
@@ -80,15 +80,15 @@ pub(crate) struct Open {
     /// The bytes before `offset`, and the first ones.
     before: Vec<u8>,
     head: Vec<u8>,
-    /// Length and time of the last write, when `before` was compared last.
+    /// Length and time of the last write at the last comparison of `before`.
     seen: Option<(u64, SystemTime)>,
-    /// Zeros at the start are skipped: the hole of a writer that goes on where it was in a truncated file.
+    /// Whether zeros at the start are skipped. A writer that continues at its old offset in a truncated file leaves a hole.
     skips_zeros: bool,
     cutter: Cutter,
 }
 
 impl Follower {
-    /// Of the log with this number among those of the view.
+    /// A follower for the log with this number in the view.
     pub(crate) fn new(path: &Path, number: usize, claims: &Claims) -> Follower {
         Follower {
             path: path.to_owned(),
@@ -111,14 +111,14 @@ impl Follower {
         self.unsaved_truncations
     }
 
-    /// How much of the file is read, in percent.
+    /// The part of the file that was read, in percent.
     pub(crate) fn percent_read(&self) -> u64 {
         let Some(open) = &self.current else { return 100 };
         let length = open.file.metadata().map_or(0, |metadata| metadata.len());
         (open.offset * 100).checked_div(length).map_or(100, |percent| percent.min(100))
     }
 
-    /// Shows each new line that is complete to `visit`: up to some MiB of them. Comes after a [`Follower::look`].
+    /// Calls `visit` with each new complete line, up to some MiB of them. Call [`Follower::look`] first.
     pub(crate) fn poll(&mut self, now: Timestamp, visit: &mut impl FnMut(Line<'_>)) -> Polled {
         let mut left = FOLLOW_POLL_BYTES;
         let polled = self.read(now, &mut left, visit).unwrap_or_else(|error| {
@@ -131,8 +131,7 @@ impl Follower {
         polled
     }
 
-    /// Looks at the path once: whether it has another file, or its file was truncated. True when what was read of a line will not
-    /// be continued.
+    /// Checks the path once for another file or a truncation. Returns whether a partly read line will not be continued.
     pub(crate) fn look(&mut self, now: Timestamp) -> bool {
         let truncations = self.unsaved_truncations;
         self.claims.forget_deleted();
@@ -149,7 +148,7 @@ impl Follower {
                     io::ErrorKind::NotFound => State::Missing,
                     _ => State::Unreadable(error.to_string()),
                 };
-                // A file that is gone for good keeps its room on the disk as long as it is open.
+                // A deleted file takes room on the disk as long as it is open, so it is given up after a while.
                 if let Some(current) = self.current.take() {
                     self.retire(current, false, now);
                 }
@@ -165,7 +164,7 @@ impl Follower {
             self.retire(current, false, now);
         }
         let is_former = self.former.iter().any(|former| former.open.id == id(&metadata) && !former.is_copy);
-        if !is_former && let Some(open) = self.claims.take_left(self.number, &self.path, id(&metadata)) {
+        if !is_former && let Some(open) = self.claims.take_released(self.number, &self.path, id(&metadata)) {
             (self.current, self.state) = (Some(open), State::Read);
             return;
         }
@@ -173,7 +172,7 @@ impl Follower {
             self.state = State::Read;
             return;
         }
-        // A pipe would be waited for.
+        // Opening a pipe would block.
         let opened = if metadata.is_file() {
             Open::new(&self.path)
         } else {
@@ -191,9 +190,9 @@ impl Follower {
         }
     }
 
-    /// Takes the file that has come to the path, unless another log reads it.
+    /// Takes the new file at the path, unless another log reads it.
     fn take(&mut self, open: Open) -> io::Result<()> {
-        // What was there from the start may well begin as another log does.
+        // A file that existed at the start may have the same start as another log without being a copy.
         let copied = if self.has_looked {
             self.claims.is_copy(self.number, &self.path, &open.file)?
         } else {
@@ -203,7 +202,7 @@ impl Follower {
             return Ok(());
         }
         self.claims.add(self.number, &self.path, open.id, &open.file, true)?;
-        // A file that came back, such as by two renames, is not read again.
+        // A file that returns, such as by two renames, is not read again.
         let known = self.former.iter().position(|former| former.open.id == open.id && !former.is_copy);
         self.current = Some(known.map_or(open, |known| self.former.remove(known).open));
         Ok(())
@@ -211,7 +210,7 @@ impl Follower {
 
     fn check_truncated(&mut self, metadata: &Metadata, now: Timestamp) {
         let Some(current) = &mut self.current else { return };
-        // What cannot be read now is found out when it is read.
+        // A read error here is ignored, because the next read finds it.
         if !current.is_rewritten(metadata).unwrap_or(false) {
             return;
         }
@@ -222,7 +221,7 @@ impl Follower {
         current.head.clear();
         match copy {
             Some((file, id)) => {
-                // Without a claim it is read again where its name is that of a log, too.
+                // Without a claim, a log with the copy's name would read it again.
                 _ = self.claims.add(self.number, &self.path, id, &file, false);
                 let head = Vec::new();
                 let copy = Open { file, id, offset, before, head, seen: None, skips_zeros: false, cutter };
@@ -246,7 +245,7 @@ impl Follower {
         let Follower { current, former, buffer, claims, .. } = self;
         for former in &mut *former {
             let from = former.open.offset;
-            // One that cannot be read any more is not waited for.
+            // An unreadable former file counts as read to its end.
             let polled = former.open.read(buffer, left, visit).unwrap_or(Polled::AtEnd);
             if former.open.offset > from {
                 former.quiet_since = now;
@@ -262,18 +261,21 @@ impl Follower {
         }
         let has_current = current.is_some();
         let mut excess = former.len().saturating_sub(MAX_FORMER_FILES);
-        let goes = |former: &mut Former| {
+        let is_finished = |former: &mut Former| {
             let is_quiet = now.as_millis() - former.quiet_since.as_millis() > FORMER_KEPT.as_millis();
-            let goes =
+            let is_finished =
                 former.is_copy || excess > 0 || (is_quiet && (has_current || former.open.is_deleted()));
-            if goes {
+            if is_finished {
                 excess = excess.saturating_sub(1);
                 former.open.cutter.finish(&mut *visit);
             }
-            goes
+            is_finished
         };
-        // Another log of the view may have its name by now.
-        former.extract_if(.., goes).filter(|gone| !gone.is_copy).for_each(|gone| claims.leave(gone.open));
+        // Another log of the view may have the file's name by now.
+        former
+            .extract_if(.., is_finished)
+            .filter(|former| !former.is_copy)
+            .for_each(|former| claims.release(former.open));
         current.as_mut().map_or(Ok(Polled::AtEnd), |current| current.read(buffer, left, visit))
     }
 }
@@ -286,7 +288,7 @@ impl Open {
         Ok(Open { file, id, offset: 0, before, head, seen: None, skips_zeros: false, cutter })
     }
 
-    /// Whether what was read is there no more: the file is shorter, or has other bytes before the offset.
+    /// Whether the file was rewritten: it is shorter, or has other bytes before the offset.
     fn is_rewritten(&mut self, metadata: &Metadata) -> io::Result<bool> {
         if metadata.len() < self.offset {
             return Ok(true);
@@ -303,7 +305,7 @@ impl Open {
         self.id
     }
 
-    /// Whether no name leads to the file any more.
+    /// Whether the file has no name any more.
     fn is_deleted(&self) -> bool {
         self.file.metadata().map_or(true, |metadata| metadata.nlink() == 0)
     }
@@ -342,7 +344,7 @@ impl Open {
         }
     }
 
-    /// Keeps the last bytes that were read.
+    /// Keeps the last bytes that were read, for later comparisons.
     fn remember(&mut self, bytes: &[u8]) {
         let last = &bytes[bytes.len().saturating_sub(FOLLOW_CHECK_BYTES)..];
         let excess = (self.before.len() + last.len()).saturating_sub(FOLLOW_CHECK_BYTES);
@@ -365,8 +367,8 @@ fn has_before(file: &File, offset: u64, before: &[u8]) -> io::Result<bool> {
     }
 }
 
-/// The copy of a log that was truncated, as far as it was read: the newest file beside it whose name starts with the log's
-/// and that has the bytes that were read last, at the same place.
+/// The copy of a truncated log: the newest file in its folder whose name starts with the log's name, and that has the last
+/// bytes that were read at the same offset.
 fn find_copy(path: &Path, truncated: &Open) -> Option<(File, FileId)> {
     if truncated.before.is_empty() {
         return None;
@@ -398,7 +400,7 @@ mod tests {
     use super::*;
     use crate::limits::MAX_CLAIMS;
 
-    /// A folder with logs, and what follows `log` in it.
+    /// A folder with logs, and a follower of `log` in it.
     struct Bench {
         folder: TempDir,
         follower: Follower,
@@ -416,7 +418,7 @@ mod tests {
             self.folder.path().join(name)
         }
 
-        /// Appends to a file, as a writer does that opens it anew.
+        /// Appends to a file, like a writer that opens it each time.
         fn append(&self, name: &str, text: &str) {
             self.writer(name).write_all(text.as_bytes()).expect("room");
         }
@@ -437,7 +439,7 @@ mod tests {
             File::options().write(true).truncate(true).open(self.path(name)).expect("a file");
         }
 
-        /// The lines of the next poll, which has to reach the end, joined by commas.
+        /// The lines of the next poll, joined by commas. The poll must reach the end.
         fn poll(&mut self) -> String {
             let mut lines = Vec::new();
             self.follower.look(self.now);
@@ -485,7 +487,8 @@ mod tests {
         let mut old = bench.writer("log");
         old.write_all(b"a\n").expect("room");
         assert_eq!(bench.poll(), "a");
-        // Written before the rename, and after it by who has the file open, with the end of the line in the last piece.
+        // Written before the rename, and after it by a writer that still has the file open. The line ends in the last
+        // piece.
         old.write_all(b"b\nc").expect("room");
         bench.rename("log", "log.1");
         old.write_all(b"c\n").expect("room");
@@ -497,11 +500,11 @@ mod tests {
             ("d,A".into(), &State::Read),
             "the old lines first"
         );
-        // The writer reopens only now.
+        // Now the writer reopens its log.
         old.write_all(b"e\n").expect("room");
         bench.append("log", "B\n");
         assert_eq!((bench.poll(), bench.poll()), ("e,B".into(), String::new()));
-        // Twice more, with nothing in between.
+        // Two more rotations, with no lines in between.
         for (to, line) in [("log.2", "C"), ("log.3", "D")] {
             bench.rename("log", to);
             bench.append("log", line);
@@ -533,7 +536,7 @@ mod tests {
         assert_eq!(bench.poll(), "c", "at the bound");
         bench.pass(FORMER_KEPT);
         bench.pass(lately::milliseconds(1));
-        assert_eq!(bench.poll(), "last", "past it the line has no end");
+        assert_eq!(bench.poll(), "last", "past the bound, the line without an end is given up");
         assert!(bench.follower.former.is_empty());
     }
 
@@ -550,11 +553,11 @@ mod tests {
         assert_eq!(bench.follower.former.len(), MAX_FORMER_FILES);
         bench.append("log.0", "b\n");
         bench.append("log.3", "c\n");
-        assert_eq!(bench.poll(), "c", "the oldest went");
+        assert_eq!(bench.poll(), "c", "the oldest file was given up");
     }
 
     #[test]
-    fn a_file_that_is_deleted_and_made_again_is_read_from_its_start() {
+    fn a_recreated_file_is_read_from_its_start() {
         let mut bench = Bench::new();
         let mut old = bench.writer("log");
         old.write_all(b"a\n").expect("room");
@@ -576,7 +579,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_comes_back_is_not_read_again() {
+    fn a_returning_file_is_not_read_again() {
         let mut bench = Bench::new();
         bench.append("log", "a\n");
         assert_eq!(bench.poll(), "a");
@@ -594,16 +597,16 @@ mod tests {
         writer.write_all(b"a\n").expect("room");
         assert_eq!(bench.poll(), "a");
         writer.write_all(b"b\nc").expect("room");
-        // One that is no copy: it lacks what was read.
+        // This file is no copy, because it lacks the bytes that were read.
         bench.append("log.0", "x\nmore\nlines\n");
         bench.copy("log", "log.1");
         bench.truncate("log");
-        // The writer goes on in the middle of its line.
+        // The writer continues in the middle of its line.
         writer.write_all(b"c\nd\n").expect("room");
         assert_eq!((bench.poll(), bench.follower.unsaved_truncations()), ("b,cc,d".into(), 0));
         writer.write_all(b"e\n").expect("room");
         assert_eq!((bench.poll(), bench.follower.former.len()), ("e".into(), 0));
-        // Once more: the copy of before does not pass for that of now.
+        // Once more: the earlier copy is not taken for the new one.
         writer.write_all(b"f\n").expect("room");
         bench.truncate("log");
         assert_eq!((bench.poll(), bench.follower.unsaved_truncations()), (String::new(), 1));
@@ -612,13 +615,13 @@ mod tests {
     }
 
     #[test]
-    fn a_truncation_is_noticed_whatever_is_written_then() {
+    fn a_truncation_is_noticed_after_any_writes() {
         for (length, again) in [("shorter", "z\n"), ("as long", "z1\nz2\n"), ("longer", "z1\nz2\nz3\nz4\n")] {
             let mut bench = Bench::new();
             bench.append("log", "a1\na2\n");
             assert_eq!(bench.poll(), "a1,a2");
             fs::write(bench.path("log"), again).expect("room");
-            // Times of files may be as coarse as a timer's tick.
+            // The times of files may be as coarse as a timer tick.
             let later =
                 fs::metadata(bench.path("log")).and_then(|metadata| metadata.modified()).expect("a time");
             bench.writer("log").set_modified(later + std::time::Duration::from_secs(1)).expect("a time");
@@ -630,7 +633,7 @@ mod tests {
     }
 
     #[test]
-    fn the_start_of_a_line_goes_with_a_truncation() {
+    fn a_truncation_drops_a_partial_line() {
         let mut bench = Bench::new();
         bench.append("log", "a\nlong start");
         assert_eq!(bench.poll(), "a");
@@ -640,7 +643,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hole_of_a_writer_that_does_not_append_is_skipped() {
+    fn a_hole_of_zeros_after_a_truncation_is_skipped() {
         let mut bench = Bench::new();
         let mut writer = File::create(bench.path("log")).expect("a file");
         writer.write_all(b"a\nb\n").expect("room");
@@ -673,14 +676,14 @@ mod tests {
         bench.follower.look(bench.now);
         assert_eq!(bench.follower.poll(bench.now, &mut |_| seen += 1), Polled::More);
         assert_eq!(seen, FOLLOW_POLL_BYTES / line.len());
-        // What was not read before a rename is read before what is new.
+        // Lines from before a rename are read before new ones.
         bench.rename("log", "log.1");
         bench.append("log", "A\n");
         assert_eq!(bench.poll(), [&line[..1_023], &line[..1_023], "A"].join(","));
     }
 
     #[test]
-    fn the_bytes_that_are_compared_are_the_last() {
+    fn the_last_read_bytes_are_compared() {
         let mut bench = Bench::new();
         let text = (0..FOLLOW_CHECK_BYTES).map(|number| format!("{number}\n")).collect::<String>();
         for piece in text.as_bytes().chunks(700) {
@@ -705,7 +708,7 @@ mod tests {
             Bunch { bench, followers }
         }
 
-        /// The lines of one look at each of the logs, sorted.
+        /// The lines of one poll of each log, sorted.
         fn poll(&mut self) -> String {
             let mut lines = Vec::new();
             for follower in &mut self.followers {
@@ -718,8 +721,8 @@ mod tests {
         }
     }
 
-    /// Symptom: of `access.log*` every line was counted again after a rotation. Cause: the log and its rotated files were followed by their
-    /// names, each for itself. Fix: a file that one of them reads, or has read, is not read by another.
+    /// Symptom: with `access.log*` every line was counted again after a rotation. Cause: the log and its rotated files were
+    /// followed by their names, independently. Fix: a file that one log reads, or has read, is not read by another.
     #[test]
     fn a_rotated_file_is_not_read_again_under_its_new_name() {
         for order in [["log", "log.1", "log.2"], ["log.2", "log.1", "log"]] {
@@ -761,7 +764,7 @@ mod tests {
             bunch.bench.append("log.1", "b\n");
             assert_eq!(bunch.poll(), "a1,a2,b");
             for round in 0..3 {
-                // A copy that is being written, and then is whole.
+                // A copy that is still being written, and then complete.
                 bunch.bench.append("log", "a3\n");
                 fs::remove_file(bunch.bench.path("log.1")).expect("it is there");
                 bunch.bench.append("log.1", "");
@@ -784,7 +787,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_named_twice_is_read_once() {
+    fn a_file_with_two_paths_is_read_once() {
         let mut bunch = Bunch::new(|bench| {
             std::os::unix::fs::symlink("log", bench.path("symbolic")).expect("a link");
             bench.append("log", "a\n");
@@ -800,7 +803,7 @@ mod tests {
         bunch.bench.append("log", "c\n");
         bunch.bench.append("log.1", "d\n");
         assert_eq!((bunch.poll(), bunch.poll()), ("c,d".into(), String::new()));
-        // Files with the same lines are two.
+        // Two files with the same lines are both read.
         let mut bunch = Bunch::new(|bench| vec![bench.path("log"), bench.path("log.1")]);
         for name in ["log", "log.1"] {
             bunch.bench.append(name, "a\n");
@@ -808,9 +811,9 @@ mod tests {
         assert_eq!(bunch.poll(), "a,a");
     }
 
-    /// A file that its log reads no further is read on by the log that has its name.
+    /// When a log gives up a file, the log with the file's new name continues it.
     #[test]
-    fn a_file_that_was_left_is_read_on_under_its_new_name() {
+    fn a_released_file_is_continued_under_its_new_name() {
         for order in [["log", "log.1"], ["log.1", "log"]] {
             let mut bunch = Bunch::new(|bench| order.map(|name| bench.path(name)).to_vec());
             bunch.bench.append("log", "a\n");
@@ -829,7 +832,7 @@ mod tests {
                 assert_eq!((bunch.poll(), bunch.poll()), (line.into(), String::new()), "{order:?}");
             }
         }
-        // The same for a log that gets its file back.
+        // The same holds for a log that gets its file back.
         let mut bench = Bench::new();
         bench.append("log", "a\n");
         bench.poll();
@@ -861,16 +864,16 @@ mod tests {
         assert!(!claims.is_of_another(0, others[0].id) && claims.is_of_another(0, others[1].id));
     }
 
-    /// What a writer and a rotation do.
+    /// The steps of a writer and of rotations.
     #[derive(Clone, Debug)]
     enum Step {
-        /// This number of lines is written, and then the start of one.
+        /// Writes this number of lines, and then the start of one.
         Write(u8, bool),
         Poll,
-        /// This number of lines goes to the old file before the writer opens the new one.
+        /// Writes this number of lines to the old file before the writer opens the new one.
         Rename(u8),
         CopyAndTruncate,
-        /// As [`Step::Rename`], and the old file is deleted.
+        /// Like [`Step::Rename`], and the old file is deleted.
         Delete(u8),
     }
 
@@ -919,7 +922,7 @@ mod tests {
     }
 
     proptest! {
-        /// As long as each file is seen once, which a poll before each rotation sees to, and has a byte then.
+        /// This holds if each file has a byte when it is polled before its rotation.
         #[test]
         fn every_line_comes_once_and_in_order(steps in steps()) {
             let mut bench = Bench::new();

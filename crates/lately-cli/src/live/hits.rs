@@ -1,7 +1,7 @@
 //! The hits of the last hour or more by key, and the busiest keys of a window that ends now.
 //!
-//! They are in a [`Store`], which takes late lines, answers any window, drops hits older than the longest window, and has a
-//! memory ceiling.
+//! The hits are in a [`Store`]: it takes late lines, answers any window, drops hits older than the longest window, and has
+//! a memory ceiling.
 
 use std::cmp::{Ordering, Reverse};
 
@@ -11,7 +11,7 @@ use lately::{Cursor, HitError, SettingsError, Span, Store, Timestamp, minutes, s
 use crate::limits::{LINE_SKEW, PEAK_SPAN, TOP_MEMORY_BYTES};
 use crate::table::printable;
 
-/// The span of the column that shows what happens right now.
+/// The span of the column for the latest hits.
 pub(crate) const LATEST: Span = seconds(10);
 
 /// The width of a pane.
@@ -38,14 +38,14 @@ pub(crate) enum Sort {
 pub(crate) struct Question<'a> {
     pub(crate) window: Span,
     pub(crate) sort: Sort,
-    /// A text that the key has in it as it is printed, whatever the case of its letters.
+    /// A text that the printed key must contain, ignoring case.
     pub(crate) filter: &'a str,
     pub(crate) rows: usize,
     /// The most steps of each curve.
     pub(crate) steps: usize,
 }
 
-/// The first keys, and sums over all that meet the filter and have hits in the window.
+/// The first keys, and the sums over all keys that match the filter and have hits in the window.
 #[derive(PartialEq, Eq, Debug, Default)]
 pub(crate) struct Ranked {
     pub(crate) rows: Vec<Row>,
@@ -68,7 +68,7 @@ pub(crate) struct Row {
 }
 
 impl Hits {
-    /// For windows up to `longest`. Those up to an hour are exact.
+    /// A store for windows up to `longest`. Windows up to an hour are exact.
     pub(crate) fn new(longest: Span) -> Result<Hits, SettingsError> {
         Hits::with_memory(longest, TOP_MEMORY_BYTES)
     }
@@ -88,7 +88,7 @@ impl Hits {
         Ok(Hits { store, longest, newest: None, ahead: 0, refused: 0, swept: Cursor::START })
     }
 
-    /// Counts a line. One that is older than the longest window is of no use any more.
+    /// Counts a line. Lines older than the longest window are ignored.
     pub(crate) fn hit(&mut self, key: &[u8], at: Timestamp, now: Timestamp) {
         let is_old = now.as_millis() - at.as_millis() > self.longest.as_millis();
         match if is_old { Ok(0) } else { self.store.hit_at(key, at, now) } {
@@ -103,17 +103,17 @@ impl Hits {
         self.newest
     }
 
-    /// Lines that are too far ahead of the clock to be counted.
+    /// The number of lines that are too far ahead of the clock to be counted.
     pub(crate) fn ahead(&self) -> u64 {
         self.ahead
     }
 
-    /// Keys that were forgotten, and lines that were not counted, for want of memory.
+    /// The number of keys that were evicted and lines that were refused because of the memory ceiling.
     pub(crate) fn forgotten(&self) -> u64 {
         self.store.memory().evicted_keys + self.refused
     }
 
-    /// Forgets a part of the keys whose hits are older than the longest window.
+    /// Removes some of the keys whose hits are older than the longest window.
     pub(crate) fn sweep(&mut self, now: Timestamp) {
         self.swept = self.store.sweep(self.swept, MAX_SCAN_SLOTS, now);
     }
@@ -189,7 +189,7 @@ impl Hits {
     }
 }
 
-/// The most in any `window` of these seconds that follow each other.
+/// The most hits in any `window` of these consecutive seconds.
 fn peak(seconds: &[u64], window: usize) -> u64 {
     let (mut sum, mut peak) = (0, 0);
     for (second, hits) in seconds.iter().enumerate() {
@@ -247,13 +247,17 @@ mod tests {
         let ranked = hits.rank(&Question { sort: Sort::Latest, ..QUESTION }, at(100));
         assert_eq!(keys(&ranked), ["c", "a", "b", "late"]);
         let ranked = hits.rank(&Question { sort: Sort::Latest, ..QUESTION }, at(109));
-        assert_eq!(keys(&ranked), ["a", "c", "b", "late"], "a and c are of nine seconds ago, once each");
+        assert_eq!(
+            keys(&ranked),
+            ["a", "c", "b", "late"],
+            "the hits of a and c nine seconds ago are still in the window"
+        );
         let ranked = hits.rank(&Question { sort: Sort::Key, rows: 3, ..QUESTION }, at(100));
         assert_eq!(keys(&ranked), ["a", "b", "c"]);
         // A second later the first second of the window has left.
         let ranked = hits.rank(&QUESTION, at(101));
         assert_eq!((keys(&ranked), ranked.hits), (vec!["a", "b", "c", "late"], 4));
-        assert_eq!(ranked.rows[2].peak, 3, "that of the window that ended a second ago");
+        assert_eq!(ranked.rows[2].peak, 3, "the peak of the window that ended a second ago");
         assert!(hits.rank(&QUESTION, at(160)).rows.is_empty());
     }
 
@@ -273,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_beyond_an_hour_have_a_curve_too() {
+    fn windows_beyond_an_hour_have_a_curve() {
         let now = at(2 * 86_400);
         let mut hits = Hits::new(days(1)).expect("settings that hold");
         for second in [80_000, 90_000, 90_001, 100_000, 172_800] {
@@ -286,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_filtered_by_what_is_printed() {
+    fn keys_are_filtered_by_their_printed_form() {
         let hits = hits(&[("GET /Login", 1), ("a\x1bb", 1), ("get /", 1)], at(1));
         let check = |filter: &str, expected: &[&str]| {
             let ranked = hits.rank(&Question { filter, ..QUESTION }, at(1));

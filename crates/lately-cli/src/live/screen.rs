@@ -1,5 +1,4 @@
-//! The terminal while a live view has it: the whole screen, keys without echo. It is given back on every way out, a panic
-//! included.
+//! The terminal of a live view: the whole screen, and keys without echo. It is restored on every exit, including a panic.
 
 use std::io::{self, BufWriter, Stdout, stdout};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,23 +16,23 @@ use ratatui_crossterm::crossterm::terminal::{
 use crate::limits::{MAX_SCREEN_COLUMNS, MAX_SCREEN_LINES};
 use crate::live::view::{Picture, draw};
 
-/// Whether the terminal is to be given back.
+/// Whether the terminal has to be restored.
 static IS_TAKEN: AtomicBool = AtomicBool::new(false);
 
 pub(crate) struct Screen {
     terminal: Terminal<CrosstermBackend<BufWriter<Stdout>>>,
-    /// What of the terminal is drawn on.
+    /// The backend that draws on a part of the terminal.
     area: Rect,
 }
 
-/// The part of a terminal that is drawn on. What a terminal says of its size is not always true.
+/// The part of a terminal that is drawn on. Terminals do not always report their true size.
 fn area_of(size: Size) -> Rect {
     Rect::new(0, 0, size.width.min(MAX_SCREEN_COLUMNS), size.height.min(MAX_SCREEN_LINES))
 }
 
 impl Screen {
     pub(crate) fn open() -> io::Result<Screen> {
-        // The message of a panic is to be seen, not to go with the screen.
+        // The message of a panic is printed after the screen is left, so that it stays visible.
         let hook = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
             restore();
@@ -56,7 +55,7 @@ impl Screen {
         }
     }
 
-    /// Columns and lines that are drawn on.
+    /// The columns and lines of that part.
     pub(crate) fn size(&self) -> io::Result<(u16, u16)> {
         let area = area_of(self.terminal.size()?);
         Ok((area.width, area.height))
@@ -84,8 +83,8 @@ impl Drop for Screen {
     }
 }
 
-/// Gives the terminal back, once: to leave a screen that was left moves the cursor over what was written since. Where the
-/// terminal is gone there is nothing to give back.
+/// Restores the terminal, once: leaving the screen a second time would move the cursor over later output. Errors are
+/// ignored, because the terminal may be gone.
 fn restore() {
     if IS_TAKEN.swap(false, Ordering::Relaxed) {
         _ = disable_raw_mode();
@@ -108,9 +107,9 @@ mod tests {
 
     const PANICS: &str = "LATELY_TEST_PANICS";
 
-    /// The test is run once more in a terminal, where it panics.
+    /// The test starts itself again in a terminal, where it panics.
     #[test]
-    fn a_panic_gives_the_terminal_back_and_shows_its_message() {
+    fn a_panic_restores_the_terminal_and_shows_its_message() {
         if env::var_os(PANICS).is_some() {
             let _screen = Screen::open().expect("a terminal");
             panic!("this is on purpose");
@@ -124,8 +123,7 @@ mod tests {
         assert!(before.contains(LocalModes::ICANON | LocalModes::ECHO));
         let copy = || slave.try_clone().expect("a descriptor");
         let mut command = Command::new(env::current_exe().expect("this program"));
-        command
-            .args(["--exact", "live::screen::tests::a_panic_gives_the_terminal_back_and_shows_its_message"]);
+        command.args(["--exact", "live::screen::tests::a_panic_restores_the_terminal_and_shows_its_message"]);
         command.args(["--nocapture", "--test-threads", "1"]).env(PANICS, "1").env("TERM", "xterm");
         let mut child = command.stdin(copy()).stdout(copy()).stderr(copy()).spawn().expect("it starts");
         drop(command);
@@ -133,7 +131,7 @@ mod tests {
         let mut terminal = vt100::Parser::new(50, 200, 1_000);
         let mut bytes = [0; 4_096];
         let mut had_screen = false;
-        // The end of the line is marked by this, as the terminal stays open here to be looked at.
+        // The terminal stays open here, so this byte marks the end of the output.
         while !terminal.screen().contents().contains("test result: FAILED") {
             let count = master.read(&mut bytes).expect("it writes");
             for byte in &bytes[..count] {

@@ -16,7 +16,7 @@ use crate::log_file;
 /// Bytes of a stream that are counted at once.
 const PIECE_BYTES: usize = 64 * 1024;
 
-/// A log, and how its lines are read.
+/// A log, and the state of reading it.
 pub(crate) struct Source<'o> {
     path: &'o Path,
     feed: Feed<'o>,
@@ -33,7 +33,7 @@ enum Kind {
 pub(crate) enum Trouble {
     Missing,
     Unreadable,
-    /// It was truncated this many times without a copy of what was in it.
+    /// It was truncated this many times without a copy of its content.
     Truncated(u64),
 }
 
@@ -60,7 +60,7 @@ impl<'o> Source<'o> {
         Ok(Source { path, feed: Feed::new(options)?, kind })
     }
 
-    /// Starts to read a stream; its pieces come as events with this number.
+    /// Starts to read a stream. Its pieces arrive as events with this number.
     pub(crate) fn start(&self, number: usize, events: &SyncSender<Event>) {
         if matches!(self.kind, Kind::Stream(_)) {
             let (path, events) = (self.path.to_owned(), events.clone());
@@ -98,8 +98,8 @@ impl<'o> Source<'o> {
         }
     }
 
-    /// The same in words.
-    pub(crate) fn say(&self, trouble: Trouble) -> String {
+    /// The text of a problem.
+    pub(crate) fn describe(&self, trouble: Trouble) -> String {
         let name = log_file::name(self.path);
         let state = match &self.kind {
             Kind::File(follower) => follower.state(),
@@ -117,7 +117,7 @@ impl<'o> Source<'o> {
         }
     }
 
-    /// How much of a file is read, in percent.
+    /// The part of a file that was read, in percent.
     pub(crate) fn percent_read(&self) -> u64 {
         match &self.kind {
             Kind::File(follower) => follower.percent_read(),
@@ -125,7 +125,7 @@ impl<'o> Source<'o> {
         }
     }
 
-    /// Counts what was written to a file since.
+    /// Counts the new lines of a file.
     pub(crate) fn poll(&mut self, hits: &mut Hits, now: Timestamp) -> Result<Polled, ScanError> {
         let Source { feed, kind, .. } = self;
         feed.set_now(now);
@@ -166,14 +166,14 @@ impl<'o> Source<'o> {
         let failure = match self.kind {
             Kind::Stream(stream) => stream.failure,
             Kind::File(_) => {
-                // The start of a line is no line: its writer may be in the middle of it.
+                // A partial line does not count, because its writer may be in the middle of it.
                 self.feed.forget_partial();
                 None
             }
         };
         match self.feed.finish(&[], &mut |record: Record<'_>| hits.hit(record.key, record.at, now)) {
             Ok(scanned) => Ok(Scanned { failure, ..scanned }),
-            // A log that cannot be read is not told by what came before.
+            // If a read error cut the log, that is the failure, and not its unknown format.
             Err(ScanError::Unknown { .. }) if failure.is_some() => {
                 Ok(Scanned { failure, ..Scanned::default() })
             }
@@ -182,7 +182,7 @@ impl<'o> Source<'o> {
     }
 }
 
-/// Counts lines until one shows that the log cannot be read.
+/// Counts lines until an error.
 struct Lines<'a, 'o> {
     feed: &'a mut Feed<'o>,
     hits: &'a mut Hits,
@@ -205,7 +205,7 @@ impl Lines<'_, '_> {
     }
 }
 
-/// Reads a stream to its end, or until `give` wants no more.
+/// Reads a stream to its end, or until `give` returns false.
 fn read_pieces(path: &Path, give: impl Fn(Vec<u8>) -> bool) -> io::Result<()> {
     let mut reader = log_file::open_stream(path)?;
     loop {

@@ -12,13 +12,13 @@ use crate::table::{printable, utc};
 /// Lines that are not rows of keys: two of the header, the columns' names, notes, help.
 const OTHER_LINES: u16 = 5;
 
-/// The least width of a column of numbers, and what is between columns.
+/// The least width of a column of numbers, and the gap between columns.
 const NUMBER_WIDTH: usize = 7;
 const GAP: &str = "  ";
 
 const BARS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// All that is drawn.
+/// The content of the view.
 pub(crate) struct Picture<'a> {
     pub(crate) logs: &'a str,
     pub(crate) now: Timestamp,
@@ -28,24 +28,24 @@ pub(crate) struct Picture<'a> {
     pub(crate) has_colour: bool,
 }
 
-/// How many keys there is room for.
+/// The number of keys that fit on the screen.
 pub(crate) fn rows_in(height: u16) -> usize {
     height.saturating_sub(OTHER_LINES).into()
 }
 
-/// How many steps a curve has.
+/// The number of steps of a curve.
 pub(crate) fn steps_in(width: u16) -> usize {
     (usize::from(width) / 6).clamp(8, 60)
 }
 
-/// Hits per second as it is shown.
+/// The text of a rate in hits per second.
 pub(crate) fn rate(hits: u64, window: Span) -> String {
     let rate = hits as f64 / window.as_seconds_f64();
     let decimals = if rate < 10.0 { 2 } else { usize::from(rate < 100.0) };
     format!("{rate:.decimals$}")
 }
 
-/// Draws it, and returns where the cursor is when a filter is typed.
+/// Draws the view. Returns the position of the cursor while the filter is typed.
 pub(crate) fn draw(picture: &Picture<'_>, buffer: &mut Buffer, area: Rect) -> Option<Position> {
     let Picture { logs, now, ranked, controls, notes, has_colour } = picture;
     let coloured = |colour| if *has_colour { Style::new().fg(colour) } else { Style::new() };
@@ -103,7 +103,7 @@ struct Page<'a> {
 }
 
 impl Page<'_> {
-    /// Writes `text` from `column` of a line on, as far as there is room, and returns where it ends.
+    /// Writes `text` to a line from `column` on, as far as there is room. Returns the column after it.
     fn text(&mut self, line: u16, column: u16, text: &str, style: Style) -> u16 {
         if line >= self.area.height || column >= self.area.width {
             return column;
@@ -174,7 +174,7 @@ fn numbers(row: &Row, window: Span) -> [String; 4] {
     [row.hits.to_string(), rate(row.hits, window), row.latest.to_string(), row.peak.to_string()]
 }
 
-/// A bar for each step, the highest for the most; any hit shows.
+/// A bar for each step, relative to the highest one. Any hit is visible.
 fn bars(steps: &[u64]) -> impl Iterator<Item = char> {
     let most = steps.iter().copied().max().unwrap_or(0).max(1);
     steps.iter().map(move |&hits| {
@@ -251,7 +251,7 @@ last 5m: 1234598 hits, 4115/s, 3 keys                                    by hits
     }
 
     #[test]
-    fn a_filter_that_is_typed_is_shown_with_the_cursor() {
+    fn a_filter_is_shown_with_the_cursor_while_typing() {
         let ranked = ranked();
         let mut controls = Controls::new(seconds(10));
         for letter in "s/ab\u{9b}".chars() {
@@ -302,7 +302,7 @@ last 5m: 1234598 hits, 4115/s, 3 keys                                    by hits
     }
 
     #[test]
-    fn rates_have_the_digits_that_say_something() {
+    fn the_digits_of_a_rate_depend_on_its_size() {
         let check = |hits, window, expected: &str| assert_eq!(rate(hits, window), expected);
         check(1, minutes(5), "0.00");
         check(3, seconds(1), "3.00");

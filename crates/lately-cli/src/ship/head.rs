@@ -1,30 +1,31 @@
-//! The start of a log, up to and with the first line that has a time. It tells the log from others: banners and headers, which are the
-//! same in many files, have no time. Zeros before it are left out: a writer that goes on where it was in a truncated file leaves them.
+//! The start of a log, up to and including the first line with a time. It distinguishes the log from others: banners and headers, which
+//! are the same in many files, have no time. Zeros before it are left out: a writer that continues at its old offset in a truncated
+//! file leaves a hole.
 
 use std::io::{self, BufRead, BufReader, Read};
 
 use crate::limits::{SHIP_HEAD_BYTES, SHIP_HEAD_DIGITS};
 
-/// The first bytes of a log behind its zeros.
+/// The first bytes of a log after its zeros.
 #[derive(Debug)]
 pub(crate) struct Head {
     bytes: Vec<u8>,
     end: End,
 }
 
-/// What is at the end of a head.
+/// The reason why a head ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum End {
     /// The end of the first line with a time, or [`SHIP_HEAD_BYTES`] are read.
-    Told,
-    /// The end of the file, behind the start of a line that has a time.
-    InTime,
+    Complete,
+    /// The end of the file, after the start of a line with a time.
+    InTimedLine,
     /// The end of the file.
     OfFile,
 }
 
 impl Head {
-    /// Reads it from the start of a log. `has_own_times` when the times are of a format of the user's.
+    /// Reads the head of a log. With `has_own_times`, the user gives the format of times.
     pub(crate) fn read(log: impl Read, has_own_times: bool) -> io::Result<Head> {
         let mut log = BufReader::new(log);
         skip_zeros(&mut log)?;
@@ -36,19 +37,19 @@ impl Head {
             let line = &bytes[start..];
             let is_timed = line.first() != Some(&b'#') && has_time(line, has_own_times);
             match line.last() {
-                _ if bytes.len() == SHIP_HEAD_BYTES => break End::Told,
-                Some(b'\n') if is_timed => break End::Told,
+                _ if bytes.len() == SHIP_HEAD_BYTES => break End::Complete,
+                Some(b'\n') if is_timed => break End::Complete,
                 Some(b'\n') => {}
-                _ if is_timed => break End::InTime,
+                _ if is_timed => break End::InTimedLine,
                 _ => break End::OfFile,
             }
         };
         Ok(Head { bytes, end })
     }
 
-    /// What tells the log from others; `None` while that is not there. `is_whole` when no more will come.
+    /// The bytes that distinguish the log from others. `None` while they are incomplete; with `is_whole`, no more will come.
     pub(crate) fn bytes(&self, is_whole: bool) -> Option<&[u8]> {
-        (self.end == End::Told || (is_whole && !self.bytes.is_empty())).then_some(&self.bytes)
+        (self.end == End::Complete || (is_whole && !self.bytes.is_empty())).then_some(&self.bytes)
     }
 
     /// Whether a log still starts with it.
@@ -60,14 +61,14 @@ impl Head {
         Ok(there == self.bytes)
     }
 
-    /// Whether it ends within the first line that has a time.
+    /// Whether it ends within the first line with a time.
     pub(crate) fn is_cut(&self) -> bool {
-        self.end == End::InTime
+        self.end == End::InTimedLine
     }
 
-    /// Whether there are lines, and none that is whole has a time.
+    /// Whether there are complete lines, and none of them has a time.
     pub(crate) fn has_lines_without_time(&self) -> bool {
-        self.end != End::Told
+        self.end != End::Complete
             && self
                 .bytes
                 .split_inclusive(|byte| *byte == b'\n')
@@ -90,8 +91,8 @@ fn skip_zeros(log: &mut impl BufRead) -> io::Result<()> {
     }
 }
 
-/// Whether a line has a time, as far as its digits tell: `9:00:04`, nine digits in a row as of Unix time, or `20240312T0900`. In a format of
-/// the user's own it is any [`SHIP_HEAD_DIGITS`] digits.
+/// Whether a line seems to have a time, by its digits: `9:00:04`, nine digits in a row as in Unix time, or `20240312T0900`. If the user
+/// gives the format of times, any [`SHIP_HEAD_DIGITS`] digits are enough.
 fn has_time(line: &[u8], has_own_times: bool) -> bool {
     let is_digit = |at: usize| line.get(at).is_some_and(u8::is_ascii_digit);
     let run = |from: usize| (from..).take_while(|at| is_digit(*at)).count();
@@ -145,16 +146,16 @@ mod tests {
     }
 
     #[test]
-    fn a_head_ends_with_the_first_line_that_has_a_time() {
+    fn a_head_ends_with_the_first_line_with_a_time() {
         let time = "2024-03-12 09:00:04 a\n";
         assert_eq!(head(&format!("{time}more\n"), false).as_deref(), Some(time));
         let banner = format!("#Date: 2024-03-12 09:00:04\n{}", "JVM option 1\n".repeat(500));
         let both = format!("{banner}{time}");
         assert_eq!(head(&format!("{both}{time}"), false), Some(both));
-        // Zeros are no start of a log.
+        // Zeros at the start of a log are skipped.
         assert_eq!(head(&format!("{}{time}", "\0".repeat(100_000)), false).as_deref(), Some(time));
         assert_eq!(head(&"\0".repeat(100_000), true), None);
-        // Too little is there to tell it from others.
+        // The start is too short to distinguish the log from others.
         for short in ["", "2024-03-12 09:00:04 a", "#Version: 1.0\n", &banner] {
             assert_eq!(head(short, false), None, "{short}");
         }

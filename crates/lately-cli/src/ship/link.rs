@@ -1,4 +1,4 @@
-//! The server that lines are sent to, over lost connections: it is tried again until it answers, or until the end is asked for.
+//! The connection to the server that lines are sent to. It is made again when it is lost, until the server answers or a signal comes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,31 +20,31 @@ pub(crate) struct Link<'a> {
     /// Counted up with each connection.
     connection: u64,
     wait: Duration,
-    /// The last trouble that was reported.
-    told: Option<String>,
+    /// The problem that was reported last, while it lasts.
+    reported: Option<String>,
     events: Receiver<Event>,
     stop: Arc<AtomicBool>,
 }
 
-/// What became of a command.
+/// The outcome of a command.
 #[derive(Debug)]
 pub(crate) enum Asked<T> {
     Answer(T),
     /// The server refused it.
     Refused(String),
-    /// There was no answer, or it is to be sent again: whether it was run is not known.
+    /// There was no answer, or the command has to be sent again. It is not known whether it was executed.
     Lost,
 }
 
-/// Errors that pass: the server loads, another batch of the source is not written yet, or there is no room.
+/// Temporary errors: the server is loading, another batch of the source is not committed yet, or there is no room.
 const PASSING: [&str; 5] = ["LOADING", "TRYAGAIN", "OOM", "MISCONF", "BUSY"];
 
-/// What a server that has as many clients as it takes says to one more.
+/// The error of a server that is full of clients.
 const TOO_MANY_CLIENTS: &str = "max number of clients";
 
 impl<'a> Link<'a> {
     pub(crate) fn new(args: &'a ServerArgs, events: Receiver<Event>, stop: Arc<AtomicBool>) -> Link<'a> {
-        Link { args, server: None, connection: 0, wait: SHIP_RETRY, told: None, events, stop }
+        Link { args, server: None, connection: 0, wait: SHIP_RETRY, reported: None, events, stop }
     }
 
     /// The number of the last connection; 0 before the first.
@@ -52,20 +52,20 @@ impl<'a> Link<'a> {
         self.connection
     }
 
-    /// Whether the end was asked for.
+    /// Whether a signal has requested the end.
     pub(crate) fn is_to_stop(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Waits, unless the end is asked for.
+    /// Waits, unless the end is requested.
     pub(crate) fn pause(&self, time: Duration) {
         if !self.is_to_stop() {
-            // Only signals come.
+            // The only events are signals.
             _ = self.events.recv_timeout(time);
         }
     }
 
-    /// Connects, if there is no connection; gives its number. `None` when the end is asked for and the server does not answer.
+    /// Connects, if there is no connection. Returns its number, or `None` if the end is requested and the server does not answer.
     pub(crate) fn connect(&mut self) -> Result<Option<u64>, CliError> {
         while self.server.is_none() {
             match self.args.connect() {
@@ -73,7 +73,7 @@ impl<'a> Link<'a> {
                     self.server = Some(server);
                     self.connection += 1;
                 }
-                // An address that is none is no trouble that passes.
+                // An invalid address is not a temporary problem.
                 Err(error) if self.connection == 0 && self.args.is_invalid() => return Err(error),
                 Err(error) => {
                     self.trouble(error.to_string().lines().next().unwrap_or_default());
@@ -87,12 +87,12 @@ impl<'a> Link<'a> {
         Ok(Some(self.connection))
     }
 
-    /// Sends a command on the connection there is.
+    /// Sends a command on the current connection.
     pub(crate) fn ask<T: FromRedisValue + Send + 'static>(&mut self, command: &Cmd) -> Asked<T> {
         let Some(server) = &self.server else { return Asked::Lost };
         match server.wait_for(command) {
             Ok(answer) => {
-                if self.told.take().is_some() {
+                if self.reported.take().is_some() {
                     output::message(&format_args!("lately: ship: the server takes lines again"));
                 }
                 self.wait = SHIP_RETRY;
@@ -110,10 +110,10 @@ impl<'a> Link<'a> {
                 self.back_off();
                 Asked::Lost
             }
-            // The server says so in place of an answer and closes the connection.
+            // A full server sends this error instead of an answer, and closes the connection.
             Some(_) if !cause.contains(TOO_MANY_CLIENTS) => Asked::Refused(cause),
             _ => {
-                // What comes on it now may be the answer to this command.
+                // Later bytes on this connection may be the answer to this command, so it is closed.
                 self.server = None;
                 self.trouble(&format!("lately: {}: {cause}", self.args.address()));
                 self.back_off();
@@ -127,11 +127,11 @@ impl<'a> Link<'a> {
         self.wait = (2 * self.wait).min(SHIP_RETRY_MOST);
     }
 
-    /// Reports what is wrong, once until it is over.
+    /// Reports a problem once while it lasts.
     fn trouble(&mut self, what: &str) {
-        if self.told.as_deref() != Some(what) {
+        if self.reported.as_deref() != Some(what) {
             output::message(&format_args!("{what}; it is tried again"));
-            self.told = Some(what.to_owned());
+            self.reported = Some(what.to_owned());
         }
     }
 }

@@ -1,9 +1,9 @@
-//! A log that is sent: the file that has its path, and those that had it before. Each is read to its end, over renames, copies and
-//! compression, because the server knows files by what they begin with.
+//! A log that is sent: the file at its path, and the rotated files that were there before. Each is read to its end, over renames, copies
+//! and compression, because the server knows files by their start.
 //!
-//! The server also has a mark for each log, a time. Files beside the log that it does not know and that were last written up to that
-//! time are not to be sent: they were rotated before the first start, or it has forgotten them. Those that were written later are sent,
-//! also when the server was not there until after a rotation.
+//! The server also has a mark for each log, which is a time. Rotated files that it does not know, and that were last written up to that
+//! time, are not sent: they were rotated before the first start, or the server has forgotten them. Files with later writes are sent, even
+//! if the server was not there until after a rotation.
 
 use std::collections::VecDeque;
 use std::ffi::OsStr;
@@ -26,14 +26,14 @@ use crate::ship::part::{Filled, Found, Part, PartError, id_of, modified_ns};
 use crate::ship::rotated::is_rotated;
 use crate::ship::sender::{Position, Sender, Sent, unreadable};
 
-/// How logs are read.
+/// The options for reading logs.
 #[derive(Clone, Copy)]
 pub(crate) struct How<'a> {
     pub(crate) options: &'a Options,
     pub(crate) names: &'a Names,
-    /// Whether times are read by a format or from fields of the user's.
+    /// Whether the user gives the format or the fields of times.
     pub(crate) has_own_times: bool,
-    /// Whether they are read to their ends once.
+    /// Whether the logs are read to their ends once.
     pub(crate) is_once: bool,
 }
 
@@ -41,49 +41,50 @@ pub(crate) struct How<'a> {
 pub(crate) struct Log<'a> {
     path: &'a Path,
     how: How<'a>,
-    /// When this run began.
+    /// The start of this run.
     started: Timestamp,
-    /// Where the path leads, over links.
+    /// The path with all links resolved.
     place: PathBuf,
-    /// The file that has the path is last.
+    /// The files, the one at the path last.
     parts: Vec<Part<'a>>,
     current: Option<FileId>,
-    /// Whether the server had lines of it when it was found.
+    /// Whether the server had lines of the current file when it was found.
     is_current_known: bool,
     looked_at: Option<Timestamp>,
-    /// The connection on which files beside the log were looked for.
+    /// The connection on which rotated files were searched for.
     looked_on: u64,
-    /// The mark that the server has.
+    /// The mark on the server.
     mark: Option<u64>,
-    /// The mark once all that the last look found is sent.
+    /// The next mark, when everything that the last search found is sent.
     next_mark: Option<u64>,
-    /// Whether a file could not be read: the mark stays, so that the next start finds it.
+    /// Whether a file could not be read. The mark then stays, so that the next start finds the file.
     keeps_mark: bool,
-    /// What was in the files that were read to their end.
+    /// The summaries of the files that were read to their end.
     scanned: Vec<Scanned>,
-    told: Option<String>,
-    has_told_format: bool,
-    /// Whether a file beside the log could not be opened: it may have got another name at that moment.
+    /// The problem that was reported last, while it lasts.
+    reported: Option<String>,
+    has_reported_format: bool,
+    /// Whether a rotated file could not be opened, perhaps because it was renamed at that moment.
     is_to_look_again: bool,
-    /// Whether more files wait to be sent than are open at a time.
+    /// Whether more files wait to be sent than can be open at a time.
     has_waiting: bool,
-    /// Files that are not read again: with `--once` all that were read to their end, else the compressed ones.
+    /// Files that are not read again: with `--once` all that were read to their end, otherwise only the compressed ones.
     finished: Vec<(FileId, String)>,
     has_failed: bool,
 }
 
-/// How a round of a log went.
+/// The outcome of a round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Round {
-    /// All that is there was sent.
+    /// All lines were sent.
     AtEnd,
-    /// There is more.
+    /// There are more lines.
     More,
-    /// The end was asked for, and the server does not answer.
+    /// The end was requested, and the server does not answer.
     Stopped,
 }
 
-/// Files that logs read, by number and by name for the server.
+/// The files that logs read, by inode and by their name on the server.
 pub(crate) type Taken = Vec<(FileId, String)>;
 
 impl<'a> Log<'a> {
@@ -102,8 +103,8 @@ impl<'a> Log<'a> {
             next_mark: None,
             keeps_mark: false,
             scanned: Vec::new(),
-            told: None,
-            has_told_format: how.options.format.is_some(),
+            reported: None,
+            has_reported_format: how.options.format.is_some(),
             is_to_look_again: false,
             has_waiting: false,
             finished: Vec::new(),
@@ -115,41 +116,41 @@ impl<'a> Log<'a> {
         self.path
     }
 
-    /// Whether it was to be read once, and was.
+    /// Whether nothing is left to read, with `--once` or after an error.
     pub(crate) fn is_done(&self) -> bool {
         self.has_failed
             || (self.how.is_once && self.looked_at.is_some() && self.parts.is_empty() && !self.has_waiting)
     }
 
-    /// Whether it is given up.
+    /// Whether the log was given up because of an error.
     pub(crate) fn has_failed(&self) -> bool {
         self.has_failed
     }
 
-    /// Reads it no further.
+    /// Gives up the log.
     pub(crate) fn give_up(&mut self) {
         self.has_failed = true;
         self.scanned.extend(self.parts.drain(..).map(Part::into_scanned));
     }
 
-    /// Files it reads, and those it is not to read again.
+    /// The files that it reads, and those that it must not read again.
     pub(crate) fn taken(&self) -> impl Iterator<Item = (FileId, String)> {
         let finished = self.finished.iter().filter(|_| self.how.is_once).cloned();
         self.parts.iter().map(|part| (part.id, part.source.clone())).chain(finished)
     }
 
-    /// Lines that do not parse so far.
+    /// The number of lines so far that do not parse.
     pub(crate) fn malformed_lines(&self) -> u64 {
         let finished = self.scanned.iter().map(Scanned::malformed_lines);
         finished.chain(self.parts.iter().map(Part::malformed_lines)).sum()
     }
 
-    /// What was in its files.
+    /// The summaries of its files.
     pub(crate) fn scanned(self) -> impl Iterator<Item = Scanned> {
         self.scanned.into_iter().chain(self.parts.into_iter().map(Part::into_scanned))
     }
 
-    /// Looks which files there are, and sends what is new in them. `others` are the files of other logs.
+    /// Finds the files of the log, and sends their new lines. `others` are the files of other logs.
     pub(crate) fn round(
         &mut self,
         sender: &mut Sender<'_>,
@@ -168,13 +169,13 @@ impl<'a> Log<'a> {
         while index < self.parts.len() {
             let is_current = self.current == Some(self.parts[index].id);
             let part = &mut self.parts[index];
-            // A line that a container runtime cut ends in the next file.
+            // A line that was cut by a container runtime ends in the next file.
             part.go_on(std::mem::take(&mut cut));
             let filled = match part.fill(sender.prefix.len(), now) {
                 // The next look finds what became of it.
                 Ok(Filled::Rewritten) => return Ok(Round::More),
                 Ok(filled) => filled,
-                // It does not keep the log from being sent.
+                // An unreadable rotated file does not stop the log.
                 Err(PartError::Read(error)) if !self.how.is_once && !is_current => {
                     let name = log_file::name(&part.path);
                     output::message(&format_args!("lately: ship: {name}: {error}; its rest is not sent"));
@@ -186,7 +187,7 @@ impl<'a> Log<'a> {
             };
             cut = part.cut_lines();
             let format = part.format();
-            self.tell_format(format);
+            self.report_format(format);
             let part = &mut self.parts[index];
             match sender.send(part)? {
                 Sent::Done => {}
@@ -212,7 +213,7 @@ impl<'a> Log<'a> {
         Ok(all)
     }
 
-    /// Whether nothing more will come in a file that was read to its end.
+    /// Whether a file that was read to its end will get no more lines.
     fn is_over(&self, index: usize, now: Timestamp) -> bool {
         let part = &self.parts[index];
         let is_quiet = now.as_millis() - part.quiet_since.as_millis() > FORMER_KEPT.as_millis();
@@ -223,7 +224,7 @@ impl<'a> Log<'a> {
             || (is_former && is_quiet && (self.current.is_some() || part.is_deleted()))
     }
 
-    /// Sends the last line of a file, if it has no end, and closes it.
+    /// Sends the last line of a file, if it has no line end, and closes the file.
     fn finish(&mut self, index: usize, sender: &mut Sender<'_>) -> Result<Sent, CliError> {
         let part = &mut self.parts[index];
         if let Err(error) = part.finish() {
@@ -240,7 +241,7 @@ impl<'a> Log<'a> {
         Ok(sent)
     }
 
-    /// Moves the mark to the last write of what was found and is sent by now. False when the end was asked for.
+    /// Moves the mark to the last write of the files that were found and sent. Returns false if the end was requested.
     fn set_mark(&mut self, sender: &mut Sender<'_>) -> Result<bool, CliError> {
         let is_held = self.keeps_mark || self.has_waiting || self.is_to_look_again;
         let Some(next) = self.next_mark.filter(|_| !is_held) else { return Ok(true) };
@@ -260,14 +261,14 @@ impl<'a> Log<'a> {
         self.how.names.of_log(folder(&self.place), file_name.as_encoded_bytes())
     }
 
-    /// Finds the file that has the path, and others whose rest was not sent. False when the end was asked for.
+    /// Finds the file at the path, and rotated files with unsent lines. Returns false if the end was requested.
     fn look(&mut self, sender: &mut Sender<'_>, others: &Taken, now: Timestamp) -> Result<bool, CliError> {
         let rewritten = self.drop_rewritten();
-        // Files may have come and gone since.
+        // Since a late look, files may have come and gone.
         let is_late =
             self.looked_at.is_none_or(|at| now.as_millis() - at.as_millis() > SHIP_LATE.as_millis());
         let is_first = self.looked_at.is_none();
-        // A server that was started anew may be further back.
+        // A restarted server may have earlier positions.
         let is_other_server = self.looked_on != sender.link.connection();
         let mut is_changed = !rewritten.is_empty() || is_first || is_other_server;
         is_changed |= self.is_to_look_again || self.has_waiting;
@@ -278,13 +279,13 @@ impl<'a> Log<'a> {
             is_changed |= has_found;
         }
         self.looked_at = Some(now);
-        // What comes later is written later. A file may not have been written since it was found.
+        // Later files have later writes. A file may not have been written since it was found.
         let written = self.parts.iter().filter_map(|part| part.modified_ns().ok()).min();
         self.next_mark = written.map(|written_ns| written_ns.saturating_sub(1));
         if !is_changed {
             return Ok(true);
         }
-        let is_there = self.look_beside(sender, others, is_late, now)?;
+        let is_there = self.find_rotated(sender, others, is_late, now)?;
         if is_there && rewritten.iter().any(|source| self.parts.iter().all(|part| part.source != *source)) {
             let name = log_file::name(self.path);
             output::message(&format_args!(
@@ -294,7 +295,7 @@ impl<'a> Log<'a> {
         Ok(is_there)
     }
 
-    /// Looks which file has the path; gives whether it is another. `None` when the end was asked for.
+    /// Checks the file at the path. Returns whether it is another one, or `None` if the end was requested.
     fn look_at_path(
         &mut self,
         sender: &mut Sender<'_>,
@@ -304,7 +305,7 @@ impl<'a> Log<'a> {
     ) -> Result<Option<bool>, CliError> {
         let found = match fs::metadata(self.path) {
             Ok(metadata) if self.parts.iter().any(|part| part.id == id_of(&metadata)) => {
-                self.told = None;
+                self.reported = None;
                 return Ok(Some(self.current.replace(id_of(&metadata)) != Some(id_of(&metadata))));
             }
             Ok(_) => Found::open(self.path.to_owned(), self.how.has_own_times),
@@ -314,7 +315,7 @@ impl<'a> Log<'a> {
         let found = match found {
             Ok(found) => found,
             Err(error) => {
-                self.tell(&match error.kind() {
+                self.report(&match error.kind() {
                     io::ErrorKind::NotFound => " is not there: it is waited for".to_owned(),
                     _ => format!(": {error}"),
                 });
@@ -325,19 +326,19 @@ impl<'a> Log<'a> {
         let is_whole = found.is_compressed || (self.how.is_once && !found.head.is_cut());
         let Some(source) = self.how.names.of(folder(&self.place), &found.head, is_whole) else {
             if self.how.is_once && found.head.is_cut() {
-                self.tell(": its first line with a time has no end: it is not sent");
+                self.report(": its first line with a time has no end: it is not sent");
             } else if found.head.has_lines_without_time() {
-                self.tell(" has no line with a time yet: its lines wait");
+                self.report(" has no line with a time yet: its lines wait");
             }
             return Ok(Some(was_there));
         };
         if self.is_taken(others, found.id, &source) {
             if !others.iter().any(|(id, _)| *id == found.id) {
-                self.tell(" begins as another file that is read: its lines are not sent");
+                self.report(" begins as another file that is read: its lines are not sent");
             }
             return Ok(Some(was_there));
         }
-        self.told = None;
+        self.reported = None;
         let Some(Position { at, is_of_state, .. }) = sender.position(&source)? else { return Ok(None) };
         let (position, len) = (at.unwrap_or(0), found.metadata.len());
         let is_shorter = !found.is_compressed && len < position;
@@ -349,18 +350,18 @@ impl<'a> Log<'a> {
             ));
         }
         if found.is_within_line(position) {
-            self.tell(&format!(
+            self.report(&format!(
                 " was sent up to byte {position}, which is within a line: lines before that are not sent; was it written anew?"
             ));
         } else if position > 0 && (is_shorter || rewritten.contains(&source)) {
-            self.tell(&format!(
+            self.report(&format!(
                 " ends at byte {len} and begins as a file that was sent up to byte {position}: lines before that are not sent"
             ));
         }
         self.current = Some(found.id);
         self.is_current_known = at.is_some();
         self.add(found, source, position, now)?;
-        // Others may have had the path since the last look.
+        // Other files may have had the path since the last look.
         Ok(Some(true))
     }
 
@@ -376,10 +377,10 @@ impl<'a> Log<'a> {
         Ok(())
     }
 
-    /// Closes files that were truncated or written anew; gives their sources. What was not sent of them is looked for beside them.
+    /// Closes files that were truncated or rewritten. Returns their sources, whose unsent lines are then searched for in copies.
     fn drop_rewritten(&mut self) -> Vec<String> {
         let mut sources = Vec::new();
-        // What cannot be read now is found out when it is read.
+        // A read error here is ignored, because the next read finds it.
         for gone in self.parts.extract_if(.., |part| part.is_rewritten().unwrap_or(false)) {
             sources.push(gone.source.clone());
             self.scanned.push(gone.into_scanned());
@@ -387,9 +388,9 @@ impl<'a> Log<'a> {
         sources
     }
 
-    /// Looks for files beside the log that have lines that were not sent: those that the server knows and that are longer by now, and
-    /// those it does not know that were written after the mark. The oldest come first; false when the end was asked for.
-    fn look_beside(
+    /// Finds rotated files with unsent lines: files that the server knows and that are longer now, and files that it does not know and
+    /// that were written after the mark. The oldest come first. Returns false if the end was requested.
+    fn find_rotated(
         &mut self,
         sender: &mut Sender<'_>,
         others: &Taken,
@@ -405,27 +406,27 @@ impl<'a> Log<'a> {
             self.finished.clear();
         }
         self.looked_on = connection;
-        let beside = self.beside();
+        let rotated = self.rotated_files();
         let is_first_start = self.mark.is_none();
-        if is_first_start && !self.set_first_mark(&beside, sender)? {
+        if is_first_start && !self.set_first_mark(&rotated, sender)? {
             return Ok(false);
         }
         let Some(mark) = self.mark else { return Ok(true) };
-        // Whether a file is there that was sent before.
+        // Whether one of the files was sent before.
         let mut has_known = self.parts.iter().any(|part| match self.current == Some(part.id) {
             true => self.is_current_known || part.connection != 0,
             false => !part.is_deleted(),
         });
         let mut seen = Vec::new();
-        // The newest of those that have nothing new now.
+        // The newest files without new lines.
         let mut fresh = VecDeque::new();
-        for (modified, _, path) in beside.into_iter().filter(|(_, modified_ns, _)| *modified_ns >= mark) {
+        for (modified, _, path) in rotated.into_iter().filter(|(_, modified_ns, _)| *modified_ns >= mark) {
             let Ok(found) = Found::open(path, self.how.has_own_times) else {
                 self.is_to_look_again |= is_fresh(modified, now);
                 self.keeps_mark = true;
                 continue;
             };
-            // Its writer may go on with it for a while.
+            // Its writer may continue it for a while.
             let is_fresh = !found.is_compressed && is_fresh(modified, now);
             let Some(source) = self.how.names.of(folder(&self.place), &found.head, !is_fresh) else {
                 continue;
@@ -473,17 +474,17 @@ impl<'a> Log<'a> {
         Ok(true)
     }
 
-    /// At the first start: what was beside the log before it is not to be sent. False when the end was asked for.
+    /// Sets the mark at the first start, because files that were rotated before it are not sent. Returns false if the end was requested.
     fn set_first_mark(
         &mut self,
-        beside: &[(SystemTime, u64, PathBuf)],
+        rotated: &[(SystemTime, u64, PathBuf)],
         sender: &mut Sender<'_>,
     ) -> Result<bool, CliError> {
         let current = self.parts.iter().find(|part| self.current == Some(part.id) && !part.is_compressed());
         let Some((part, written_ns)) = current.and_then(|part| Some((part, part.modified_ns().ok()?))) else {
             return Ok(true);
         };
-        // It was just found.
+        // The file was just found.
         if part.sent > 0 && part.connection == 0 {
             output::message(&format_args!(
                 "lately: ship: {} begins as a file that was sent under another name: lines up to byte {} are not sent again",
@@ -491,18 +492,18 @@ impl<'a> Log<'a> {
                 part.sent
             ));
         }
-        // Its own lines may be sent later.
+        // The mark is before the last write of the current file, whose lines may be sent later.
         let before_ns = written_ns.saturating_sub(1);
         let started_ms = self.started.saturating_sub(FILE_TIME_SLACK).as_millis();
         let started_ns = u64::try_from(started_ms).unwrap_or(0) * 1_000_000;
-        let mut before_start = beside.iter().map(|(_, modified_ns, _)| *modified_ns).rev();
+        let mut before_start = rotated.iter().map(|(_, modified_ns, _)| *modified_ns).rev();
         let newest = before_start.find(|modified_ns| *modified_ns < started_ns).unwrap_or(started_ns);
         self.mark = sender.advance(&self.log_source(), 0, before_ns.min(newest))?;
         Ok(self.mark.is_some())
     }
 
-    /// Rotated files beside the log, by the time of their last write.
-    fn beside(&self) -> Vec<(SystemTime, u64, PathBuf)> {
+    /// The rotated files in the folder of the log, by the time of their last write.
+    fn rotated_files(&self) -> Vec<(SystemTime, u64, PathBuf)> {
         let Some(log) = self.place.file_name().map(OsStr::as_encoded_bytes) else { return Vec::new() };
         let Ok(entries) = fs::read_dir(folder(&self.place)) else { return Vec::new() };
         let of_entry = |entry: fs::DirEntry| {
@@ -510,33 +511,33 @@ impl<'a> Log<'a> {
             Some((metadata.modified().ok()?, modified_ns(&metadata).ok()?, entry.path()))
         };
         let is_rotated = |entry: &fs::DirEntry| is_rotated(entry.file_name().as_encoded_bytes(), log);
-        let mut beside: Vec<_> = entries.flatten().filter(is_rotated).filter_map(of_entry).collect();
-        beside.sort_unstable();
-        beside
+        let mut rotated: Vec<_> = entries.flatten().filter(is_rotated).filter_map(of_entry).collect();
+        rotated.sort_unstable();
+        rotated
     }
 
-    fn tell_format(&mut self, format: Option<&str>) {
-        if let Some(format) = format.filter(|_| !self.has_told_format) {
-            self.has_told_format = true;
+    fn report_format(&mut self, format: Option<&str>) {
+        if let Some(format) = format.filter(|_| !self.has_reported_format) {
+            self.has_reported_format = true;
             output::message(&format_args!("lately: ship: {} is read as {format}", log_file::name(self.path)));
         }
     }
 
-    /// Reports what is wrong with the file, once until it is over.
-    fn tell(&mut self, what: &str) {
-        if self.told.as_deref() != Some(what) {
+    /// Reports a problem with the file once while it lasts.
+    fn report(&mut self, what: &str) {
+        if self.reported.as_deref() != Some(what) {
             output::message(&format_args!("lately: ship: {}{what}", log_file::name(self.path)));
-            self.told = Some(what.to_owned());
+            self.reported = Some(what.to_owned());
         }
     }
 }
 
-/// Where a path leads: two that lead to one file have one place.
+/// The path with all links resolved, also if the file itself is missing.
 fn place(path: &Path) -> PathBuf {
     fs::canonicalize(path).unwrap_or_else(|_| {
-        let beside = folder(path);
-        let beside = fs::canonicalize(beside).unwrap_or_else(|_| beside.to_owned());
-        beside.join(path.file_name().unwrap_or_default())
+        let folder = folder(path);
+        let folder = fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned());
+        folder.join(path.file_name().unwrap_or_default())
     })
 }
 

@@ -1,5 +1,5 @@
-//! What `lately ship` is made of: files that are read batch by batch, the logs they belong to through rotations, and the
-//! server they are sent to.
+//! The parts of `lately ship`: files that are read batch by batch, logs with their rotated files, and the connection to the
+//! server.
 
 pub(crate) mod head;
 pub(crate) mod link;

@@ -1,6 +1,6 @@
-//! The names by which the server knows files. A name depends on what is counted and on what the file begins with, and not on the
-//! file's own name: so it stays when the file is renamed, copied or compressed, and is another when the file is written anew, or when
-//! other keys are counted.
+//! The names by which the server knows files. A name depends on the start of the file and on the options that decide what is counted, not
+//! on the file name. It stays the same when the file is renamed, copied or compressed, and changes when the file is rewritten or other
+//! keys are counted.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -9,11 +9,11 @@ use sha2::{Digest, Sha256};
 
 use crate::ship::head::Head;
 
-/// What tells the files of one folder, one machine and one set of keys from others.
+/// Names for the files of one machine and one set of keys.
 #[derive(Clone, Debug)]
 pub(crate) struct Names {
     machine: String,
-    /// What decides which keys a line counts for.
+    /// The options that decide for which keys a line counts.
     counted: Vec<String>,
 }
 
@@ -22,13 +22,13 @@ impl Names {
         Names { machine, counted }
     }
 
-    /// The name of a file in a folder; `is_whole` when no more will come in it. `None` while too little is there to tell it from other
-    /// files.
+    /// The name of a file in a folder. `None` while the file is too short to be distinguished from others; with `is_whole`, no more
+    /// will come.
     pub(crate) fn of(&self, folder: &Path, head: &Head, is_whole: bool) -> Option<String> {
         head.bytes(is_whole).map(|bytes| self.name(b"file", folder, bytes))
     }
 
-    /// The name of what was seen beside a log, by its folder and file name.
+    /// The name of the mark of a log, by its folder and file name.
     pub(crate) fn of_log(&self, folder: &Path, file_name: &[u8]) -> String {
         self.name(b"log", folder, file_name)
     }
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn machines_folders_and_keys_have_names_of_their_own() {
+    fn each_machine_folder_and_key_has_its_own_name() {
         let head = head("10.0.0.1 [12/Mar/2024:09:00:04]\n");
         let name = |machine: &str, folder: &str, counted: &[&str]| {
             let counted = counted.iter().map(|text| (*text).to_owned()).collect();

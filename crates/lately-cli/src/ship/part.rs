@@ -1,6 +1,6 @@
-//! One file of a log, read batch by batch: the hits of the lines between two offsets. Offsets are those of what is in the file once it is
-//! decompressed. A file is read from its start, also where the server has lines of it: the format, and lines that a container runtime
-//! cut, depend on the lines before. What the server has is not sent again.
+//! One file of a log, read batch by batch: a batch has the hits of the lines between two offsets, which are offsets in the decompressed
+//! content. A file is read from its start even if the server has some of its lines, because the format, and lines cut by a container
+//! runtime, depend on earlier lines. Lines that the server has are not sent again.
 
 use std::collections::BTreeMap;
 use std::fs::{File, Metadata};
@@ -23,26 +23,26 @@ use crate::ship::head::Head;
 /// Bytes read at once.
 const READ_BYTES: usize = 256 * 1024;
 
-/// First bytes of a file that tell whether it is compressed.
+/// The number of first bytes that show whether a file is compressed.
 const MAGIC_BYTES: usize = 6;
 
-/// A file, and how far it was read and sent.
+/// A file, and the positions up to which it was read and sent.
 pub(crate) struct Part<'o> {
     pub(crate) path: PathBuf,
     pub(crate) id: FileId,
-    /// Its name for the server.
+    /// Its name on the server.
     pub(crate) source: String,
-    /// Up to where the server has its lines.
+    /// The position up to which the server has its lines.
     pub(crate) sent: u64,
-    /// The connection on which that was found to be so.
+    /// The connection on which `sent` was confirmed.
     pub(crate) connection: u64,
-    /// When something was last read.
+    /// The time of the last read with new bytes.
     pub(crate) quiet_since: Timestamp,
     options: &'o Options,
     file: File,
     is_compressed: bool,
     reading: Reading<'o>,
-    /// Length and time of the last write, when the file was compared with what was read of it.
+    /// Length and time of the last write at the last comparison of the file with the bytes that were read.
     seen: Option<(u64, SystemTime)>,
     /// How the file began when it was found; `None` once it was read and still began like that.
     head: Option<Head>,
@@ -50,23 +50,23 @@ pub(crate) struct Part<'o> {
     is_rewritten: bool,
 }
 
-/// What is read of a file.
+/// The state of reading a file.
 struct Reading<'o> {
     options: &'o Options,
     /// `None` for a plain file, which is read at an offset.
     stream: Option<Box<dyn Read>>,
     buffer: Vec<u8>,
-    /// What of the buffer was not taken yet.
+    /// The part of the buffer that is not parsed yet.
     unread: std::ops::Range<usize>,
     cutter: Cutter,
     feed: Option<Feed<'o>>,
     scanned: Scanned,
-    /// How far the lines were taken, and where the last of them ends.
+    /// The position up to which bytes were parsed, and the end of the last complete line.
     taken: u64,
     line_end: u64,
-    /// Lines that begin before were sent earlier.
+    /// Lines that begin before this position were sent earlier.
     from: u64,
-    /// Zeros at the start are skipped: the hole of a writer that goes on where it was in a truncated file.
+    /// Whether zeros at the start are skipped. A writer that continues at its old offset in a truncated file leaves a hole.
     skips_zeros: bool,
     /// The bytes before `taken`.
     before: Vec<u8>,
@@ -89,7 +89,7 @@ impl Hits {
         *count = count.saturating_add(1);
     }
 
-    /// Whether they are enough for a batch, with a prefix before each key.
+    /// Whether the hits fill a batch, with a prefix before each key.
     fn is_full(&self, prefix_bytes: usize) -> bool {
         let hits = self.counts.len();
         hits >= SHIP_BATCH_HITS || self.key_bytes + hits * (SHIP_HIT_BYTES + prefix_bytes) >= SHIP_BATCH_BYTES
@@ -100,18 +100,18 @@ impl Hits {
     }
 }
 
-/// What was found to be there.
+/// The outcome of filling a batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Filled {
-    /// All of it is read.
+    /// The file was read to its end.
     AtEnd,
-    /// There is more.
+    /// There is more to read.
     More,
     /// The file was truncated or written anew meanwhile. What was read may be of either, and is not to be sent.
     Rewritten,
 }
 
-/// Why a file cannot be read on.
+/// The error that ends a file.
 #[derive(Debug)]
 pub(crate) enum PartError {
     Read(io::Error),
@@ -131,7 +131,7 @@ impl From<ScanError> for PartError {
     }
 }
 
-/// A file that was opened and has not been read.
+/// An open file that was not read yet, except for its head.
 pub(crate) struct Found {
     pub(crate) path: PathBuf,
     pub(crate) id: FileId,
@@ -141,7 +141,7 @@ pub(crate) struct Found {
     pub(crate) head: Head,
 }
 
-/// When a file was last written, in ns of Unix time.
+/// The time of the last write to a file, in ns of Unix time.
 pub(crate) fn modified_ns(metadata: &Metadata) -> io::Result<u64> {
     let since_epoch = metadata.modified()?.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     Ok(u64::try_from(since_epoch.as_nanos()).unwrap_or(MAX_POSITION).min(MAX_POSITION))
@@ -152,9 +152,9 @@ pub(crate) fn id_of(metadata: &Metadata) -> FileId {
 }
 
 impl Found {
-    /// Opens a file and reads its head. `has_own_times` when the times are of a format of the user's.
+    /// Opens a file and reads its head. With `has_own_times`, the user gives the format of times.
     pub(crate) fn open(path: PathBuf, has_own_times: bool) -> io::Result<Found> {
-        // A pipe would be waited for.
+        // Opening a pipe would block.
         if !std::fs::metadata(&path)?.is_file() {
             return Err(io::Error::other("is no plain file"));
         }
@@ -169,7 +169,8 @@ impl Found {
 }
 
 impl Found {
-    /// Whether a position is within a line of a plain file. A last line without an end may have been sent.
+    /// Whether a position is within a line of a plain file. The end of the file is not, because a last line without a line end may
+    /// have been sent.
     pub(crate) fn is_within_line(&self, position: u64) -> bool {
         let mut around = [0; 2];
         !self.is_compressed
@@ -201,7 +202,7 @@ fn has_before(file: &File, before: &[u8], offset: u64) -> io::Result<bool> {
 }
 
 impl<'o> Part<'o> {
-    /// The rest of a file, of which the server has the lines up to `sent`.
+    /// A part for the lines after `sent`, because the server has those before.
     pub(crate) fn new(
         found: Found,
         source: String,
@@ -229,26 +230,26 @@ impl<'o> Part<'o> {
         })
     }
 
-    /// Reads the file again, because the server has its lines up to another place than was thought.
+    /// Reads the file again from its start, because the server has another position than expected.
     pub(crate) fn restart(&mut self, sent: u64) -> Result<(), PartError> {
         self.reading = Reading::new(&self.file, self.is_compressed, sent, self.options)?;
         self.sent = sent;
         Ok(())
     }
 
-    /// Goes on with lines that the file before this one ends in the middle of, if nothing was read yet.
+    /// Continues lines that were cut at the end of the file before this one, if nothing was read yet.
     pub(crate) fn go_on(&mut self, cut: CutLines) {
         if let Some(feed) = self.reading.feed.as_mut().filter(|_| self.reading.taken == 0) {
             feed.go_on(cut);
         }
     }
 
-    /// The lines that it ends in the middle of so far.
+    /// The lines that are cut at the current end of the file.
     pub(crate) fn cut_lines(&self) -> CutLines {
         self.reading.feed.as_ref().map(Feed::cut_lines).unwrap_or_default()
     }
 
-    /// Lines that do not parse so far.
+    /// The number of lines so far that do not parse.
     pub(crate) fn malformed_lines(&self) -> u64 {
         self.reading
             .feed
@@ -256,7 +257,7 @@ impl<'o> Part<'o> {
             .map_or(self.reading.scanned.malformed_lines(), |feed| feed.so_far().malformed_lines())
     }
 
-    /// When it was last written, in ns of Unix time.
+    /// The time of the last write, in ns of Unix time.
     pub(crate) fn modified_ns(&self) -> io::Result<u64> {
         modified_ns(&self.file.metadata()?)
     }
@@ -265,12 +266,12 @@ impl<'o> Part<'o> {
         self.is_compressed
     }
 
-    /// Whether no name leads to the file any more.
+    /// Whether the file has no name any more.
     pub(crate) fn is_deleted(&self) -> bool {
         self.file.metadata().map_or(true, |metadata| metadata.nlink() == 0)
     }
 
-    /// Whether what was read is not there any more: the file is shorter, or has other bytes before the place it was read to.
+    /// Whether the file was rewritten: it is shorter, or has other bytes before the position up to which it was read.
     pub(crate) fn is_rewritten(&mut self) -> io::Result<bool> {
         if self.is_compressed {
             return Ok(false);
@@ -288,15 +289,15 @@ impl<'o> Part<'o> {
         Ok(!has_before(&self.file, before, *taken)?)
     }
 
-    /// What was in it.
+    /// The summary of the file.
     pub(crate) fn into_scanned(mut self) -> Scanned {
         let Some(mut feed) = self.reading.feed.take() else { return self.reading.scanned };
         feed.forget_partial();
-        // Lines that wait for their format have none.
+        // Lines that still wait for a format do not parse.
         feed.finish(&[], &mut |_| ()).unwrap_or_default()
     }
 
-    /// Reads on until there are enough hits for a batch, with a prefix before each key, or nothing more is there.
+    /// Reads until there are enough hits for a batch, with a prefix before each key, or until the end of the file.
     pub(crate) fn fill(&mut self, prefix_bytes: usize, now: Timestamp) -> Result<Filled, PartError> {
         let (before, taken) = (self.reading.before.clone(), self.reading.taken);
         let filled = self.read_batch(prefix_bytes, now)?;
@@ -327,7 +328,7 @@ impl<'o> Part<'o> {
                 return Ok(Filled::More);
             }
             if reading.unread.is_empty() && !reading.read_more(file)? {
-                reading.tell_early()?;
+                reading.detect_format_early()?;
                 return Ok(Filled::AtEnd);
             }
             self.quiet_since = now;
@@ -335,17 +336,17 @@ impl<'o> Part<'o> {
         }
     }
 
-    /// Ends the file: nothing is written to it any more. A last line without an end is a line.
+    /// Ends the file, to which nothing more is written. A last line without a line end counts as a line.
     pub(crate) fn finish(&mut self) -> Result<(), PartError> {
         self.reading.finish()
     }
 
-    /// The format of its lines, once that is known.
+    /// The format of its lines, once it is known.
     pub(crate) fn format(&self) -> Option<&'static str> {
         self.reading.feed.as_ref().and_then(|feed| feed.so_far().format)
     }
 
-    /// Where the batch ends that [`Part::fill`] made; `None` when no line was read.
+    /// The end of the batch of [`Part::fill`]. `None` if no line was read.
     pub(crate) fn batch_end(&self) -> Option<u64> {
         let Reading { line_end, feed, .. } = &self.reading;
         // Lines that wait for the format are not read yet.
@@ -353,12 +354,12 @@ impl<'o> Part<'o> {
         (*line_end > self.sent && !is_waiting).then_some(*line_end)
     }
 
-    /// The hits of the batch: key, time in ms, and how many.
+    /// The hits of the batch: key, time in ms, and number.
     pub(crate) fn hits(&self) -> impl Iterator<Item = (&[u8], i64, u64)> {
         self.reading.hits.counts.iter().map(|((key, at_ms), count)| (&**key, *at_ms, *count))
     }
 
-    /// The server has the batch.
+    /// Records that the server has the batch.
     pub(crate) fn is_sent(&mut self, to: u64) {
         self.sent = to;
         self.reading.hits.clear();
@@ -396,7 +397,7 @@ impl<'o> Reading<'o> {
         })
     }
 
-    /// Fills the buffer; false at the end.
+    /// Fills the buffer. Returns false at the end of the file.
     fn read_more(&mut self, file: &File) -> io::Result<bool> {
         let count = loop {
             let read = match &mut self.stream {
@@ -412,7 +413,7 @@ impl<'o> Reading<'o> {
         Ok(count > 0)
     }
 
-    /// Takes the next line of the buffer, or the part of it that is there; gives how many bytes.
+    /// Parses the next line of the buffer, or the part of it that is there. Returns the number of bytes.
     fn take_line(&mut self) -> Result<usize, PartError> {
         let is_sent = self.line_end < self.from;
         if !is_sent && self.from > 0 && self.line_end == self.taken {
@@ -447,12 +448,12 @@ impl<'o> Reading<'o> {
         Ok(len)
     }
 
-    /// From here on lines are sent. Those before that still wait for the format are not.
+    /// Sends lines from here on. Earlier lines that still wait for the format are not sent.
     fn pass_sent_lines(&mut self) -> Result<(), PartError> {
         self.from = 0;
         let Some(feed) = &mut self.feed else { return Ok(()) };
         feed.tell_early(&mut |_| ())?;
-        // They were told by lines that are not here, as where a rotation cut a line.
+        // The format of the earlier lines was detected by lines in another file, as when a rotation cuts a line.
         if feed.is_waiting() {
             let cut = feed.cut_lines();
             *feed = Feed::new(self.options).map_err(PartError::Setup)?;
@@ -461,8 +462,8 @@ impl<'o> Reading<'o> {
         Ok(())
     }
 
-    /// Takes the lines that wait for the format, if they tell it: the next one may be a while away.
-    fn tell_early(&mut self) -> Result<(), PartError> {
+    /// Parses the lines that wait for the format, if they are enough to detect it, because the next line may come much later.
+    fn detect_format_early(&mut self) -> Result<(), PartError> {
         if self.line_end < self.from {
             return Ok(());
         }
@@ -480,7 +481,7 @@ impl<'o> Reading<'o> {
         let mut taken = Ok(());
         cutter.finish(|line| taken = take(&mut feed, line, is_sent, hits));
         taken?;
-        // The start of a line that was cut is no line.
+        // The start of a cut line does not count as a line.
         feed.forget_partial();
         self.scanned = feed.finish(&[], &mut |record| {
             if !is_sent {
@@ -500,7 +501,7 @@ fn take(feed: &mut Feed<'_>, line: Line<'_>, is_sent: bool, hits: &mut Hits) -> 
     })
 }
 
-/// Keeps the last bytes that were read.
+/// Keeps the last bytes that were read, for later comparisons.
 fn remember(before: &mut Vec<u8>, bytes: &[u8]) {
     let bytes = &bytes[bytes.len().saturating_sub(FOLLOW_CHECK_BYTES)..];
     let excess = (before.len() + bytes.len()).saturating_sub(FOLLOW_CHECK_BYTES);

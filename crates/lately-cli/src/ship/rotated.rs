@@ -1,6 +1,6 @@
-//! The names that rotation gives to files: the name of the log, and behind it a number or a date.
+//! The names of rotated files: the name of the log, followed by a number or a date.
 
-/// How compressed files are called.
+/// The suffixes of compressed files.
 const COMPRESSED: [&[u8]; 4] = [b".gz", b".zst", b".bz2", b".xz"];
 
 /// Whether a file of this name is a rotated one of the log: `access.log.1`, `access.log-20240312.gz`, `access.log.2024-03-12T09:00:04Z`,

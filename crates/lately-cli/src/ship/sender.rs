@@ -1,5 +1,5 @@
-//! Sends batches, each until the server has it. After a lost connection the server is asked first how far it is: it may have a batch whose
-//! reply was lost, and a server that was started anew may know nothing of the file.
+//! Sends batches, each until the server has it. After a lost connection, the position on the server is read first: the server may have
+//! a batch whose reply was lost, and a restarted server may not know the file.
 
 use std::path::Path;
 
@@ -16,31 +16,31 @@ pub(crate) struct Sender<'a> {
     pub(crate) link: Link<'a>,
     pub(crate) state: State,
     pub(crate) prefix: &'a str,
-    /// Hits that were counted, refused by the server, and not sent because their keys are too long.
+    /// The number of hits that were counted, that the server refused, and that were not sent because their keys are too long.
     pub(crate) accepted: u64,
     pub(crate) refused: u64,
     pub(crate) too_long: u64,
 }
 
-/// How far a source is.
+/// The position of a source.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Position {
-    /// `None` when it is not known.
+    /// `None` if the source is unknown.
     pub(crate) at: Option<u64>,
-    /// Whether the state file says so, because the server does not know.
+    /// Whether the position is from the state file, because the server does not know the source.
     pub(crate) is_of_state: bool,
-    /// The connection on which that was so.
+    /// The connection on which the position was read.
     connection: u64,
 }
 
-/// What became of a batch.
+/// The outcome of a batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Sent {
     /// The server has it.
     Done,
-    /// The server is elsewhere: the file is read again from there.
+    /// The server has another position, from which the file is read again.
     Restarted,
-    /// The end was asked for, and the server does not answer.
+    /// The end was requested, and the server does not answer.
     Stopped,
 }
 
@@ -49,7 +49,7 @@ impl<'a> Sender<'a> {
         Sender { link, state, prefix, accepted: 0, refused: 0, too_long: 0 }
     }
 
-    /// Asks how far a source is, by the server or else by the state file. `None` when the end was asked for.
+    /// Reads the position of a source from the server, or else from the state file. `None` if the end was requested.
     pub(crate) fn position(&mut self, source: &str) -> Result<Option<Position>, CliError> {
         loop {
             let Some(connection) = self.link.connect()? else { return Ok(None) };
@@ -66,7 +66,7 @@ impl<'a> Sender<'a> {
         }
     }
 
-    /// Moves a source that has no hits on; gives where it is then. `None` when the end was asked for.
+    /// Moves the position of a source without hits. Returns its position afterwards, or `None` if the end was requested.
     pub(crate) fn advance(&mut self, source: &str, from: u64, to: u64) -> Result<Option<u64>, CliError> {
         let mut command = redis::cmd("INGEST");
         command.arg(source).arg(from).arg(to);
@@ -77,7 +77,7 @@ impl<'a> Sender<'a> {
                     self.state.set(source, position);
                     return Ok(Some(position));
                 }
-                // The server is elsewhere.
+                // The server has another position.
                 Asked::Refused(_) => {
                     return Ok(self.position(source)?.map(|position| position.at.unwrap_or(0)));
                 }
@@ -87,8 +87,8 @@ impl<'a> Sender<'a> {
         }
     }
 
-    /// Sends the batch that a file has, if it has one. On a new connection the server is asked first how far it is: it may have been started
-    /// anew and be further back.
+    /// Sends the batch of a file, if it has one. On a new connection, the position on the server is read first, because a restarted server
+    /// may have an earlier one.
     pub(crate) fn send(&mut self, part: &mut Part<'_>) -> Result<Sent, CliError> {
         let batch_end = part.batch_end();
         if batch_end.is_none() && part.connection == self.link.connection() {
@@ -116,7 +116,7 @@ impl<'a> Sender<'a> {
                 part.connection = connection;
                 let position = at.unwrap_or(0);
                 if position == to {
-                    // The reply was lost: how many of its hits were refused is not known.
+                    // The reply was lost, so the number of refused hits is unknown.
                     return Ok(self.done(part, to));
                 }
                 if position != part.sent {
@@ -170,7 +170,7 @@ fn refused(cause: &str) -> CliError {
     )
 }
 
-/// The error of a file that cannot be read on.
+/// The error of a file that cannot be read further.
 pub(crate) fn unreadable(path: &Path, error: PartError) -> CliError {
     match error {
         PartError::Read(error) => CliError::new(log_file::name(path), error, "its lines so far were sent"),

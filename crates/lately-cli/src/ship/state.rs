@@ -1,4 +1,4 @@
-//! The positions that the server confirmed, in a file: for a server that has forgotten them and not the counts.
+//! A file with the positions that the server confirmed, for the case that the server forgets them.
 
 use std::collections::VecDeque;
 use std::fs::{self, File, TryLockError};
@@ -13,15 +13,15 @@ use crate::table::printable_path;
 /// Positions by source, in a file if there is one.
 pub(crate) struct State {
     path: Option<PathBuf>,
-    /// The one that changed last is last.
+    /// Ordered by the last change, the newest last.
     positions: VecDeque<(String, u64)>,
     is_saved: bool,
-    /// Locked as long as it is open, so that no other process writes the positions.
+    /// Locked while it is open, so that no other process writes the positions.
     lock: Option<File>,
 }
 
 impl State {
-    /// What a file has. One that is not there has nothing yet.
+    /// Reads the positions from a file. A missing file has none.
     pub(crate) fn open(path: Option<&Path>) -> Result<State, CliError> {
         let positions = VecDeque::new();
         let mut state = State { path: path.map(Path::to_owned), positions, is_saved: true, lock: None };
@@ -36,7 +36,7 @@ impl State {
             Err(error) => return Err(failed(path, error)),
         };
         for line in text.split_inclusive('\n') {
-            // A line without its end may have a part of the number.
+            // A line without a line end may have an incomplete number.
             let entry = line.strip_suffix('\n').and_then(|line| line.split_once(' '));
             let entry = entry.and_then(|(source, position)| Some((source, position.parse().ok()?)));
             let (source, position) =
@@ -53,7 +53,7 @@ impl State {
         self.positions.iter().rev().find(|(known, _)| known == source).map(|(_, position)| *position)
     }
 
-    /// Takes note of a position. The oldest go when there are too many.
+    /// Records a position. If there are too many, the oldest is dropped.
     pub(crate) fn set(&mut self, source: &str, position: u64) {
         if self.path.is_none() || self.get(source) == Some(position) {
             return;
@@ -66,7 +66,7 @@ impl State {
         self.is_saved = false;
     }
 
-    /// Writes what changed: all of it is in the file, or what was there before.
+    /// Saves the positions atomically, if they have changed.
     pub(crate) fn save(&mut self) -> Result<(), CliError> {
         let Some(path) = self.path.as_ref().filter(|_| !self.is_saved) else { return Ok(()) };
         let mut file = NewFile::create(path, 0o600)?;
@@ -79,16 +79,16 @@ impl State {
     }
 }
 
-/// Locks a file beside the positions, which is not replaced when they are.
+/// Locks a second file, because the file of positions is replaced at each save.
 fn lock(path: &Path) -> Result<File, CliError> {
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".lock");
-    let file = File::options().write(true).create(true).truncate(false).open(Path::new(&beside));
-    let file = file.map_err(|error| failed(Path::new(&beside), error))?;
+    let mut lock = path.as_os_str().to_owned();
+    lock.push(".lock");
+    let file = File::options().write(true).create(true).truncate(false).open(Path::new(&lock));
+    let file = file.map_err(|error| failed(Path::new(&lock), error))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(failed(path, "another lately ship has it")),
-        Err(TryLockError::Error(error)) => Err(failed(Path::new(&beside), error)),
+        Err(TryLockError::Error(error)) => Err(failed(Path::new(&lock), error)),
     }
 }
 
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn positions_come_back() {
+    fn positions_are_read_back() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("state");
         let mut state = State::open(Some(&path)).expect("nothing yet");

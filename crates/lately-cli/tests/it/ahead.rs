@@ -9,10 +9,10 @@ use lately_journal::{Durability, Folder, Intent, Journal, Progress, recover};
 use crate::common::lately;
 use crate::running::{FREE, Running, becomes, serve_in, start};
 
-/// Counts a hit of a key in a folder, at a time.
+/// Counts a hit of a key in a folder, at the time `now`.
 fn count(folder: &Path, key: &str, now: Timestamp) {
     let store = Arc::new(Store::builder().build().expect("the defaults are valid"));
-    // A process that another test starts has the lock of the time before until it runs its program.
+    // A process that another test is starting inherits the lock of the last call, and has it until it runs its program.
     let mut opened = None;
     assert!(becomes(|| {
         opened = Folder::open(folder).ok();
@@ -57,10 +57,10 @@ fn a_folder_years_ahead_is_refused_and_repaired() {
     let server = start(&[&FREE[..], &data, &["--repair"]].concat()).loaded();
     assert_eq!(server.ask::<Vec<u64>>("MHITS 1h right wrong"), [1, 1]);
     assert!(server.ask::<Vec<i64>>("TIME")[0] < now.as_millis() / 1_000 + 600);
-    assert!(becomes(|| server.info("rdb_saves") != "0"), "the times are on the disk for ever");
+    assert!(becomes(|| server.info("rdb_saves") != "0"), "the repaired times are never saved");
     let messages = stop(server);
     assert!(messages.contains("by a clock that was ahead: what came then counts as of now"), "{messages}");
-    // It is repaired for good.
+    // The repair is permanent.
     let server = serve_in(&folder, &[]);
     assert_eq!(server.ask::<Vec<u64>>("MHITS 1h right wrong"), [1, 1]);
     assert_eq!(server.ask::<u64>("HIT right"), 2);

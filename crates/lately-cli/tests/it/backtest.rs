@@ -1,4 +1,4 @@
-//! `lately backtest`: what it decides and how it prints it.
+//! `lately backtest`: its decisions and its output.
 
 use crate::common::{Run, data, lately, lately_reading};
 
@@ -6,20 +6,20 @@ const UNPARSED: &str =
     "lately: backtest: 2 of 13 lines do not parse: not of the format (1, line 4), no time (1, line 10)\n";
 
 /// The message about a log whose format was detected.
-fn told(log: &str, format: &str) -> String {
+fn detected(log: &str, format: &str) -> String {
     format!("lately: backtest: {log} is read as {format}\n")
 }
 
 const START: f64 = 946_684_800.0;
 
-/// Runs it with exit code 0.
+/// Runs `lately backtest`, which must exit with 0.
 fn backtest(args: &[&str], input: &str) -> Run {
     let run = lately_reading(&[&["backtest"], args].concat(), input.as_bytes());
     assert_eq!(run.code, Some(0), "{args:?}: {}", run.err);
     run
 }
 
-/// JSON lines, a request each, at seconds since the year 2000 began.
+/// JSON lines with one request each. Times are seconds since the start of 2000.
 fn requests(keys_and_times: &[(&str, &str)]) -> String {
     let line = |(key, time): &(&str, &str)| {
         let seconds = START + time.parse::<f64>().expect("a number");
@@ -39,13 +39,13 @@ fn a_disordered_log_is_replayed_by_its_times() {
          \u{20}    0        2                     -  2001:db8::7\n"
     );
     let sums = "lately: backtest: 4 of 11 requests and 1 of 3 keys would have been denied, with 1 lockout\n";
-    let told_of = told(&data("disordered.log"), "combined");
-    assert_eq!(run.err, format!("{told_of}{sums}{UNPARSED}"));
-    // Without the lockout the requests of five minutes later are allowed.
+    let detected_format = detected(&data("disordered.log"), "combined");
+    assert_eq!(run.err, format!("{detected_format}{sums}{UNPARSED}"));
+    // Without the lockout, the requests five minutes later are allowed.
     let run = backtest(&[&data("disordered.log"), "--limit", "2/1m", "--top", "1"], "");
     assert!(run.out.ends_with("\n     2        4  2015-05-17T10:05:03Z  192.0.2.1\n"), "{}", run.out);
     let sums = "lately: backtest: 2 of 11 requests and 1 of 3 keys would have been denied\n";
-    assert_eq!(run.err, format!("{told_of}{sums}{UNPARSED}"));
+    assert_eq!(run.err, format!("{detected_format}{sums}{UNPARSED}"));
 }
 
 #[test]
@@ -64,15 +64,15 @@ fn json_is_exactly_this() {
         )
     );
     let sums = "lately: backtest: 1 of 6 requests and 1 of 3 keys would have been denied\n";
-    assert_eq!(run.err, told("standard input", "json") + sums);
+    assert_eq!(run.err, detected("standard input", "json") + sums);
 }
 
 #[test]
 fn sums_are_in_words() {
     let check = |args: &[&str], log: &[(&str, &str)], expected: &str| {
         let run = backtest(&[&["-", "--limit", "0/1"], args].concat(), &requests(log));
-        let told = if log.is_empty() { String::new() } else { told("standard input", "json") };
-        assert_eq!(run.err, format!("{told}lately: backtest: {expected}\n"), "{args:?}");
+        let detected = if log.is_empty() { String::new() } else { detected("standard input", "json") };
+        assert_eq!(run.err, format!("{detected}lately: backtest: {expected}\n"), "{args:?}");
     };
     check(&[], &[], "0 of 0 requests and 0 of 0 keys would have been denied");
     check(&[], &[("a", "1")], "1 of 1 request and 1 of 1 key would have been denied");
@@ -117,7 +117,7 @@ fn keys_are_bytes() {
 }
 
 #[test]
-fn the_top_is_the_start_of_all_and_the_sums_are_of_all() {
+fn top_cuts_the_rows_but_not_the_sums() {
     let times = |key: usize| (0..=key).map(move |time| (format!("k{key}"), time.to_string()));
     let all: Vec<(String, String)> = (0..15).flat_map(times).collect();
     let log = requests(&all.iter().map(|(key, time)| (key.as_str(), time.as_str())).collect::<Vec<_>>());
@@ -136,7 +136,8 @@ fn the_top_is_the_start_of_all_and_the_sums_are_of_all() {
 fn several_logs_are_replayed_as_one() {
     let (access, events) = (data("disordered.log"), data("events.jsonl"));
     let run = lately(&["backtest", &access, &events, "--json", "--top", "1", "--limit", "2/1m"]);
-    // 10:04:58 and 10:04:59 fill the window; two of 10:05:03, one 250 ms and one 400 ms later are too many.
+    // The requests of 10:04:58 and 10:04:59 fill the window. Four more are denied: two at 10:05:03, one 250 ms and one
+    // 400 ms later.
     assert_eq!(
         run.out,
         "{\"key\":\"192.0.2.1\",\"allowed\":4,\"denied\":4,\"first_denied_at\":1431857103}\n"
@@ -145,6 +146,6 @@ fn several_logs_are_replayed_as_one() {
         "lately: backtest: 4 of 19 lines do not parse: not of the format (2, first {access}:4), no time (2, first {access}:10)\n"
     );
     let sums = "lately: backtest: 4 of 15 requests and 1 of 5 keys would have been denied\n";
-    let told = told(&access, "combined") + &told(&events, "json");
-    assert_eq!((run.err, run.code), (format!("{told}{sums}{unparsed}"), Some(0)));
+    let detected = detected(&access, "combined") + &detected(&events, "json");
+    assert_eq!((run.err, run.code), (format!("{detected}{sums}{unparsed}"), Some(0)));
 }

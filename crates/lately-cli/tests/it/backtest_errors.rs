@@ -1,10 +1,10 @@
-//! `lately backtest`: what it refuses, with which code and words.
+//! `lately backtest`: its errors and exit codes.
 
 use lately_logs::limits::MAX_LIMITS;
 
 use crate::common::{data, lately, lately_reading};
 
-/// Runs it and expects exit code 2, nothing on standard output and exactly these two lines.
+/// Runs `lately backtest`. Expects exit code 2, nothing on standard output, and exactly these two lines.
 fn refused(args: &[&str], error: &str, hint: &str) {
     let run = lately_reading(&[&["backtest"], args].concat(), b"hello\n");
     assert_eq!((run.out.as_str(), run.code), ("", Some(2)), "{args:?}: {}", run.err);

@@ -3,7 +3,7 @@
 use crate::common::{access_log, has, lately, python};
 use crate::rng::Rng;
 
-/// Runs both, expects the same rows and sums, and gives the rows.
+/// Runs both programs, which must print the same rows and sums. Returns the rows.
 fn compare(log: &str, key: &str, limits: &[&str], lockout: Option<&str>) -> String {
     let mut args = vec!["backtest", log, "--json", "--top", "0", "--key", key];
     limits.iter().for_each(|limit| args.extend(["--limit", limit]));
@@ -13,7 +13,7 @@ fn compare(log: &str, key: &str, limits: &[&str], lockout: Option<&str>) -> Stri
     let expected =
         python("backtest_reference.py", &[&[log, key, lockout.unwrap_or("none")], limits].concat());
     assert_eq!(expected.code, Some(0), "{args:?}: {}", expected.err);
-    assert!(run.out.lines().count() > 10, "{args:?}: too few rows to tell");
+    assert!(run.out.lines().count() > 10, "{args:?}: too few rows for a comparison");
     for (row, (found, expected)) in run.out.lines().zip(expected.out.lines()).enumerate() {
         assert_eq!(found, expected, "{args:?}, row {}", row + 1);
     }
@@ -23,8 +23,8 @@ fn compare(log: &str, key: &str, limits: &[&str], lockout: Option<&str>) -> Stri
     run.out
 }
 
-/// Two hours of a login, in JSON lines out of order: 30 users who mistype, `robot` who tries again and
-/// again, `volley` who does so in bursts, and `patient` who stays below five a minute.
+/// Two hours of logins, in unordered JSON lines: 30 users with typing errors, `robot` with steady attempts, `volley` with
+/// bursts of attempts, and `patient` with fewer than five a minute.
 fn brute_force() -> String {
     const START_MS: u64 = 1_431_857_103_000;
     const LENGTH_MS: u64 = 2 * 3_600_000;
@@ -50,7 +50,7 @@ fn brute_force() -> String {
         let from_ms = START_MS + burst * 600_000;
         tries.extend((0..40).map(|attempt| (from_ms + attempt / 3, "volley".to_owned())));
     }
-    // Workers write their lines when they get to it.
+    // Several workers write their lines with different delays.
     tries.sort_by_cached_key(|&(at_ms, _)| at_ms + rng.below(30_000));
     let line = |(at_ms, name): &(u64, String)| {
         format!("{{\"ip\":\"{name}\",\"time\":{}.{:03}}}\n", at_ms / 1_000, at_ms % 1_000)
@@ -59,7 +59,7 @@ fn brute_force() -> String {
 }
 
 #[test]
-fn a_brute_force_is_denied_as_by_an_independent_program() {
+fn brute_force_denials_match_an_independent_program() {
     if !has("python3") {
         return;
     }
@@ -67,7 +67,7 @@ fn a_brute_force_is_denied_as_by_an_independent_program() {
     let path = folder.path().join("login.jsonl");
     std::fs::write(&path, brute_force()).expect("a file");
     let log = path.to_str().expect("a readable path");
-    // No user who mistypes is denied. Robots are denied by the fast limit, a patient one only by the slow limit.
+    // Users with typing errors are not denied. The fast limit denies the robots; only the slow limit denies the patient one.
     let denied = |rows: &str| {
         let denied = rows.lines().filter(|row| !row.ends_with(":null}"));
         let key = |row: &str| row.split('"').nth(3).expect("a key").to_owned();
@@ -86,7 +86,7 @@ fn a_brute_force_is_denied_as_by_an_independent_program() {
 }
 
 #[test]
-fn every_verdict_on_a_real_log() {
+fn every_decision_on_a_real_log_matches() {
     if !has("python3") {
         return;
     }

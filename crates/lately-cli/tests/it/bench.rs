@@ -1,4 +1,4 @@
-//! `lately bench`: what it prints, that it counts along, and what it refuses.
+//! `lately bench`: its output, its check of the counts, and its errors.
 
 use serde_json::Value;
 
@@ -17,9 +17,9 @@ fn object(run: &Run) -> Value {
 }
 
 #[test]
-fn every_key_counts_what_it_was_sent() {
+fn every_key_counts_its_sent_hits() {
     let server = serve();
-    // Few enough that each is drawn, however slow the machine is; those of before stay.
+    // The keys are few enough that each is drawn even on a slow machine. Keys of earlier runs stay.
     for (words, keys) in [
         ("--json --keys 50 --zipf 1.1 --pipeline 8", 50),
         ("--json --keys 1000 --pipeline 16 --clients 5", 1_000),
@@ -27,15 +27,15 @@ fn every_key_counts_what_it_was_sent() {
         ("--json --keys 1 --clients 50", 1_000),
         ("--json --keys 7000 --order sequential --pipeline 64 --rate 20000", 7_000),
     ] {
-        let told = object(&bench(&server, words));
-        let count = |name: &str| told[name].as_u64().expect(name);
-        assert!(count("requests") > 0, "{told}");
-        assert_eq!((count("sent"), count("counted")), (count("requests"), count("requests")), "{told}");
-        assert_eq!((count("errors"), count("wrong_keys")), (0, 0), "{told}");
-        let time = |name: &str| told[name].as_f64().expect(name);
-        assert!(time("per_second") > 0.0 && time("p50_ms") > 0.0, "{told}");
-        assert!(time("p50_ms") <= time("p99_ms") && time("p99_ms") <= time("p99_9_ms"), "{told}");
-        assert!(time("p99_9_ms") <= time("worst_ms"), "{told}");
+        let report = object(&bench(&server, words));
+        let count = |name: &str| report[name].as_u64().expect(name);
+        assert!(count("requests") > 0, "{report}");
+        assert_eq!((count("sent"), count("counted")), (count("requests"), count("requests")), "{report}");
+        assert_eq!((count("errors"), count("wrong_keys")), (0, 0), "{report}");
+        let time = |name: &str| report[name].as_f64().expect(name);
+        assert!(time("per_second") > 0.0 && time("p50_ms") > 0.0, "{report}");
+        assert!(time("p50_ms") <= time("p99_ms") && time("p99_ms") <= time("p99_9_ms"), "{report}");
+        assert!(time("p99_9_ms") <= time("worst_ms"), "{report}");
         assert_eq!(server.ask::<u64>("DBSIZE"), keys, "{words}");
     }
 }
@@ -44,9 +44,9 @@ fn every_key_counts_what_it_was_sent() {
 fn reads_count_nothing() {
     let server = serve();
     assert_eq!(server.ask::<u64>("HIT key:000000000003 5"), 5);
-    let told = object(&bench(&server, "--command hits --window 1h --keys 10 --pipeline 4 --json"));
-    assert_eq!((told["sent"].as_u64(), told["counted"].as_u64()), (Some(0), Some(0)), "{told}");
-    assert!(told["requests"].as_u64() > Some(0), "{told}");
+    let report = object(&bench(&server, "--command hits --window 1h --keys 10 --pipeline 4 --json"));
+    assert_eq!((report["sent"].as_u64(), report["counted"].as_u64()), (Some(0), Some(0)), "{report}");
+    assert!(report["requests"].as_u64() > Some(0), "{report}");
     assert_eq!(server.ask::<u64>("HITS key:000000000003"), 5);
 }
 
@@ -66,16 +66,16 @@ fn lines_for_people() {
 }
 
 #[test]
-fn a_low_rate_is_that_of_the_time_it_was_planned_for() {
-    let told = object(&bench(&serve(), "--json --keys 10 --rate 2"));
-    let (requests, rate) = (told["requests"].as_f64(), told["per_second"].as_f64());
-    assert!(rate.expect("a rate") <= requests.expect("a count"), "{told}");
+fn a_low_rate_is_kept_for_the_planned_time() {
+    let report = object(&bench(&serve(), "--json --keys 10 --rate 2"));
+    let (requests, rate) = (report["requests"].as_f64(), report["per_second"].as_f64());
+    assert!(rate.expect("a rate") <= requests.expect("a count"), "{report}");
 }
 
 #[test]
 fn error_replies_and_lost_counts_are_a_negative_answer() {
     let server = serve();
-    // A command that this server does not have.
+    // This server does not have the command.
     let run = bench(&server, "--command incr --keys 10");
     assert_eq!((run.out.as_str(), run.code), ("", Some(2)), "{}", run.err);
     assert!(
@@ -84,7 +84,7 @@ fn error_replies_and_lost_counts_are_a_negative_answer() {
         run.err
     );
 
-    // A class that keeps one second only: at the end the first hits are no longer kept.
+    // The class keeps hits for one second only, so the first ones are gone at the end.
     let folder = tempfile::tempdir().expect("a folder");
     let config = folder.path().join("lately.toml");
     let class = "[[class]]\nmatch = \"*\"\nwindow = \"100ms\"\nresolution = \"10ms\"\nexact = \"200ms\"\nretain = \"200ms\"\n";

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::common::{Run, lately};
 
-/// What it says of a file; the path of the file is FILE.
+/// Runs `lately check` on a file with this text. In the output, FILE stands for the path.
 fn check(text: impl AsRef<[u8]>, more: &[&str]) -> Run {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("lately.toml");
@@ -155,7 +155,7 @@ fn the_reference_shows_the_output_of_its_example() {
 }
 
 #[test]
-fn an_address_that_the_server_would_not_listen_on_is_a_mistake() {
+fn a_refused_address_is_a_mistake() {
     let run = check("[server]\nhttp = \"0.0.0.0:1\"\n", &[]);
     let expected = "lately: config: refusing to listen on 0.0.0.0:1 for HTTP: there is no authentication, ";
     assert!(run.err.starts_with(expected), "{}", run.err);
@@ -183,7 +183,7 @@ fn two_listeners_at_one_address_are_a_mistake() {
 }
 
 #[test]
-fn the_hint_names_the_listeners_that_meet() {
+fn the_hint_names_both_listeners_of_an_address() {
     let run = check("[server]\nhttp = \"127.0.0.1:7\"\nmetrics = \"127.0.0.1:7\"\n", &[]);
     let expected =
         "lately: config: HTTP and metrics cannot both listen on 127.0.0.1:7: give each its own port

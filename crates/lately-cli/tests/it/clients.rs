@@ -32,7 +32,7 @@ fn redis_cli(server: &Running, args: &[&str], input: &str) -> String {
 }
 
 #[test]
-fn redis_cli_asks_one_thing() {
+fn redis_cli_sends_one_command() {
     if !has("redis-cli") {
         return;
     }
@@ -88,7 +88,7 @@ fn redis_benchmark(server: &Running, args: &[&str]) {
 }
 
 #[test]
-fn redis_benchmark_has_nothing_to_warn_of() {
+fn redis_benchmark_prints_no_warning() {
     if !has("redis-benchmark") {
         return;
     }
@@ -111,7 +111,7 @@ fn every_hit_of_redis_benchmark_is_counted() {
     assert_eq!(server.info("refused_hits"), "0");
 }
 
-/// Symptom: columns of rubbish. Cause: fields it reads of `INFO` were not there. Fix: they are.
+/// Symptom: `redis-cli --stat` showed wrong columns. Cause: `INFO` lacked fields that it reads. Fix: they are there.
 #[test]
 fn redis_cli_watches_the_server() {
     if !has("redis-cli") {
@@ -122,17 +122,17 @@ fn redis_cli_watches_the_server() {
     let mut command = Command::new("redis-cli");
     command.args(["-h", "127.0.0.1", "-p", server.port(), "-i", "0.01", "--stat"]);
     let mut child = command.stdout(Stdio::piped()).spawn().expect("it starts");
-    // It fills a buffer before it prints: a hundred rows and more.
+    // redis-cli prints only when its buffer is full, after a hundred rows or more.
     let mut printed = vec![0; 8 << 10];
     child.stdout.take().expect("a pipe").read_exact(&mut printed).expect("rows");
     child.kill().and_then(|()| child.wait()).expect("it ends");
     let printed = text(&printed);
     let rows = printed.lines().filter(|row| row.starts_with('1')).collect::<Vec<_>>();
     assert!(rows.len() > 20, "{printed}");
-    // Of the last the end may be missing.
+    // The last row may be incomplete.
     for row in &rows[..rows.len() - 1] {
         let columns: Vec<&str> = row.split_whitespace().collect();
-        // Keys, memory, clients, blocked, requests (+ those since the last row), connections.
+        // The columns: keys, memory, clients, blocked, requests (+ those since the last row), connections.
         let [keys, memory, clients, blocked, requests, since, connections] = columns[..] else {
             panic!("{row}")
         };
@@ -142,7 +142,7 @@ fn redis_cli_watches_the_server() {
     }
 }
 
-/// Runs a script in `tests/clients`, which checks for itself and says how much it checked.
+/// Runs a script in `tests/clients`, which makes its own checks and prints their number.
 fn script(interpreter: &str, name: &str) {
     let Some(program) = installed(interpreter) else { return };
     if name.ends_with(".mjs") && installed("LATELY_TEST_NODE_MODULES").is_none() {

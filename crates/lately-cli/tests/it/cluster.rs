@@ -1,11 +1,15 @@
 //! Several servers that count together through a real Redis.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::Command;
 
+use serde_json::Value;
 use test_support::RedisServer;
 
-use crate::common::has;
+use crate::client_runs::{ask, check_refused, words};
+use crate::common::{has, lately, lately_reading};
 use crate::running::{Running, becomes, serve_in, serve_with};
 
 fn node(redis: &RedisServer, name: &str) -> Running {
@@ -84,7 +88,7 @@ fn nodes_count_on_while_the_engine_is_away_and_send_it_later() {
     one.ask::<u64>("HIT k 5");
     other.ask::<u64>("HIT k 7");
     assert!(all_say(&[&one], "HITS k", 15));
-    assert!(becomes(|| one.info("lately_engine_ok") == "0"));
+    assert!(becomes(|| one.infos(["lately_engine_ok", "lately_unsent_keys"]) == ["0", "1"]));
     // It comes back empty.
     redis.restart();
     assert!(all_say(&[&one, &other], "HITS k", 22));
@@ -177,4 +181,246 @@ fn a_deleted_key_is_deleted_on_all_nodes() {
     assert!(all_say(&[&one, &other], "HITS k", 0));
     other.ask::<u64>("HIT k 2");
     assert!(all_say(&[&one, &other], "HITS k", 2));
+}
+
+/// What `lately cluster --json` prints.
+fn listed(node: &Running) -> Value {
+    let run = ask(&node.resp, &words("cluster --json"));
+    assert_eq!((run.err.as_str(), run.code), ("", Some(0)));
+    serde_json::from_str(&run.out).expect("one object")
+}
+
+/// The members of all nodes on the list of one.
+fn members(node: &Running, member: &str) -> Vec<Value> {
+    let nodes = listed(node)["nodes"].clone();
+    nodes.as_array().expect("nodes").iter().map(|node| node[member].clone()).collect()
+}
+
+#[test]
+fn each_node_lists_all() {
+    if !has("redis-server") {
+        return;
+    }
+    let mut redis = RedisServer::start_with(&["--requirepass", "secret"]);
+    let url = redis.url().replace("://", "://:secret@");
+    let start = |name| serve_with(&["--cluster", &url, "--node", name]);
+    let nodes = ["a", "b", "c"].map(start);
+    for node in &nodes {
+        assert!(becomes(|| members(node, "node") == ["a", "b", "c"]));
+        assert!(becomes(|| members(node, "degraded") == [(); 3].map(|()| Value::Null)));
+        assert_eq!(members(node, "run_id"), nodes.each_ref().map(|node| node.info("run_id")));
+        assert_eq!(members(node, "version"), [env!("CARGO_PKG_VERSION"); 3]);
+        assert_eq!(members(node, "unsent_keys"), [0; 3]);
+    }
+    let list = listed(&nodes[1]);
+    let shown = redis.url().replace("://", "://…@");
+    assert_eq!((list["node"].as_str(), list["engine"].as_str()), (Some("b"), Some(&*shown)));
+    let names = ["a.", "b.", "c."];
+    let origins = members(&nodes[1], "origin");
+    assert!(origins.iter().zip(names).all(|(origin, name)| origin.as_str().expect("text").starts_with(name)));
+    // A node that stops is no longer listed.
+    let [one, _other, third] = nodes;
+    third.signal("TERM");
+    assert_eq!(third.ended().code, Some(0));
+    assert!(becomes(|| members(&one, "node") == ["a", "b"]));
+    // Without the engine, a node answers what it knows.
+    redis.kill();
+    one.ask::<u64>("HIT k");
+    assert!(becomes(|| members(&one, "unsent_keys")[0] == 1));
+    assert!(becomes(|| members(&one, "degraded")[0].is_string()));
+    assert_eq!(members(&one, "node"), ["a", "b"]);
+    assert!(members(&one, "staleness_ms").iter().all(Value::is_u64));
+    let run = ask(&one.resp, &words("cluster"));
+    let rows: Vec<&str> = run.out.lines().collect();
+    assert_eq!((rows[0], rows[1], rows[2]), (&*format!("engine  {shown}"), "asked   a", ""), "{}", run.out);
+    let header = "NODE LAST_SEEN STALENESS_MS UNSENT VERSION ORIGIN STATE";
+    assert_eq!(rows[3].split_whitespace().collect::<Vec<_>>().join(" "), header);
+    assert_eq!(rows.len(), 6);
+    assert!(!run.out.contains("secret") && run.out.contains("degraded: "), "{}", run.out);
+}
+
+#[test]
+fn counts_are_exchanged_when_the_engine_refuses_the_list() {
+    if !has("redis-server") {
+        return;
+    }
+    let redis = RedisServer::start_with(&["--user", "n", "on", ">pw", "~lately:*", "+@all", "-hset"]);
+    let url = redis.url().replace("://", "://n:pw@");
+    let (mut one, other) =
+        (serve_with(&["--cluster", &url, "--node", "a"]), serve_with(&["--cluster", &url, "--node", "b"]));
+    one.wait_for_message("the list of nodes: it answered: ");
+    one.ask::<u64>("HIT k 3");
+    assert!(all_say(&[&one, &other], "HITS k", 3));
+    assert!(becomes(|| one.info("lately_engine_ok") == "1"));
+    let run = ask(&one.resp, &words("cluster"));
+    assert_eq!((run.code, run.out.lines().count()), (Some(0), 5), "{}", run.out);
+    assert!(run.err.starts_with("hint: the other nodes are not known: it answered: "), "{}", run.err);
+    assert!(run.err.contains("hset"), "{}", run.err);
+}
+
+#[test]
+fn what_others_write_about_a_node_is_harmless() {
+    if !has("redis-server") {
+        return;
+    }
+    let redis = RedisServer::start();
+    let one = node(&redis, "a");
+    let now_ms = jiff::Timestamp::now().as_millisecond();
+    let text = r#"\u001b[31m\u202e"#;
+    let status = format!("'{{\"seen_ms\":{now_ms},\"version\":\"{text}\",\"failure\":\"{text}\"}}'");
+    assert!(redis.command(&format!("HSET lately:nodes evil {status}")).starts_with(':'));
+    assert!(becomes(|| members(&one, "node") == ["a", "evil"]));
+    for question in ["cluster", "cluster --json"] {
+        let out = ask(&one.resp, &words(question)).out;
+        assert!(out.contains("[31m") && !out.contains(['\u{1b}', '\u{202e}']), "{out:?}");
+    }
+}
+
+#[test]
+fn a_server_that_counts_alone_has_no_list() {
+    let server = serve_with(&[]);
+    let error = format!("{}: this server is not part of a cluster", server.http);
+    let hint = "start it with --cluster URL --node NAME to count together with other servers";
+    check_refused(&server.resp, "cluster", &error, hint);
+    assert!(server.get("/v1/cluster").starts_with("HTTP/1.0 400"), "a request needs a Host");
+}
+
+#[test]
+fn keys_are_routed_to_nodes() {
+    let check = |line: &str, input: &[u8], expected: &str| {
+        let line: Vec<&str> = line.split(' ').collect();
+        let run = lately_reading(&line, input);
+        assert_eq!((run.out.as_str(), run.err.as_str(), run.code), (expected, "", Some(0)), "{line:?}");
+    };
+    check("route eu-1 eu-2 us-1 --key login:alice", b"", "eu-2\n");
+    check("route us-1 eu-2 eu-1 --key login:alice --key b --key user:42", b"", "eu-2\nus-1\neu-1\n");
+    check("route eu-1 eu-2 us-1 --key b --key -", b"user:42\nlogin:alice\nb", "us-1\neu-1\neu-2\nus-1\n");
+    check("route eu-1 eu-2 us-1 --key -", b"", "");
+    check("route only --key a", b"", "only\n");
+    check(
+        "route eu-1 eu-2 us-1 --json --key -",
+        b"\x00\xff\nb\n",
+        "{\"key_b64\":\"AP8=\",\"node\":\"eu-1\"}\n{\"key\":\"b\",\"node\":\"us-1\"}\n",
+    );
+    let longest = "k".repeat(1_024);
+    let longer = format!("{longest}k");
+    check("route only --key -", format!("{longest}\n{longest}").as_bytes(), "only\nonly\n");
+    let refused = |args: &[&str], input: &str, out: &str, expected: &str| {
+        let run = lately_reading(&[&["route"], args].concat(), input.as_bytes());
+        assert_eq!((run.out.as_str(), run.code), (out, Some(2)), "{args:?}");
+        assert!(run.err.starts_with(&format!("lately: {expected}\nhint: ")), "{args:?}: {}", run.err);
+    };
+    refused(
+        &["--key", "k"],
+        "",
+        "",
+        "command line: the following required arguments were not provided: <NODE>...",
+    );
+    refused(&["a"], "", "", "command line: the following required arguments were not provided: --key <K>");
+    refused(&["a", "b", "a", "--key", "k"], "", "", "route: node 'a' is given twice");
+    refused(&["a", "", "--key", "k"], "", "", "route: a node has no name");
+    refused(&["a", "--key", ""], "", "", "--key: the key is empty");
+    refused(&["a", "--key", &longer], "", "", "--key: the key is too long");
+    refused(&["a", "--key", "-"], "k\n\nk", "a\n", "standard input: line 2: the key is empty");
+    refused(&["a", "--key", "-"], &format!("{longer}\n"), "", "standard input: line 1: the key is too long");
+    assert_eq!(lately(&["help", "route"]).code, Some(0));
+}
+
+/// Runs `examples/cluster.sh` with a Redis on a free port.
+#[test]
+fn the_example_shows_three_nodes() {
+    if !has("redis-server") {
+        return;
+    }
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/cluster.sh");
+    let run = || {
+        // Another process may take the port before Redis does: then the script fails, and is run again.
+        let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+        let port = free.expect("a free port").port().to_string();
+        let mut command = Command::new(&script);
+        command.env("LATELY", env!("CARGO_BIN_EXE_lately")).env("REDIS_PORT", port);
+        command.output().expect("a shell")
+    };
+    let mut output = run();
+    for _ in 0..4 {
+        if !output.status.success() {
+            output = run();
+        }
+    }
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(text.starts_with("a, HIT page 1:  1\n") && text.contains("\nc, HITS page:   21\n"), "{text}");
+    assert!(text.ends_with("\npage belongs to node c\n"), "{text}");
+    let states = text.lines().filter(|line| line.ends_with("  ok")).count();
+    assert_eq!(states, 3, "{text}");
+}
+
+/// Symptom: hits that a server had not sent when it was killed never showed on other nodes, though its successor had them from the
+/// journal. Cause: only what a server counted itself was sent. Fix: what is in the store is compared with what is in the engine.
+#[test]
+fn what_a_killed_node_had_not_sent_is_sent_by_its_successor() {
+    if !has("redis-server") {
+        return;
+    }
+    let mut redis = RedisServer::start();
+    let folder = tempfile::tempdir().expect("a folder");
+    let flags = ["--cluster", &redis.url(), "--node", "a"].map(str::to_owned);
+    let flags = flags.each_ref().map(String::as_str);
+    let one = serve_in(folder.path(), &flags);
+    one.ask::<u64>("HIT k 3");
+    let other = node(&redis, "b");
+    assert!(all_say(&[&other], "HITS k", 3));
+    // Nothing of this is sent.
+    redis.kill();
+    let hour_ago = one.ask::<Vec<u64>>("TIME")[0] - 3_600;
+    one.ask::<u64>("HIT k 5");
+    one.ask::<u64>("HIT fresh 7");
+    one.ask::<u64>(&format!("HIT k 20 AT {hour_ago}"));
+    drop(one);
+    redis.restart();
+    let one = serve_in(folder.path(), &flags).loaded();
+    one.ask::<u64>("HIT k 100");
+    for nodes in [&one, &other] {
+        assert!(all_say(&[nodes], "HITS k 5m", 108), "{:?}", nodes.ask::<u64>("HITS k 5m"));
+        assert!(all_say(&[nodes], "HITS k 7d", 128), "{:?}", nodes.ask::<u64>("HITS k 7d"));
+        assert!(all_say(&[nodes], "HITS fresh", 7));
+    }
+    // It is right in the end, and stays right.
+    assert!(becomes(|| one.info("lately_reconciled") == "1"));
+    assert!(all_say(&[&one, &other], "HITS k 7d", 128));
+}
+
+#[test]
+fn an_engine_that_was_emptied_gets_everything_again() {
+    if !has("redis-server") {
+        return;
+    }
+    let redis = RedisServer::start();
+    let (one, other) = (node(&redis, "a"), node(&redis, "b"));
+    let now = one.ask::<Vec<u64>>("TIME")[0];
+    for (ago, hits) in [(0, 1), (30, 10), (1_000, 100), (3_000, 1_000), (100_000, 10_000)] {
+        one.ask::<u64>(&format!("HIT k {hits} AT {}", now - ago));
+        other.ask::<u64>(&format!("HIT k {hits} AT {}", now - ago));
+    }
+    one.ask::<u64>("HIT deleted 5");
+    assert!(all_say(&[&one, &other], "HITS k 7d", 22_222));
+    assert!(all_say(&[&other], "HITS deleted 7d", 5));
+    other.ask::<u64>("DEL deleted");
+    assert!(all_say(&[&one, &other], "HITS deleted 7d", 0));
+    assert!(redis.command("FLUSHALL").starts_with("+OK"));
+    for node in [&one, &other] {
+        assert!(becomes(|| node.info("lately_reconciled") == "0"));
+        assert!(becomes(|| node.infos(["lately_reconciled", "lately_unsent_keys"]) == ["1", "0"]));
+    }
+    // A node without what others told it before.
+    let third = node(&redis, "c");
+    let question = "MHITS 7d deleted k";
+    assert!(
+        becomes(|| third.ask::<Vec<u64>>(question)[1] == 22_222),
+        "{:?}",
+        third.ask::<Vec<u64>>(question)
+    );
+    assert_eq!(third.ask::<u64>("HITS deleted 7d"), 0);
+    assert!(all_say(&[&one, &other], "HITS k 7d", 22_222));
+    assert!(all_say(&[&third], "HITS k 5m", 22));
 }

@@ -1,4 +1,4 @@
-//! Running the binary.
+//! Helpers that run the binary.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ pub(crate) use test_support::{has, installed, skip};
 
 use crate::rng::Rng;
 
-/// What a run left behind.
+/// The output and the exit code of a run.
 pub(crate) struct Run {
     pub(crate) out: String,
     pub(crate) err: String,
@@ -25,7 +25,7 @@ pub(crate) fn lately_reading(args: &[&str], input: &[u8]) -> Run {
     let mut child = command(args).stdin(Stdio::piped()).spawn().expect("the binary starts");
     let mut stdin = child.stdin.take().expect("a pipe");
     let input = input.to_vec();
-    // It may refuse its arguments and go before it reads: a closed pipe is no failure here.
+    // A closed pipe is no failure: the program may refuse its arguments and exit before it reads.
     let writer = std::thread::spawn(move || _ = stdin.write_all(&input));
     let output = child.wait_with_output().expect("the binary ends");
     writer.join().expect("the writer ends");
@@ -60,7 +60,7 @@ pub(crate) struct AccessLog {
     _folder: Option<tempfile::TempDir>,
 }
 
-/// A real log, from `LATELY_TEST_LOG` or from beside the repository; without one, a generated log.
+/// A real log, from `LATELY_TEST_LOG` or from the folder beside the repository; otherwise a generated log.
 pub(crate) fn access_log() -> AccessLog {
     let real_log = || {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/apache_access.log");
@@ -75,8 +75,8 @@ pub(crate) fn access_log() -> AccessLog {
     AccessLog { path: path.into_os_string().into_string().expect("text"), _folder: Some(folder) }
 }
 
-/// Two days of May 2015: a few clients and paths have most of the requests, which come in bursts, and some lines are
-/// late, or none that parse.
+/// Two days of May 2015. A few clients and paths have most of the requests, requests come in bursts, and some lines are
+/// late or do not parse.
 fn generated_log() -> String {
     const LINES: u64 = 12_000;
     let mut rng = Rng::new(1_431_857_103);

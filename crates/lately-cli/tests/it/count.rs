@@ -1,4 +1,4 @@
-//! `lately count`: what it counts and how it prints it.
+//! `lately count`: its counts and its output.
 
 use std::io::Write;
 
@@ -7,7 +7,7 @@ use flate2::write::GzEncoder;
 
 use crate::common::{Run, command, data, lately, lately_reading};
 
-/// Lines of `--json` as short rows: `key hits peak peak_at total`.
+/// The lines of `--json` as short rows: `key hits peak peak_at total`.
 fn rows(run: &Run) -> Vec<String> {
     let row = |line: &str| {
         let pairs = line.strip_prefix('{').and_then(|line| line.strip_suffix('}')).expect("an object");
@@ -32,7 +32,7 @@ fn count(args: &[&str], expected: &[&str]) -> Run {
 #[test]
 fn a_disordered_log_with_many_zones() {
     let log = data("disordered.log");
-    // A fifth hit of the first key is 300 s before 10:09:58: outside by one second.
+    // The fifth hit of the first key is 300 s before 10:09:58, one second outside the window.
     let run = count(
         &[&log],
         &["192.0.2.1 4 4 1431857103 6", "2001:db8::7 2 2 1431857400 2", "192.0.2.9 0 2 1431856800 3"],
@@ -164,7 +164,7 @@ fn gzip_is_detected_by_its_first_bytes() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut plain = std::fs::read(data("disordered.log")).expect("test data");
     plain.push(b'\n');
-    // Two members: logs are compressed piece by piece and put together.
+    // The file has two members, like logs that are compressed in pieces and concatenated.
     let (first, second) = plain.split_at(plain.len() / 2);
     let compressed = [first, second].map(gzip).concat();
     let expected = lately(&["count", "--json", &data("disordered.log")]);
@@ -220,7 +220,7 @@ fn an_empty_log_has_no_rows() {
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_error() {
+fn a_closed_standard_output_is_not_an_error() {
     let log: String = (0..50_000).map(|n| format!("{{\"time\":1431857103,\"ip\":\"host-{n}\"}}\n")).collect();
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("log");

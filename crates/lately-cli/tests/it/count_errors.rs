@@ -1,4 +1,4 @@
-//! `lately count`: what it refuses, with which code and words.
+//! `lately count`: its errors and exit codes.
 
 use crate::common::{data, lately, lately_reading};
 
@@ -40,10 +40,10 @@ fn lines_that_do_not_parse_are_fatal_to_a_strict_count_only() {
     }
 }
 
-/// Symptom: `count` printed nothing and succeeded when no line parsed. Fix: that is an error, which says what
-/// was recognised.
+/// Symptom: `count` printed nothing and succeeded when no line parsed. Fix: that is an error, which names the recognised
+/// format.
 #[test]
-fn a_log_of_which_nothing_parses_is_an_error() {
+fn a_log_without_a_parsed_line_is_an_error() {
     let check = |args: &[&str], log: &[u8], cause: &str, hint: &str| {
         for command in [&["count"][..], &["backtest", "--limit", "5/1m"]] {
             let run = lately_reading(&[command, &["-"], args].concat(), log);
@@ -71,7 +71,7 @@ fn a_log_of_which_nothing_parses_is_an_error() {
     let latency = b"{\"time\":0.037,\"at\":\"x\",\"ip\":\"a\"}\n";
     let tried = "tried time, timestamp, ts, @timestamp, time_iso8601, msec, time_local, eventTime, __REALTIME_TIMESTAMP; there are ";
     check(&[], latency, "a number that is no time from 1990 to tomorrow (1, line 1)", tried);
-    // What the lines have is listed, as it cannot act on a terminal.
+    // The fields of the lines are listed, escaped for a terminal.
     let fields = b"{\"time\":1710234000,\"who\":{\"name\":\"x\",\"tags\":[1]},\"a\\u001b[2J\":1}\n";
     let cause = "none of 1 line parses: no such field for the key (1, line 1)";
     check(
@@ -91,9 +91,10 @@ fn a_log_of_which_nothing_parses_is_an_error() {
     );
 }
 
-/// Symptom: three comments hid why all other lines did not parse. Fix: each reason has a number and a first place.
+/// Symptom: three comments hid the reason why all other lines did not parse. Fix: each reason has its number of lines and
+/// its first line.
 #[test]
-fn each_reason_has_its_number_and_its_first_line() {
+fn each_reason_has_its_count_and_first_line() {
     let civil = "{\"time\":\"2024-03-12T09:00:01\",\"ip\":\"a\"}\n";
     let good = "{\"time\":1431857103,\"ip\":\"a\"}\n";
     let log = format!("#a\n#b\n#c\n{good}{civil}hello\n{civil}{good}");
@@ -166,7 +167,7 @@ fn strict_prints_the_rows_and_fails() {
 }
 
 #[test]
-fn help_is_data_and_bad_usage_is_not() {
+fn help_goes_to_standard_output_and_errors_do_not() {
     for args in [&["--help"][..], &["count", "--help"], &["--version"]] {
         let run = lately(args);
         assert_eq!((run.code, run.err.as_str(), run.out.is_empty()), (Some(0), "", false), "{args:?}");

@@ -1,4 +1,4 @@
-//! `lately count` on a real access log, or one that is made up, against an independent program.
+//! `lately count` on a real or a generated access log, against an independent program.
 
 use crate::common::{access_log, has, lately, python};
 
@@ -9,7 +9,7 @@ fn reference(log: &str, key: &str, window_s: &str, at: &str) -> String {
 }
 
 #[test]
-fn every_number_of_a_real_log() {
+fn every_number_of_a_real_log_matches() {
     if !has("python3") {
         return;
     }
@@ -29,7 +29,7 @@ fn every_number_of_a_real_log() {
         let run = lately(&args);
         assert_eq!(run.code, Some(0), "{}", run.err);
         let expected = reference(log, key, window_s, at);
-        assert!(run.out.lines().count() > 10, "{key}: too few rows to tell");
+        assert!(run.out.lines().count() > 10, "{key}: too few rows for a comparison");
         for (line, (found, expected)) in run.out.lines().zip(expected.lines()).enumerate() {
             assert_eq!(found, expected, "{key} in {window_s} s at {at}, row {}", line + 1);
         }

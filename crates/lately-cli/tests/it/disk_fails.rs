@@ -1,5 +1,5 @@
-//! A disk that fails: what cannot be written or synced is refused and never counted, and when the disk recovers
-//! hits are taken again. strace makes the system calls fail.
+//! A failing disk: hits that cannot be written or synced are refused and never counted. When the disk recovers, hits are
+//! accepted again. strace makes the system calls fail.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -18,14 +18,15 @@ const CLIENTS: u64 = 3;
 const PIPELINE: u64 = 12;
 /// After this many accepted requests in a row, the server has recovered.
 const TAKEN: u32 = 20;
-/// So often it sends requests to a disk that does not recover.
+/// The number of requests to a disk that does not recover.
 const REFUSED: u32 = 100;
 const SEED: u64 = 0xe10;
 
-/// System calls that fail, and which of those that a thread makes. The first of each is made at the start.
+/// System calls that fail, and the numbers of the failing calls of a thread. The first call of each kind is made at the
+/// start.
 type Failures<'a> = &'a [&'a str];
 
-/// Whether strace is there and may be used.
+/// Whether strace is installed and permitted.
 fn can_inject() -> bool {
     let tried = Command::new("strace").args(["-qq", "-f", "-o", "/dev/null", "true"]).output();
     let why = match tried {
@@ -37,7 +38,7 @@ fn can_inject() -> bool {
     false
 }
 
-/// A server whose system calls fail. It is itself the process that was started, not strace.
+/// A server whose system calls fail. The child process is the server itself, not strace.
 fn serve_failing(folder: &Path, durability: &str, failures: Failures<'_>) -> Running {
     let mut command = Command::new("strace");
     command.args(["-D", "-f", "-qq", "--seccomp-bpf", "-o", "/dev/null"]);
@@ -74,7 +75,7 @@ fn visit(server: &Running, visit: impl Fn(&mut dyn FnMut() -> bool) + Sync) -> E
     all
 }
 
-/// All that was refused was refused because of the disk.
+/// Checks that all refusals were because of the disk.
 fn check_why(expected: &ExpectedCounts, when: &str) {
     let words = "MISCONF the journal cannot be written: ";
     assert!(expected.why.starts_with(words), "{when}: {}", expected.why);
@@ -84,7 +85,7 @@ fn check_recovery(durability: &str, failures: Failures<'_>) {
     let when = format!("{durability}, {failures:?}");
     let folder = tempfile::tempdir().expect("a folder");
     let server = serve_failing(folder.path(), durability, failures);
-    // By whomever: a client may be too slow to see it.
+    // Any client may see the refusal; one alone may be too slow.
     let refused = AtomicBool::new(false);
     let expected = visit(&server, |exchange| {
         let is_refused = |all_taken: bool| refused.fetch_or(!all_taken, Relaxed) || !all_taken;
@@ -94,7 +95,7 @@ fn check_recovery(durability: &str, failures: Failures<'_>) {
             taken = if exchange() { taken + 1 } else { 0 };
             taken == TAKEN
         });
-        assert!(recovered, "{when}: hits are not taken again");
+        assert!(recovered, "{when}: hits are not accepted again");
     });
     check_why(&expected, &when);
     expected.check(&server, &when);
@@ -110,7 +111,7 @@ fn check_failure(durability: &str, failures: Failures<'_>, number: u32) {
     let server = serve_failing(folder.path(), durability, failures);
     let expected = visit(&server, |exchange| {
         assert!(becomes(|| !exchange()), "{when}: nothing was refused");
-        assert!((0..REFUSED).all(|_| !exchange()), "{when}: a disk that fails took hits");
+        assert!((0..REFUSED).all(|_| !exchange()), "{when}: hits were accepted although the disk fails");
     });
     check_why(&expected, &when);
     expected.check(&server, &when);
@@ -133,16 +134,15 @@ fn hits_are_refused_while_they_cannot_be_synced() {
 #[test]
 fn hits_are_refused_while_they_cannot_be_written() {
     if can_inject() {
-        // And what is left of them cannot be cut off.
+        // In addition, their partial records cannot be cut off.
         let failures = &["pwrite64:error=EIO:when=9+40", "ftruncate:error=EIO:when=1..3"];
         check_recovery("always", failures);
         check_recovery("interval", failures);
     }
 }
 
-/// Symptom: a server that was killed when it could not sync for a second did not start again. Cause: it found
-/// files of the log without a beginning, one after the other, and took them for damaged. Fix: nothing that was
-/// written to them counts.
+/// Symptom: a server that was killed when it could not sync for a second did not start again. Cause: it found several
+/// segments of the log without a beginning, and took them for damaged. Fix: the content of such segments does not count.
 #[test]
 fn hits_refused_by_a_dead_disk_are_gone_after_a_kill() {
     if can_inject() {
@@ -151,8 +151,8 @@ fn hits_refused_by_a_dead_disk_are_gone_after_a_kill() {
     }
 }
 
-/// Symptom: hits that were refused where replies wait seldom were there after a kill. Cause: those that waited
-/// for a slow sync were refused when it failed, and stayed in the log. Fix: they are cut off.
+/// Symptom: with `interval`, some refused hits were there after a kill. Cause: hits that waited for a slow sync were refused
+/// when it failed, and stayed in the log. Fix: they are cut off.
 #[test]
 fn hits_of_a_failed_sync_are_gone_after_a_kill() {
     if can_inject() {

@@ -1,5 +1,4 @@
-//! A disk that is full: hits are refused, what was acknowledged stays, and when there is room hits are taken
-//! again.
+//! A full disk: hits are refused, acknowledged hits stay, and when there is room hits are accepted again.
 
 use std::fs::File;
 use std::io::Write;
@@ -17,19 +16,19 @@ use crate::wire::{Reply, Wire};
 
 /// The most requests sent at once.
 const PIPELINE: u64 = 40;
-/// So often requests are sent to a disk that is to be full some time.
+/// The most attempts to fill a disk.
 const TRIES: u32 = 20_000;
-/// So often in a row they are refused when it is.
+/// The number of refusals in a row after which the disk counts as full.
 const REFUSALS: u32 = 50;
-/// So often the disk is filled until the server finds no room any more.
+/// The most fillings until the server can make no more room.
 const PATIENT_FILLS: u32 = 50;
-/// Records of a kilobyte, more than fit a disk.
+/// The number of records of a kilobyte, more than fit on a disk.
 const RECORDS: usize = 4_000;
-/// What a server says.
+/// The error of a server whose disk is full.
 const FULL: &str = "MISCONF the journal cannot be written: No space left on device (os error 28)";
 const SEED: u64 = 0xf0_11;
 
-/// A disk in memory; gone when it is dropped.
+/// A disk in memory, removed when it is dropped.
 struct SmallDisk {
     folder: TempDir,
 }
@@ -41,7 +40,7 @@ fn run(program: &str, args: &[&str]) -> Result<(), String> {
 }
 
 impl SmallDisk {
-    /// A disk of this many MiB. `None` where mounting is not allowed.
+    /// A disk of this many MiB. `None` if mounting is not allowed.
     fn mount(mib: u32) -> Option<SmallDisk> {
         let disk = SmallDisk { folder: tempfile::tempdir().expect("a folder") };
         let args = ["-t", "tmpfs", "-o", &format!("size={mib}m"), "tmpfs", disk.path()];
@@ -61,7 +60,7 @@ impl SmallDisk {
         run("mount", &["-o", "remount,size=64m", self.path()]).expect("a larger disk");
     }
 
-    /// Fills it with another file but for this many bytes. Returns the file.
+    /// Fills the disk with another file, except for this many bytes. Returns the path of the file.
     fn fill(&self, left_bytes: u64) -> PathBuf {
         let path = self.folder.path().join("other");
         let mut file = File::create(&path).expect("a file");
@@ -76,7 +75,7 @@ impl SmallDisk {
         path
     }
 
-    /// How many files of the log there are.
+    /// The number of segments of the log.
     fn segments(&self) -> usize {
         let names = std::fs::read_dir(self.data()).expect("a folder").map(|entry| entry.expect("a name"));
         names.filter(|entry| entry.file_name().to_string_lossy().starts_with("log-")).count()
@@ -85,12 +84,12 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // Not mounted, or in use for a moment still: then it goes when it is not.
+        // Unmounting fails if the disk is not mounted. If it is still in use, it is removed later.
         _ = run("umount", &[self.path()]).or_else(|_| run("umount", &["-l", self.path()]));
     }
 }
 
-/// Hits keys of 900 bytes, all with one request; gives what it answers.
+/// Hits keys of 900 bytes with one request. Returns the counts in the reply.
 fn hit_long_keys(connection: &mut redis::Connection, keys: impl Iterator<Item = u32>) -> Vec<u64> {
     let mut command = redis::cmd("MHIT");
     for key in keys {
@@ -117,13 +116,13 @@ impl Visit {
         }
     }
 
-    /// Some requests; whether all were acknowledged.
+    /// Sends some requests. Returns whether all were acknowledged.
     fn exchange(&mut self) -> bool {
         let requests = self.client.requests(PIPELINE);
         self.expected.exchange(&mut self.wire, &requests)
     }
 
-    /// Sends requests until nothing else than refusals comes.
+    /// Sends requests until all replies are refusals.
     fn until_full(&mut self, when: &str) {
         let mut refusals = 0;
         for _ in 0..TRIES {
@@ -135,20 +134,20 @@ impl Visit {
         panic!("{when}: the disk does not get full");
     }
 
-    /// Sends requests until all are refused, while reads stay right. The server makes room as long as
-    /// it can: then it takes hits for a while.
+    /// Sends requests until all are refused and the server can make no more room. Until then it accepts hits again for a
+    /// while. Reads stay right.
     fn until_surely_full(&mut self, server: &Running, when: &str) {
         let is_full = (0..PATIENT_FILLS).any(|_| {
             self.until_full(when);
             self.is_full(server, when)
         });
-        assert!(is_full, "{when}: hits are taken again and again");
+        assert!(is_full, "{when}: hits are accepted again and again");
     }
 
     fn is_full(&mut self, server: &Running, when: &str) -> bool {
         assert_eq!(self.expected.why, FULL, "{when}");
         assert!(self.expected.acknowledged > 0, "{when}");
-        // Of one moment: a checkpoint that makes room after it is one more.
+        // The fields are of one moment. A later checkpoint that makes room raises `rdb_saves`.
         let [status, trouble, saves] =
             server.infos(["aof_last_write_status", "journal_trouble", "rdb_saves"]);
         if status == "ok" {
@@ -171,14 +170,14 @@ impl Visit {
             (!is_refused).then(|| format!("{line}: {reply:?}"))
         });
         self.expected.check(server, when);
-        // What is taken is taken because a checkpoint made room meanwhile.
+        // A probe is accepted only if a checkpoint has made room meanwhile.
         if let Some(taken) = &taken {
             assert_ne!(server.info("rdb_saves"), saves, "{when}: {taken}");
         }
         taken.is_none()
     }
 
-    /// Sends hits until one is taken, and more that are all taken.
+    /// Sends hits until one is accepted, and then more, which must all be accepted.
     fn until_taken(&mut self, server: &Running, when: &str) {
         let taken = becomes(|| self.expected.exchange(&mut self.wire, &[Request::hit("one")]));
         assert!(taken, "{when}: {}", self.expected.why);
@@ -188,15 +187,15 @@ impl Visit {
     }
 }
 
-/// A log that would fill a small disk is cut before it does.
+/// The log is cut before it fills a small disk.
 #[test]
 fn a_log_is_cut_before_it_fills_a_small_disk() {
     let Some(disk) = SmallDisk::mount(24) else { return };
     let server = serve_in(&disk.data(), &[]);
     let mut connection = server.connect();
-    // Twice what fits, but never more at once than is cut meanwhile.
+    // In all, the requests are twice what fits on the disk, but the log is cut after each part.
     for round in 0..100 {
-        // The log has each: none of a key follows another.
+        // The log has a record for each hit, because consecutive hits have different keys.
         let counts = hit_long_keys(&mut connection, (0..500).map(|index| index % 50));
         assert_eq!(counts.len(), 500, "round {round}");
         let log_bytes = || server.info("aof_current_size").parse::<u64>().expect("a number");
@@ -207,10 +206,10 @@ fn a_log_is_cut_before_it_fills_a_small_disk() {
     assert_eq!(server.info("journal_failures"), "0");
 }
 
-/// Symptom: hits as fast as they go filled a small disk, and were refused for good, by the next server too. Cause:
-/// the room that was kept for a checkpoint was free for hits while it was made. Fix: it has the room itself.
+/// Symptom: hits at full speed filled a small disk, and then all hits were refused, also after a restart. Cause: the room
+/// reserved for a checkpoint was free for hits while the checkpoint was made. Fix: the checkpoint itself has the room.
 #[test]
-fn a_disk_that_is_filled_at_once_takes_hits_again() {
+fn a_quickly_filled_disk_accepts_hits_again() {
     let Some(disk) = SmallDisk::mount(2) else { return };
     let server = serve_in(&disk.data(), &[]);
     let load = ["bench", "--server", &server.resp, "--clients", "8", "--pipeline", "64", "--keys", "5000"];
@@ -253,7 +252,7 @@ fn check_that_another_file_may_go(durability: &str) {
     let other = fill(&mut visit);
     std::fs::remove_file(other).expect("it goes");
     visit.until_taken(&server, durability);
-    // And a kill while it is full.
+    // Then a kill while the disk is full.
     let other = fill(&mut visit);
     drop(server);
     std::fs::remove_file(other).expect("it goes");
@@ -267,20 +266,20 @@ fn a_full_disk_refuses_hits_until_there_is_room() {
 }
 
 #[test]
-fn a_disk_that_another_file_filled_takes_hits_when_that_goes() {
+fn hits_are_accepted_after_another_file_frees_the_disk() {
     check_that_another_file_may_go("interval");
     check_that_another_file_may_go("always");
 }
 
-/// Symptom: after a BGSAVE that did not fit the disk, all keys were written again every half second, and each
-/// time there was a file more. Cause: it was tried again at once. Fix: less and less often.
+/// Symptom: after a BGSAVE that did not fit on the disk, all keys were written again every half second, each time to another
+/// file. Cause: it was retried at once. Fix: it is retried after growing delays.
 #[test]
-fn a_checkpoint_that_does_not_fit_is_seldom_tried_again() {
+fn a_checkpoint_without_room_is_retried_with_backoff() {
     let Some(disk) = SmallDisk::mount(8) else { return };
-    // Room for the log, but not for a checkpoint, too.
+    // There is room for the log, but not for a checkpoint as well.
     let other = disk.fill(6 << 20);
     let server = serve_in(&disk.data(), &[]);
-    // Keys that take as much in a checkpoint as in the log.
+    // The keys take as much room in a checkpoint as in the log.
     let mut connection = server.connect();
     let counts = hit_long_keys(&mut connection, 0..4_000);
     assert!(counts.iter().all(|&count| count == 1));
@@ -289,7 +288,7 @@ fn a_checkpoint_that_does_not_fit_is_seldom_tried_again() {
     assert_eq!(server.ask::<String>("BGSAVE"), "Background saving started");
     while seconds(&server) < end {}
     assert_eq!(server.info("rdb_saves"), "0");
-    // Tried at once, after 1 s and after 2 s more; and the first of all.
+    // The first attempt, one at once, one after 1 s, and one after 2 s more.
     assert!((2..=4).contains(&disk.segments()), "{} files", disk.segments());
     std::fs::remove_file(other).expect("it goes");
     assert_eq!(server.ask::<String>("BGSAVE"), "Background saving started");
@@ -307,7 +306,7 @@ fn a_checkpoint_that_does_not_fit_is_seldom_tried_again() {
     assert_eq!(counts, [1; 4_000]);
 }
 
-/// Few keys, and many times the log that the disk has room for.
+/// A few keys are hit so often that the log would fill the disk many times.
 #[test]
 fn a_log_that_filled_the_disk_is_cut() {
     let Some(disk) = SmallDisk::mount(1) else { return };
@@ -324,7 +323,7 @@ fn a_log_that_filled_the_disk_is_cut() {
         });
         assert!(are_taken, "start {start}: {records} records");
         visit.expected.check(&server, "a log that filled the disk");
-        // A kill when there is hardly any room.
+        // The server is killed when there is hardly any room.
         while visit.expected.exchange(&mut visit.wire, &requests) {}
     }
     assert_eq!(visit.expected.why, FULL);

@@ -63,7 +63,7 @@ fn a_dump_of_a_server_is_restored_to_another_and_to_a_folder() {
     assert_eq!(counts(&copy, now[0]), wanted);
 }
 
-/// Keys by the thousand have other counts.
+/// Each thousand keys has other counts.
 #[test]
 fn a_million_restored_keys_equal_the_original_key_by_key() {
     const KEYS: u64 = 1_000_000;
@@ -112,7 +112,7 @@ fn a_restore_survives_a_kill() {
 }
 
 #[test]
-fn a_restore_that_is_refused_changes_nothing() {
+fn a_refused_restore_changes_nothing() {
     let root = tempfile::tempdir().expect("a folder");
     let dump = root.path().join("dump");
     let server = serve();
@@ -141,9 +141,9 @@ fn a_restore_that_is_refused_changes_nothing() {
     assert_eq!(server.ask::<u64>("HITS key:1 1d"), before + 10);
 }
 
-/// What a class keeps is not lost by who does not know of the class: panes as narrow and hits as old as that.
+/// A dump of a folder is made without its config. It still has the narrow panes and the old hits of each class.
 #[test]
-fn a_folder_is_dumped_whatever_its_classes_are() {
+fn a_folder_is_dumped_with_any_classes() {
     let root = tempfile::tempdir().expect("a folder");
     let path = |name: &str| root.path().join(name);
     let config = path("lately.toml");
@@ -190,7 +190,7 @@ fn a_folder_is_dumped_whatever_its_classes_are() {
 }
 
 #[test]
-fn a_dump_is_no_files_end() {
+fn a_dump_replaces_only_plain_files() {
     let root = tempfile::tempdir().expect("a folder");
     let path = |name: &str| root.path().join(name);
     let server = serve();
@@ -199,10 +199,10 @@ fn a_dump_is_no_files_end() {
     assert_eq!(dump(&path("new")).code, Some(0));
     assert_eq!(mode(&path("new")), 0o600);
     fs::remove_file(path("new")).expect("removed");
-    // A device stays one.
+    // A device is written to, not replaced.
     assert_eq!(dump(Path::new("/dev/null")).code, Some(0));
     assert!(!fs::metadata("/dev/null").expect("it is there").is_file());
-    // Of a link, what it points to is replaced. A dump is its owner's alone, whoever might read the old file.
+    // The target of a link is replaced. Only the owner may read a dump, even if it replaces a file that others may read.
     fs::write(path("real"), "old").expect("written");
     fs::set_permissions(path("real"), fs::Permissions::from_mode(0o666)).expect("set");
     std::os::unix::fs::symlink(path("real"), path("link")).expect("a link");
@@ -210,9 +210,9 @@ fn a_dump_is_no_files_end() {
     assert!(fs::read(path("real")).expect("there").starts_with(b"lately"));
     assert_eq!(mode(&path("real")), 0o600);
     assert!(fs::symlink_metadata(path("link")).expect("there").is_symlink());
-    let refused = |to: &Path, says: &str| {
+    let refused = |to: &Path, expected: &str| {
         let run = dump(to);
-        assert!(run.code == Some(2) && run.err.contains(says), "{}", run.err);
+        assert!(run.code == Some(2) && run.err.contains(expected), "{}", run.err);
     };
     refused(root.path(), "it is a folder");
     std::os::unix::fs::symlink(path("none"), path("dangling")).expect("a link");
@@ -224,7 +224,7 @@ fn a_dump_is_no_files_end() {
     assert_eq!(fs::read_dir(root.path()).expect("a folder").count(), 2);
 }
 
-/// The server that is asked may be behind a tunnel, and another one at the port it tells.
+/// If the server is behind a tunnel, another server may listen at the HTTP port that it reports.
 #[test]
 fn another_server_is_not_dumped() {
     let root = tempfile::tempdir().expect("a folder");
@@ -243,10 +243,10 @@ fn run_with_own_http(server: &Running, dump: &Path) {
     run(&["dump", "--server", &server.resp, "--http", &server.http, "-o", text(dump)]);
 }
 
-/// Symptom: hits that were acknowledged while a dump came were gone. Cause: that there were no keys was seen before
-/// it came.
+/// Symptom: hits that were acknowledged during an upload were gone. Cause: the server checked that it had no keys before
+/// the upload.
 #[test]
-fn hits_that_come_while_a_dump_does_are_not_replaced() {
+fn hits_during_an_upload_are_not_replaced() {
     let root = tempfile::tempdir().expect("a folder");
     let dump = root.path().join("dump");
     let (original, server) = (serve(), serve());
@@ -261,7 +261,7 @@ fn hits_that_come_while_a_dump_does_are_not_replaced() {
         "POST /v1/restore HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\ncontent-length: {length}\r\n\r\n"
     )
     .expect("sent");
-    // The server says that it wants the dump: it has looked for keys, or is about to.
+    // The server accepts the upload: it has already checked for keys, or is about to.
     let mut wanted = [0; 25];
     socket.read_exact(&mut wanted).expect("an answer");
     assert_eq!(&wanted, b"HTTP/1.1 100 Continue\r\n\r\n");
@@ -274,9 +274,9 @@ fn hits_that_come_while_a_dump_does_are_not_replaced() {
     assert!(server.ask::<u64>("HITS key:1 1d") >= 7);
 }
 
-/// A server, a file name and a dump that want to change the look of a terminal, or add a line.
+/// A server, a file name and a dump contain control characters and line ends.
 #[test]
-fn messages_are_harmless_to_a_terminal() {
+fn messages_have_no_control_characters() {
     let run = lately(&["restore", "a\u{1b}[2J\nhint: b\u{202e}", "--data", "c"]);
     assert_eq!(
         run.err,
@@ -287,12 +287,12 @@ fn messages_are_harmless_to_a_terminal() {
     let server = std::thread::spawn(move || {
         let (mut socket, _) = listener.accept().expect("a client");
         let mut request = [0; 1 << 10];
-        // Until it asks for something but who it talks to.
+        // Answers the commands of the handshake with errors, until another one comes.
         while let Ok(count) = socket.read(&mut request)
             && count > 0
         {
-            let told = String::from_utf8_lossy(&request[..count]).matches('*').count();
-            socket.write_all("-ERR \u{1b}]0;x\u{7}\r\n".repeat(told).as_bytes()).expect("it reads");
+            let commands = String::from_utf8_lossy(&request[..count]).matches('*').count();
+            socket.write_all("-ERR \u{1b}]0;x\u{7}\r\n".repeat(commands).as_bytes()).expect("it reads");
         }
     });
     let run = lately(&["hit", "k", "--server", &address]);
@@ -302,7 +302,7 @@ fn messages_are_harmless_to_a_terminal() {
 }
 
 #[test]
-fn folders_that_are_not_there_or_in_use() {
+fn missing_and_used_folders_are_refused() {
     let root = tempfile::tempdir().expect("a folder");
     let missing = root.path().join("missing");
     let refused = lately(&["dump", "--data", text(&missing)]);
@@ -320,7 +320,7 @@ fn folders_that_are_not_there_or_in_use() {
     assert_eq!(server.ask::<u64>("HIT k"), 1);
     let run = lately(&["restore", text(&missing)]);
     assert!(run.err.contains("No such file"), "{}", run.err);
-    // Neither an empty folder nor any other is taken for one, and nothing is left behind.
+    // Empty and other folders are refused, and nothing is left behind.
     let empty = root.path().join("empty");
     fs::create_dir(&empty).expect("made");
     let run = lately(&["dump", "--data", text(&empty)]);
@@ -330,10 +330,9 @@ fn folders_that_are_not_there_or_in_use() {
     assert!(run.code == Some(2) && run.err.contains("no dump of lately") && !missing.exists(), "{}", run.err);
 }
 
-/// Pairs of keys are hit together, over and over: a dump that had half of a batch would have one of a pair
-/// with more hits than the other.
+/// Pairs of keys are hit together. If a dump had a part of a batch, one key of a pair would have more hits than the other.
 #[test]
-fn a_dump_has_no_half_of_a_batch() {
+fn a_dump_has_no_partial_batch() {
     let root = tempfile::tempdir().expect("a folder");
     for server in [serve(), serve_in(&root.path().join("data"), &[])] {
         let stop = AtomicBool::new(false);
@@ -372,7 +371,7 @@ fn a_dump_has_no_half_of_a_batch() {
     }
 }
 
-/// A client, whose request was read up to its body.
+/// Accepts a client, and reads its request up to the body.
 fn accept_request(listener: &std::net::TcpListener) -> TcpStream {
     let (mut socket, _) = listener.accept().expect("a client");
     let mut request = Vec::new();
@@ -384,9 +383,9 @@ fn accept_request(listener: &std::net::TcpListener) -> TcpStream {
     socket
 }
 
-/// A server that ends an upload needs the end of a dump to restore any of it.
+/// A server restores nothing before it has the end of a dump, so an upload that it ends changes nothing.
 #[test]
-fn an_upload_that_the_server_ends_changes_nothing() {
+fn an_upload_ended_by_the_server_changes_nothing() {
     let server = serve();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let http = listener.local_addr().expect("bound").to_string();
@@ -394,7 +393,7 @@ fn an_upload_that_the_server_ends_changes_nothing() {
         let mut socket = accept_request(&listener);
         socket.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").expect("it reads");
         socket.read_exact(&mut [0; 1 << 10]).expect("it sends");
-        // What was not read has the system reset the connection.
+        // Unread input makes the system reset the connection.
     });
     let run = lately_reading(&["restore", "--server", &server.resp, "--http", &http], &vec![0; 64 << 20]);
     ending.join().expect("it ends");
@@ -403,30 +402,30 @@ fn an_upload_that_the_server_ends_changes_nothing() {
     assert!(run.err.ends_with("\nhint: nothing was changed\n"), "{}", run.err);
 }
 
-/// Compose files and units often set a variable to nothing.
+/// Compose files and systemd units often set a variable to an empty value.
 #[test]
-fn an_empty_address_in_the_environment_is_none() {
-    let run = crate::asking::ask("", &crate::asking::words("dump --http 127.0.0.1:1"));
-    // No server listens where the default is, or one does and has its HTTP elsewhere.
+fn an_empty_address_in_the_environment_is_ignored() {
+    let run = crate::client_runs::ask("", &crate::client_runs::words("dump --http 127.0.0.1:1"));
+    // There is no server at the default address, or one with its HTTP listener elsewhere.
     assert_eq!(run.code, Some(2), "{}", run.err);
     assert!(run.err.starts_with("lately: 127.0.0.1:"), "{}", run.err);
 }
 
 #[test]
-fn a_port_for_redis_clients_does_not_speak_http() {
+fn a_resp_port_given_for_http_is_reported() {
     let root = tempfile::tempdir().expect("a folder");
     let server = serve();
     let dump = root.path().join("dump");
     run(&["dump", "--server", &server.resp, "-o", text(&dump)]);
     let hint = "\nhint: does the server listen for HTTP there? --http names another address\n";
-    let told = lately(&["dump", "-o", text(&dump), "--server", &server.resp, "--http", &server.resp]);
+    let refused = lately(&["dump", "-o", text(&dump), "--server", &server.resp, "--http", &server.resp]);
     let expected = format!("lately: {}: what listens there does not speak HTTP{hint}", server.resp);
-    assert_eq!((told.err, told.code), (expected, Some(2)));
-    let told = lately(&["restore", text(&dump), "--server", &server.resp, "--http", &server.resp]);
-    assert!(told.code == Some(2) && told.err.ends_with(hint), "{}", told.err);
+    assert_eq!((refused.err, refused.code), (expected, Some(2)));
+    let refused = lately(&["restore", text(&dump), "--server", &server.resp, "--http", &server.resp]);
+    assert!(refused.code == Some(2) && refused.err.ends_with(hint), "{}", refused.err);
 }
 
-/// A dump that the server breaks off gives the reason that a client cannot see.
+/// When the server cuts a dump, the hint gives the likely reason, which the client cannot see.
 #[test]
 fn a_cut_dump_gets_a_hint() {
     let server = serve();
@@ -448,9 +447,9 @@ fn a_cut_dump_gets_a_hint() {
     assert!(run.err.starts_with("lately: dump: ") && run.err.ends_with(hint), "{}", run.err);
 }
 
-/// Symptom: a wrong port behind `--http` gave a "dump" that was a web page, and success. Fix: its first bytes are looked at.
+/// Symptom: with a wrong port in `--http`, a web page was saved as a dump, with success. Fix: the first bytes are checked.
 #[test]
-fn an_answer_that_is_no_dump_is_an_error() {
+fn an_answer_other_than_a_dump_is_an_error() {
     let server = serve();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let http = listener.local_addr().expect("bound").to_string();

@@ -1,4 +1,4 @@
-//! The counts that a client expects: the hits that were acknowledged, and no others.
+//! The counts that a client expects: exactly the acknowledged hits.
 
 use std::collections::BTreeSet;
 
@@ -6,11 +6,11 @@ use crate::ledger::{Counts, Request, counted};
 use crate::running::Running;
 use crate::wire::{Reply, Wire};
 
-/// What a client expects, from the replies that it got.
+/// The expected counts, from the replies that a client received.
 #[derive(Default)]
 pub(crate) struct ExpectedCounts {
     pub(crate) counts: Counts,
-    /// All keys that it named.
+    /// All keys in its requests.
     named: BTreeSet<String>,
     pub(crate) acknowledged: u64,
     pub(crate) refused: u64,
@@ -40,7 +40,7 @@ impl ExpectedCounts {
                 self.refused += 1;
                 why.clone_into(&mut self.why);
             }
-            // There was nothing to delete: a refused request had deleted it.
+            // There was nothing to delete, because a refused request had deleted it.
             None if *reply == Reply::Number(0) => {}
             None => {
                 self.acknowledged += 1;

@@ -6,10 +6,10 @@ use std::net::TcpStream;
 use crate::running::{Running, serve_with_ceiling};
 
 const CEILING_BYTES: u64 = 16 << 20;
-/// Keys of the flood: several times what fits.
+/// The number of keys of the flood, several times as many as fit.
 const KEYS: u64 = 1_000_000;
 const BATCH: u64 = 1_000;
-/// Memory of the process that it does not account for.
+/// The memory of the process that is not accounted for.
 const BASE_BYTES: u64 = 16 << 20;
 
 /// A key of the flood. The multiplication makes each different.
@@ -38,7 +38,7 @@ fn flood(server: &Running, after_some: impl Fn(u64)) -> (u64, u64) {
         }
         if first % (20 * BATCH) == 0 {
             real += 1;
-            assert_eq!(server.ask::<u64>("HIT real"), real, "the key that is used keeps its count");
+            assert_eq!(server.ask::<u64>("HIT real"), real, "a key in use keeps its count");
             most_bytes = most_bytes.max(server.info("used_memory_rss").parse().expect("a number"));
             after_some(first);
         }
@@ -47,19 +47,19 @@ fn flood(server: &Running, after_some: impl Fn(u64)) -> (u64, u64) {
 }
 
 #[test]
-fn a_flood_of_keys_stays_below_the_ceiling_and_evicts_itself() {
+fn a_flood_of_keys_stays_below_the_ceiling_and_keeps_a_used_key() {
     let (server, _folder) = serve_with_ceiling(CEILING_BYTES);
     let (real, most_bytes) = flood(&server, |_| ());
     assert_eq!(server.ask::<u64>("HITS real 1h"), real);
     assert!(most_bytes <= CEILING_BYTES + CEILING_BYTES / 10 + BASE_BYTES, "{most_bytes} bytes resident");
     let evicted: u64 = server.info("evicted_keys").parse().expect("a number");
     let keys: u64 = server.ask("DBSIZE");
-    assert_eq!(keys + evicted, KEYS + 1, "what went is counted");
-    assert!(keys * 80 > CEILING_BYTES, "{keys} keys: the ceiling is made use of");
+    assert_eq!(keys + evicted, KEYS + 1, "evicted keys are counted");
+    assert!(keys * 80 > CEILING_BYTES, "{keys} keys: the ceiling is used");
 }
 
 #[test]
-fn a_flood_beside_clients_that_do_not_read_stays_below_the_ceiling() {
+fn a_flood_with_clients_that_do_not_read_stays_below_the_ceiling() {
     let (server, _folder) = serve_with_ceiling(CEILING_BYTES);
     let deaf: Vec<TcpStream> = (0..50)
         .map(|_| {
@@ -71,7 +71,7 @@ fn a_flood_beside_clients_that_do_not_read_stays_below_the_ceiling() {
     let requests = "SERIES real 1h 1s\r\n".repeat(20);
     let (real, most_bytes) = flood(&server, |_| {
         for mut socket in &deaf {
-            // What the server does not take, or takes no more, is of no interest.
+            // It does not matter if the server reads only a part, or disconnects.
             _ = socket.write(requests.as_bytes());
         }
     });
@@ -79,7 +79,7 @@ fn a_flood_beside_clients_that_do_not_read_stays_below_the_ceiling() {
     assert!(most_bytes <= CEILING_BYTES + CEILING_BYTES / 10 + BASE_BYTES, "{most_bytes} bytes resident");
 }
 
-/// Sends requests that each have one reply of one line, and looks at the resident memory now and then: gives the most.
+/// Sends requests with one reply of one line each, and samples the resident memory. Returns the highest value.
 fn pour(server: &Running, requests: impl Iterator<Item = String>) -> u64 {
     let mut socket = TcpStream::connect(&server.resp).expect("the server listens");
     let mut replies = BufReader::new(socket.try_clone().expect("a socket"));
@@ -105,9 +105,9 @@ fn pour(server: &Running, requests: impl Iterator<Item = String>) -> u64 {
     most_bytes
 }
 
-/// Symptom: floods of long keys, then of shorter ones, took 1.8 times the ceiling. Cause: long keys left holes on the heap that
-/// pages of slots do not fit in; tables that had become half empty and chunks of generations counted too little. Fix: long keys
-/// are compacted, what is allocated is counted, and memory that is fragmented all the same is charged.
+/// Symptom: floods of long keys, then of shorter ones, took 1.8 times the ceiling. Cause: long keys left holes on the heap
+/// in which pages of slots do not fit; half-empty tables and chunks of generations were counted too low. Fix: long keys are
+/// compacted, allocations are counted, and the remaining fragmentation is charged.
 #[test]
 fn floods_of_keys_of_all_sizes_stay_below_the_ceiling() {
     const CEILING_BYTES: u64 = 32 << 20;
@@ -116,7 +116,7 @@ fn floods_of_keys_of_all_sizes_stay_below_the_ceiling() {
         let width = bytes - 16;
         (0..count).map(move |n| format!("HIT {}{:x<width$}\r\n", key(first + n), ""))
     };
-    // Several times the ceiling each: long ones, short ones, and all between.
+    // Each flood is several times the ceiling: long keys, short keys, and all lengths between.
     let sizes =
         [(1_000, 100_000), (16, 1_000_000), (1_000, 60_000), (250, 200_000), (24, 400_000), (16, 400_000)];
     for ((bytes, count), number) in sizes.into_iter().zip(1..) {
@@ -127,10 +127,10 @@ fn floods_of_keys_of_all_sizes_stay_below_the_ceiling() {
         );
     }
     let used_bytes: u64 = server.info("used_memory_keys").parse().expect("a number");
-    assert!(used_bytes > CEILING_BYTES * 7 / 8, "{used_bytes} bytes: the ceiling is made use of");
+    assert!(used_bytes > CEILING_BYTES * 7 / 8, "{used_bytes} bytes: the ceiling is used");
 }
 
-/// Keys with much on the heap leave holes of all sizes.
+/// Keys with large heap blocks leave holes of all sizes.
 #[test]
 fn floods_of_keys_with_lists_and_limits_stay_below_the_ceiling() {
     let (server, _folder) = serve_with_ceiling(CEILING_BYTES);
@@ -169,12 +169,12 @@ fn floods_of_keys_with_lists_and_limits_stay_below_the_ceiling() {
     assert!(most_bytes.iter().all(|&bytes| bytes <= bound), "{most_bytes:?}: {bound} is the bound");
 }
 
-/// An attacker floods the server with keys so that it evicts his own, with their limits.
+/// An attacker floods the server with keys, to make it evict the attacker's own keys with their limits.
 #[test]
-fn a_flood_takes_no_limit_away() {
+fn a_flood_evicts_no_limit_in_force() {
     let (server, _folder) = serve_with_ceiling(CEILING_BYTES);
     let limit = |line: &str| server.ask::<Vec<i64>>(line)[..3].to_vec();
-    // One short of its limit, one at its limit, one locked out, one that keeps to a rate.
+    // Keys just below a limit, at a limit, locked out, and with a rate.
     for left in (1..10).rev() {
         assert_eq!(limit("LIMIT near 10 1h"), [1, 10, left]);
     }
@@ -184,7 +184,7 @@ fn a_flood_takes_no_limit_away() {
     let mut socket = TcpStream::connect(&server.resp).expect("the server listens");
     let mut replies = BufReader::new(socket.try_clone().expect("a socket"));
     let mut line = String::new();
-    // Each key has several hits, and some of them a limit of their own, far from being reached.
+    // Each key has several hits, and some have a limit that is far from reached.
     let requests = |n: u64| match n % 3 {
         0 => format!("HIT {0}\r\nHIT {0}\r\n", key(n)),
         1 => format!("HIT {} 5\r\nPING\r\n", key(n)),
@@ -201,7 +201,7 @@ fn a_flood_takes_no_limit_away() {
         }
     }
     let evicted: u64 = server.info("evicted_keys").parse().expect("a number");
-    assert!(evicted > KEYS / 2, "{evicted} keys went");
+    assert!(evicted > KEYS / 2, "{evicted} keys were evicted");
     assert_eq!(limit("LIMIT near 10 1h"), [1, 10, 0]);
     assert_eq!(limit("LIMIT near 10 1h"), [0, 10, 0]);
     assert_eq!(limit("LIMIT full 2 1h"), [0, 2, 0]);

@@ -1,4 +1,4 @@
-//! A thousand clients that have the server hold much for them: what the server holds for them is bounded.
+//! A thousand clients make the server hold as much as possible for them. The sum is bounded.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -8,8 +8,8 @@ use crate::running::serve_with_ceiling;
 const CLIENTS: usize = 1_000;
 const CEILING_BYTES: u64 = 32 << 20;
 
-/// What the process takes beside what it accounts for: itself, and a thread's buffers with the longest
-/// of the replies asked for here.
+/// The memory of the process that is not accounted for: its own, and a thread's buffers with the longest reply of this
+/// test.
 const BASE_BYTES: u64 = 24 << 20;
 
 #[test]
@@ -19,7 +19,7 @@ fn a_thousand_greedy_clients_stay_below_the_ceiling() {
     for number in 0..2_000 {
         server.ask::<u64>(&format!("HIT key:{number}"));
     }
-    // Replies of over a megabyte, more of them than sockets hold; a transaction; a part of a request.
+    // Clients with unread replies of over a megabyte, with a transaction, and with a partial request.
     let word = "x".repeat(100_000);
     let requests = [
         "SERIES key:1 1w 10s\r\n".repeat(4),
@@ -34,7 +34,7 @@ fn a_thousand_greedy_clients_stay_below_the_ceiling() {
         })
         .collect();
     let bytes = |field: &str| server.info(field).parse::<u64>().expect("a number");
-    // The server answers this after all that came before it was looked at: some had to go.
+    // When the server answers this, it has read the requests before it, and has disconnected some clients.
     while bytes("evicted_clients") == 0 {}
     for _ in 0..50 {
         assert!(bytes("used_memory") <= CEILING_BYTES + (4 << 20), "{}", bytes("used_memory"));

@@ -1,4 +1,4 @@
-//! The recipes of `docs/guide/logs.md`: what is typed, and what the document says is printed.
+//! Runs the recipes of `docs/guide/logs.md`, and compares their output with that in the document.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::running::serve_with;
 /// The day after the logs of the guide were written, 2024-03-13.
 const WRITTEN: Duration = Duration::from_secs(1_710_288_000);
 
-/// The words of a line that is typed; single quotes keep one together.
+/// The words of a command line. Single quotes keep a word together.
 fn words(typed: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     for (index, piece) in typed.split('\'').enumerate() {
@@ -39,7 +39,7 @@ fn the_recipes_for_logs_print_what_they_show() {
     }
     let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide/logs.md");
     let guide = fs::read_to_string(guide).expect("the guide");
-    // A server that keeps hits for as long as the logs are old.
+    // A server whose retention is longer than the age of the logs.
     let config = folder.path().join("lately.toml");
     fs::write(&config, "[[class]]\nmatch = \"web:*\"\nretain = \"1600w\"\n").expect("room");
     let server = serve_with(&["--config", config.to_str().expect("text")]);

@@ -1,4 +1,4 @@
-//! Counts that are kept: over stops, in folders, and while they are loaded.
+//! Counts in a data folder: over stops, repairs and starts.
 
 use std::io::Write;
 use std::path::Path;
@@ -22,7 +22,7 @@ fn newest_log(folder: &Path) -> std::path::PathBuf {
 }
 
 #[test]
-fn a_stop_keeps_all() {
+fn a_stop_keeps_everything() {
     let root = tempfile::tempdir().expect("a folder");
     for durability in ["interval", "always"] {
         let folder = root.path().join(durability);
@@ -46,9 +46,9 @@ fn a_stop_keeps_all() {
     }
 }
 
-/// Where replies wait for the disk, the counters do; once a client has its reply, they have its hits.
+/// With `always`, the counters also wait for the disk. When a client has its reply, the counters include its hits.
 #[test]
-fn counters_have_what_was_acknowledged() {
+fn counters_include_acknowledged_hits() {
     let root = tempfile::tempdir().expect("a folder");
     let config = root.path().join("lately.toml");
     std::fs::write(&config, "[[limit]]\nname = \"login\"\nmax = 1\nwindow = \"1d\"\n").expect("a file");
@@ -68,8 +68,8 @@ fn counters_have_what_was_acknowledged() {
         ] {
             server.ask::<redis::Value>(request);
             let [hits, denied, refused, login] = server.infos(fields);
-            let told = [hits.as_str(), &denied, &refused];
-            assert_eq!(told, expected[..3], "{durability}: {request}");
+            let counters = [hits.as_str(), &denied, &refused];
+            assert_eq!(counters, expected[..3], "{durability}: {request}");
             assert!(login.contains(expected[3]), "{durability}: {request}: {login}");
         }
         stop(server);
@@ -90,7 +90,7 @@ fn limits_and_lockouts_are_kept() {
     let server = serve_in(&folder, &[]);
     assert_eq!(limit(&server, "k 3 1d PEEK")[..3], [1, 3, 1]);
     assert_eq!(limit(&server, "k 3 1d COST 2")[0], 0);
-    // The window has nothing, or hardly: the lockout is there.
+    // The window is short and has no hits any more, so it is the lockout that denies.
     let [allowed, _, remaining, retry_ms, _] = limit(&server, "l 1 1ms PEEK")[..] else {
         panic!("five integers")
     };
@@ -144,8 +144,11 @@ fn a_torn_end_is_cut_and_logged() {
     file.write_all(b"the beginning of a record").expect("written");
     let server = serve_in(&folder, &[]);
     assert_eq!(server.ask::<u64>("HITS k"), 1);
-    let told = stop(server);
-    assert!(told.contains("ended in the middle of a record: 25 bytes were cut off at byte "), "{told}");
+    let messages = stop(server);
+    assert!(
+        messages.contains("ended in the middle of a record: 25 bytes were cut off at byte "),
+        "{messages}"
+    );
     let again = stop(serve_in(&folder, &[]));
     assert!(!again.contains("cut off"), "{again}");
 }
@@ -176,8 +179,8 @@ fn a_repair_keeps_the_undamaged_keys() {
     let server = serve_in(&folder, &["--repair"]);
     assert_eq!(server.ask::<Vec<u64>>("MHITS 1d first second third fourth"), [1, 0, 1, 1]);
     assert_eq!(server.info("rdb_saves"), "1", "the folder is whole before the server is ready");
-    let told = stop(server);
-    assert!(told.contains("bytes were left out"), "{told}");
+    let messages = stop(server);
+    assert!(messages.contains("bytes were left out"), "{messages}");
     let server = serve_in(&folder, &[]);
     assert_eq!(server.ask::<Vec<u64>>("MHITS 1d first second third fourth"), [1, 0, 1, 1]);
     assert!(server.get("/readyz").starts_with("HTTP/1.0 200 OK\r\n"));
@@ -188,14 +191,14 @@ fn memory_of_the_journal_is_charged() {
     let root = tempfile::tempdir().expect("a folder");
     let server = serve_in(&root.path().join("data"), &[]);
     assert_eq!(server.ask::<u64>("HIT k"), 1);
-    // It is looked at several times a second.
+    // The memory is sampled several times a second.
     while server.info("used_memory_journal") == "0" {}
     let number = |field: &str| server.info(field).parse::<u64>().expect("a number");
     assert!(number("used_memory_journal") < 1 << 20);
     assert!(number("used_memory") > number("used_memory_journal"));
 }
 
-/// A flag says that counts are kept, where the config file says that they are not: in the folder that it names.
+/// The config file names a folder and turns durability off, and a flag turns it on: counts are kept in that folder.
 #[test]
 fn a_flag_for_durability_keeps_the_folder_of_the_file() {
     let root = tempfile::tempdir().expect("a folder");
@@ -225,12 +228,12 @@ fn a_start_with_a_lower_ceiling_keeps_to_it() {
     let number = |field: &str| server.info(field).parse::<usize>().expect("a number");
     let used_bytes = number("used_memory");
     assert!(used_bytes <= (1 << 20) + 4_096, "{used_bytes} bytes");
-    // What connections and the journal hold may evict some more between two questions.
+    // The memory of connections and of the journal may evict some more keys between two requests.
     let look = || (number("evicted_keys"), server.ask::<usize>("DBSIZE"), number("evicted_keys"));
     let (evicted, keys, _) = std::iter::repeat_with(look).find(|look| look.0 == look.2).expect("in time");
     assert_eq!(keys + evicted, KEYS);
     assert_eq!(server.ask::<u64>("HIT new"), 1);
-    let told = stop(server);
-    assert!(!told.contains("lately: 60000 keys loaded"), "{told}");
-    assert!(told.contains("keys were left out: the memory ceiling of 1048576 bytes"), "{told}");
+    let messages = stop(server);
+    assert!(!messages.contains("lately: 60000 keys loaded"), "{messages}");
+    assert!(messages.contains("keys were left out: the memory ceiling of 1048576 bytes"), "{messages}");
 }

@@ -1,4 +1,4 @@
-//! `kill -9` at any moment: what was acknowledged is there, nothing is there twice, and no batch is half there.
+//! `kill -9` at any moment: acknowledged hits are kept, none counts twice, and each batch is kept whole or not at all.
 
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
@@ -16,28 +16,28 @@ use crate::wire::Wire;
 
 const ROUNDS: u64 = 100;
 const CLIENTS: u64 = 4;
-/// The most requests sent at once, usually and at times.
+/// The most requests sent at once, in a normal and in a long pipeline.
 const PIPELINES: [u64; 2] = [40, 200];
-/// Once in this many times it is more.
+/// One pipeline in this many is a long one.
 const LONG_EVERY: u64 = 10;
-/// The kill comes before this many replies were read.
+/// The kill comes at the latest after this many replies.
 const REPLIES: u64 = 2_500;
-/// Clients wait for the kill after this many more replies.
+/// After this many more replies, clients stop and wait for the kill.
 const MORE: u64 = 1_000;
-/// So often is looked at the folder of a server that starts, at most, before it is killed.
+/// The most times that the folder of a starting server is listed before the server is killed.
 const LOOKS: u64 = 3_000;
 /// All keys are checked and deleted once in this many rounds.
 const FLUSHED_EVERY: u64 = 10;
 
-/// What a client sent in a round.
+/// The requests of a client in a round.
 #[derive(Default)]
 struct Sent {
     requests: Vec<Request>,
-    /// How many of them have their reply.
+    /// The number of requests with a reply.
     acknowledged: usize,
 }
 
-/// Runs a client until the server is gone, or `replied` says that it is long enough.
+/// Runs a client until the server is gone, or `replied` returns false.
 fn run(client: &mut Client, address: &str, save: bool, mut replied: impl FnMut() -> bool) -> Sent {
     let mut sent = Sent::default();
     let Ok(mut wire) = Wire::connect(address) else { return sent };
@@ -71,28 +71,28 @@ fn run(client: &mut Client, address: &str, save: bool, mut replied: impl FnMut()
 fn load(server: Running, clients: &mut [Client], save: bool, kill_at: u64) -> Vec<Sent> {
     let (address, replies) = (server.resp.clone(), AtomicU64::new(0));
     let (address, replies) = (&address, &replies);
-    let (tell, told) = channel();
+    let (kill, kill_received) = channel();
     std::thread::scope(|scope| {
         let start = |(index, client)| {
-            let tell: Sender<()> = tell.clone();
+            let kill: Sender<()> = kill.clone();
             let replied = move || {
                 let number = replies.fetch_add(1, Relaxed);
                 if number == kill_at {
-                    _ = tell.send(());
+                    _ = kill.send(());
                 }
                 number < kill_at + MORE
             };
             scope.spawn(move || run(client, address, save && index == 0, replied))
         };
         let threads: Vec<_> = clients.iter_mut().enumerate().map(start).collect();
-        drop(tell);
-        told.recv().expect("so many replies");
+        drop(kill);
+        kill_received.recv().expect("so many replies");
         drop(server);
         threads.into_iter().map(|thread| thread.join().expect("nothing is refused")).collect()
     })
 }
 
-/// Starts a server and kills it before it says that it is ready, or soon after.
+/// Starts a server and kills it before it is ready, or soon after.
 fn start_and_kill(folder: &Path, looks: u64) {
     let mut command = command(&FREE);
     command.args(["--data", folder.to_str().expect("text")]).stdout(Stdio::null()).stderr(Stdio::null());
@@ -102,8 +102,8 @@ fn start_and_kill(folder: &Path, looks: u64) {
     child.wait().expect("it ends");
 }
 
-/// What a client sent happened up to some request, all that was acknowledged included, and nothing behind it
-/// did. Adds it to the expected counts; returns how many requests that may have been.
+/// The requests of a client must have been executed up to some request, including all acknowledged ones, and none after
+/// it. Adds them to the expected counts. Returns the possible numbers of executed requests.
 fn settle(sent: &Sent, found: &Counts, expected: &mut Counts, when: &str) -> RangeInclusive<usize> {
     let own = || sent.requests.iter().map(|request| request.changes.iter().filter(|it| !is_shared(it.key())));
     let wrong = |key: &str, expected: &Counts| expected.get(key) != found.get(key);
@@ -113,8 +113,8 @@ fn settle(sent: &Sent, found: &Counts, expected: &mut Counts, when: &str) -> Ran
     let mut changes = own();
     for happened in 0..=sent.requests.len() {
         if happened == sent.acknowledged {
-            let told = |key: &&str| (key.to_string(), found.get(*key).copied(), expected.get(*key).copied());
-            wrong_then = all_wrong.iter().map(told).collect();
+            let row = |key: &&str| (key.to_string(), found.get(*key).copied(), expected.get(*key).copied());
+            wrong_then = all_wrong.iter().map(row).collect();
         }
         if all_wrong.is_empty() && happened >= sent.acknowledged {
             first.get_or_insert(happened);
@@ -155,7 +155,7 @@ fn hits_of(key: &str, requests: &[Request]) -> u64 {
     hits.sum()
 }
 
-/// Compares the counts with what must be there and what may be there, and updates the expected counts.
+/// Compares the counts with their lower and upper bounds, and updates the expected counts.
 fn check(server: &Running, sent: &[Sent], expected: &mut Counts, when: &str) {
     let changes = || sent.iter().flat_map(|sent| &sent.requests).flat_map(|request| &request.changes);
     let keys: BTreeSet<&str> = changes().map(Change::key).collect();
@@ -207,7 +207,7 @@ fn kill_again_and_again(durability: &str, seed: u64) {
             expected.clear();
         }
     }
-    assert!(in_checkpoints > 0, "{durability}, seed {seed:#x}: no kill fell into a checkpoint");
+    assert!(in_checkpoints > 0, "{durability}, seed {seed:#x}: no kill came during a checkpoint");
 }
 
 #[test]

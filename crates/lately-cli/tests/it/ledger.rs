@@ -1,4 +1,4 @@
-//! Clients that record what they sent and what was acknowledged, and so know which counts the server must have.
+//! Clients that record their requests and the acknowledgements, to know the counts that the server must have.
 
 use std::collections::BTreeMap;
 
@@ -8,33 +8,33 @@ use crate::wire::Reply;
 
 /// Keys that all clients hit.
 pub(crate) const SHARED: u64 = 4;
-/// Keys of a client that it hits and deletes again and again.
+/// Keys that a client repeatedly hits and deletes.
 const FICKLE: u64 = 6;
-/// All hits are in it, those that come late too.
+/// The window contains all hits, including late ones.
 const WINDOW: &str = "1d";
-/// How late hits come at most.
+/// The longest delay of a late hit.
 const LATE_SECONDS: u64 = 3 * 60 * 60;
-/// Keys asked for at once.
+/// The most keys in one read.
 const ASKED: usize = 8_000;
 
-/// What a request changes.
+/// A change made by a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Change {
     Hits(String, u64),
     Forget(String),
 }
 
-/// What is asked for in one piece: all of it happens, or nothing.
+/// A request or a transaction: all of its changes are made, or none.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
-    /// Its lines.
+    /// The lines to send.
     pub(crate) text: String,
-    /// Replies that say only that it is under way.
+    /// The number of replies before the result, such as `QUEUED`.
     pub(crate) before: usize,
     pub(crate) changes: Vec<Change>,
 }
 
-/// What is counted, by key; a key that is not there has no hits.
+/// Hits by key. A missing key has no hits.
 pub(crate) type Counts = BTreeMap<String, u64>;
 
 /// A client.
@@ -80,12 +80,12 @@ impl Request {
         Request::line(format!("HIT {key}"), vec![Change::Hits(key.to_owned(), 1)])
     }
 
-    /// One that changes nothing.
+    /// A request that changes nothing.
     pub(crate) fn idle(line: &str) -> Request {
         Request::line(line.to_owned(), Vec::new())
     }
 
-    /// Why it was refused, if it was; never half of it.
+    /// The error of a refused request. A request is never refused in part.
     pub(crate) fn refusal<'r>(&self, reply: &'r Reply) -> Option<&'r str> {
         let leaves = reply.leaves();
         let errors = leaves.iter().filter_map(|leaf| match leaf {
@@ -103,12 +103,12 @@ impl Client {
         Client { name, rng: Rng::new(rng.next()), keys: 0, now: 0 }
     }
 
-    /// Asks for the time.
+    /// Sets the time of the client to that of the server.
     pub(crate) fn look_at_the_clock(&mut self, server: &Running) {
         self.now = server.ask::<Vec<u64>>("TIME")[0];
     }
 
-    /// Some requests.
+    /// Up to `most` random requests.
     pub(crate) fn requests(&mut self, most: u64) -> Vec<Request> {
         let count = self.rng.below(most) + 1;
         (0..count).map(|_| self.request()).collect()
@@ -137,7 +137,7 @@ impl Client {
         }
     }
 
-    /// A hit, at times a late one.
+    /// A hit, sometimes a late one.
     fn hit_of(&mut self, key: impl Fn(&mut Client) -> String, hits: u64) -> Request {
         let key = key(self);
         let late = self.rng.once_in(4).then(|| self.now - self.rng.below(LATE_SECONDS));
@@ -161,7 +161,7 @@ impl Client {
         format!("own:{}:{}", self.name, self.keys)
     }
 
-    /// One of its own keys; it may be forgotten, or refused.
+    /// One of the client's own keys, which may have been deleted or refused.
     fn known_key(&mut self) -> String {
         format!("own:{}:{}", self.name, self.rng.below(self.keys + 1))
     }
@@ -171,7 +171,7 @@ impl Client {
     }
 }
 
-/// What a server has of these keys.
+/// The server's counts of these keys.
 pub(crate) fn counted<'k>(server: &Running, keys: impl Iterator<Item = &'k str>) -> Counts {
     let keys: Vec<&str> = keys.collect();
     let mut connection = server.connect();

@@ -1,16 +1,16 @@
-//! `lately limit`: a server decides, the exit code says what.
+//! `lately limit`: its output, and its exit code for each decision.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
 use serde_json::{Value, json};
 
-use crate::asking::{ask, check, check_refused, words};
+use crate::client_runs::{ask, check, check_refused, words};
 use crate::running::{Running, serve};
 
 const HOUR_MS: u64 = 3_600_000;
 
-/// Asks, and gives the exit code and the five values.
+/// Runs a request. Returns the exit code and the five values.
 fn values(server: &Running, line: &str) -> (Option<i32>, [String; 5]) {
     let run = ask(&server.resp, &words(line));
     assert_eq!(run.err, "", "{line}");
@@ -21,14 +21,14 @@ fn values(server: &Running, line: &str) -> (Option<i32>, [String; 5]) {
     (run.code, values.try_into().expect("five"))
 }
 
-/// Asks for JSON, and gives the exit code and the object.
+/// Runs a request with `--json`. Returns the exit code and the object.
 fn object(server: &Running, args: &[&OsStr]) -> (Option<i32>, Value) {
     let run = ask(&server.resp, args);
     assert_eq!((run.err.as_str(), run.out.lines().count()), ("", 1));
     (run.code, serde_json::from_str(&run.out).expect("an object"))
 }
 
-/// Whether this is a wait of at most so long.
+/// Whether this is a wait of at most `most_ms`.
 fn is_wait(wait_ms: &str, most_ms: u64) -> bool {
     wait_ms.parse().is_ok_and(|wait_ms: u64| (1..=most_ms).contains(&wait_ms))
 }
@@ -47,7 +47,7 @@ fn a_request_is_allowed_until_the_limit_is_reached() {
     let (code, [first @ .., retry_after_ms, reset_after_ms]) = values(&server, "limit k 3 1h");
     assert_eq!((code, first.join(" ").as_str()), (Some(1), "no 3 0"));
     assert!(is_wait(&retry_after_ms, HOUR_MS) && is_wait(&reset_after_ms, HOUR_MS));
-    // What is denied is not counted, and a wider limit has room.
+    // Denied requests are not counted, so a wider limit has room.
     check(&server, "hits k --window 1h", "3\n");
     assert_eq!(values(&server, "limit k 4 1h").0, Some(0));
 }
@@ -69,7 +69,7 @@ fn a_peek_counts_nothing() {
 }
 
 #[test]
-fn a_lockout_denies_what_the_limit_would_allow() {
+fn a_lockout_denies_requests_within_the_limit() {
     let server = serve();
     assert_eq!(values(&server, "limit k 1 1h --lockout 1d").0, Some(0));
     let (code, [.., retry_after_ms, reset_after_ms]) = values(&server, "limit k 1 1h --lockout 1d");
@@ -113,13 +113,13 @@ fn refusals_quote_the_server() {
     let retained =
         "ERR invalid window 30d: hits of this key are kept for 7d (`retain`), a limit can ask for no more";
     check_refused(resp, "limit k 5 30d", &format!("{resp}: {retained}"), hint);
-    // Which names there are, the server knows.
+    // Only the server knows the names of its limits.
     check_refused(resp, "limit k @nobody", &format!("{resp}: ERR "), hint);
     check(&server, "hits k", "0\n");
 }
 
 #[test]
-fn an_http_port_is_not_taken_for_a_missing_server() {
+fn an_http_port_given_for_resp_is_reported() {
     let server = serve();
     let hint = "give the address that lately serve names for RESP";
     let error = format!("{}: what listens there does not speak RESP", server.http);
@@ -130,7 +130,7 @@ fn an_http_port_is_not_taken_for_a_missing_server() {
 fn mistakes_are_found_before_connecting() {
     let nowhere = "127.0.0.1:1";
     let running = "is the server running there? lately serve starts one";
-    // Without its port a client would ask the Redis there.
+    // Without a port, the client would connect to a Redis on that host.
     for bad in ["127.0.0.1", "localhost", "127.0.0.1:", "127.0.0.1:65536", "[::1]"] {
         let error = format!("--server: invalid address '{bad}'");
         check_refused(bad, "limit k 5 1m", &error, "give HOST:PORT, such as 127.0.0.1:7379");

@@ -1,4 +1,4 @@
-//! What `count` and `backtest` have in common: compressed logs, conditions, zones, series, lockouts that grow.
+//! Options of `count` and `backtest`: compressed logs, conditions, zones, series, growing lockouts.
 
 use std::io::Write;
 
@@ -16,7 +16,7 @@ fn bzip2(bytes: &[u8]) -> Vec<u8> {
     encoder.write_all(bytes).and_then(|()| encoder.finish()).expect("memory does not fail")
 }
 
-/// A log of which even a compressed half has lines.
+/// A log so long that half of its compressed bytes contain whole lines.
 fn long_log() -> Vec<u8> {
     let line = |n: u64| {
         let host = n.wrapping_mul(2_654_435_761) % 250;
@@ -40,7 +40,7 @@ fn compressed_logs_are_detected_by_their_first_bytes() {
     let log = std::fs::read(data("guide/combined.log")).expect("test data");
     let xz = std::fs::read(data("combined.log.xz")).expect("test data");
     let zstd = compress_to_vec(&log[..], CompressionLevel::Fastest);
-    // A frame that is to be skipped: its magic, a length, and that number of bytes.
+    // A skippable frame: its magic, a length, and that number of bytes.
     let skipped = [&[0x50, 0x2a, 0x4d, 0x18, 3, 0, 0, 0][..], b"abc"].concat();
     let once = count(&[], &log);
     let twice = count(&[], &log.repeat(2));
@@ -57,7 +57,8 @@ fn compressed_logs_are_detected_by_their_first_bytes() {
     }
 }
 
-/// Symptom: a log that was cut off while it was copied had no rows at all. Fix: the rows of what could be read, and exit code 2.
+/// Symptom: a log that was cut off while it was copied had no rows at all. Fix: the readable part has its rows, and the exit
+/// code is 2.
 #[test]
 fn a_cut_log_gives_its_rows_and_fails() {
     let log = long_log();
@@ -129,23 +130,23 @@ fn conditions_and_times_choose_lines() {
     );
 }
 
-/// Symptom: one line far ahead made every other key 0, silently. Fix: that is reported.
+/// Symptom: one line far ahead silently made the hits of all other keys 0. Fix: that is reported.
 #[test]
 fn a_line_far_ahead_is_reported() {
     let line = |ip: &str, time: &str| format!("{{\"ip\":\"{ip}\",\"time\":\"{time}\"}}\n");
     let log = line("a", "2024-03-12T09:00:00Z")
         + &line("b", "2024-03-12T09:00:01Z")
         + &line("c", "2031-01-01T00:00:00Z");
-    let told = "lately: count: the newest time, 2031-01-01T00:00:00Z, is ";
-    assert!(count(&[], log.as_bytes()).err.contains(told));
-    assert!(!count(&["--at", "2024-03-12T09:00:01Z"], log.as_bytes()).err.contains(told));
-    assert!(!count(&["--until", "2030-01-01T00:00:00Z"], log.as_bytes()).err.contains(told));
+    let message = "lately: count: the newest time, 2031-01-01T00:00:00Z, is ";
+    assert!(count(&[], log.as_bytes()).err.contains(message));
+    assert!(!count(&["--at", "2024-03-12T09:00:01Z"], log.as_bytes()).err.contains(message));
+    assert!(!count(&["--until", "2030-01-01T00:00:00Z"], log.as_bytes()).err.contains(message));
 }
 
 #[test]
 fn lockouts_grow_and_networks_are_exempt() {
     let line = |ip: &str, second: u64| format!("{{\"ip\":\"{ip}\",\"time\":{}}}\n", 1_710_234_000 + second);
-    // Lockouts from 1 for 10 s, from 11 for 20 s, from 31 for 25 s, the longest, and from 56 on.
+    // Lockouts at 1 for 10 s, at 11 for 20 s, at 31 for the longest, 25 s, and at 56.
     let times = [0, 1, 10, 11, 30, 31, 55, 56];
     let log: String =
         times.iter().map(|&second| line("192.0.2.1", second) + &line("10.1.2.3", second)).collect();
@@ -170,16 +171,16 @@ fn lockouts_grow_and_networks_are_exempt() {
     assert!(run.err.ends_with(", with 4 lockouts\n"), "{}", run.err);
     let short = ["backtest", "-", "--limit", "1/1h", "--lockout", "2h", "--lockout-max", "1h"];
     let run = lately_reading(&short, log.as_bytes());
-    let told = "lately: command line: --lockout 2h is longer than --lockout-max 1h";
-    assert!(run.code == Some(2) && run.out.is_empty() && run.err.starts_with(told), "{}", run.err);
+    let message = "lately: command line: --lockout 2h is longer than --lockout-max 1h";
+    assert!(run.code == Some(2) && run.out.is_empty() && run.err.starts_with(message), "{}", run.err);
     let run = lately_reading(&["backtest", "-", "--limit", "1/1h", "--escalate", "2"], log.as_bytes());
     assert!(run.code == Some(2) && run.err.contains("--lockout"), "{}", run.err);
 }
 
-/// Symptom: a network exempted nothing where the key had several fields, without a word. Fix: the address among them counts; where none
-/// is known, that is an error.
+/// Symptom: a network silently exempted nothing if the key had several fields. Fix: the address among the fields counts; if
+/// none is known, that is an error.
 #[test]
-fn networks_exempt_keys_of_several_fields() {
+fn networks_exempt_keys_with_several_fields() {
     let line =
         |ip: &str, user: &str| format!("{{\"ip\":\"{ip}\",\"user\":\"{user}\",\"time\":1710234000}}\n");
     let log = line("10.1.2.3", "a,b").repeat(3) + &line("192.0.2.1", "10.1.2.3").repeat(3);
@@ -197,8 +198,8 @@ fn networks_exempt_keys_of_several_fields() {
     }
     let run = backtest(&["--key", "{user} {time}"]);
     assert_eq!((run.out.as_str(), run.code), ("", Some(2)));
-    let told = "lately: --exempt: 10.0.0.0/8 exempts nothing of the key '{user} {time}': no field of the key is known to be an address";
-    assert!(run.err.starts_with(told), "{}", run.err);
+    let message = "lately: --exempt: 10.0.0.0/8 exempts nothing of the key '{user} {time}': no field of the key is known to be an address";
+    assert!(run.err.starts_with(message), "{}", run.err);
     let run = lately_reading(
         &["backtest", "-", "--limit", "1/s", "--exempt", "10.0.0.0/8", "--key", "who"],
         log.replace("user", "who").replace("10.1.2.3", "b").as_bytes(),
@@ -211,31 +212,31 @@ fn networks_exempt_keys_of_several_fields() {
     );
 }
 
-/// Symptom: a typo in the field of a condition left no lines, without a word. Fix: the field is named.
+/// Symptom: a typo in the field of a condition silently left no lines. Fix: the field is named.
 #[test]
-fn a_field_of_a_condition_that_no_line_has_is_named() {
+fn a_missing_field_of_a_condition_is_named() {
     let log = "{\"ip\":\"a\",\"status\":500,\"time\":1710234000}\n".repeat(2);
     let count = |conditions: &[&str]| {
         let args = conditions.iter().flat_map(|condition| ["--where", condition]);
         let args: Vec<&str> = ["count", "-", "--json", "--format", "json"].into_iter().chain(args).collect();
         lately_reading(&args, log.as_bytes())
     };
-    let told = "no line has the field statsu of --where";
+    let message = "no line has the field statsu of --where";
     let run = count(&["statsu=500"]);
     assert_eq!((run.out.as_str(), run.code), ("", Some(0)));
-    assert!(run.err.contains(&format!("lately: count: standard input: {told}\n")), "{}", run.err);
-    assert!(count(&["statsu!=500"]).err.contains(told));
-    // Of a condition behind one that no line meets, nothing is known.
+    assert!(run.err.contains(&format!("lately: count: standard input: {message}\n")), "{}", run.err);
+    assert!(count(&["statsu!=500"]).err.contains(message));
+    // If no line meets the first condition, the fields of later ones are unknown.
     for conditions in [&["status=500"][..], &["status=404"], &["status=404", "statsu=500"]] {
         let run = count(conditions);
         assert!(run.code == Some(0) && !run.err.contains("no line has"), "{}", run.err);
     }
 }
 
-/// Symptom: `--key _SYSTEMD_UNIT` left out each service that logs JSON. Fix: the fields of journald and docker are there
-/// beside those of the text.
+/// Symptom: `--key _SYSTEMD_UNIT` left out each service that logs JSON. Fix: a line has the fields of journald or docker in
+/// addition to those of the text.
 #[test]
-fn records_around_json_have_their_fields() {
+fn fields_of_the_wrapper_around_json_can_be_keys() {
     let journald = |unit: &str, message: &str| {
         let message = serde_json::Value::from(message);
         format!(
@@ -257,7 +258,7 @@ fn records_around_json_have_their_fields() {
         ("stream", [object, "Traceback", pairs], [("stdout", &docker)]),
     ] {
         for (name, record) in all {
-            // Whatever comes first.
+            // The order of the lines does not matter.
             for turn in 0..texts.len() {
                 let log: String = (0..30)
                     .map(|line| record(name, texts[if line < 20 { turn } else { (turn + line) % 3 }]))
@@ -272,9 +273,9 @@ fn records_around_json_have_their_fields() {
     }
 }
 
-/// Symptom: `access.log*` with a link to one of the logs in it counted that log twice, without a word.
+/// Symptom: `access.log*` silently counted a log twice if one of the names was a link to another.
 #[test]
-fn a_log_that_is_named_twice_is_read_once() {
+fn a_log_given_twice_is_read_once() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name).display().to_string();
     let log = std::fs::read(data("guide/combined.log")).expect("test data");
@@ -285,14 +286,14 @@ fn a_log_that_is_named_twice_is_read_once() {
     let run = lately(&args);
     assert_eq!((total(&run), run.code), (6, Some(0)), "{}", run.err);
     for again in ["current.log", "./b.log"] {
-        let told =
+        let message =
             format!("lately: count: {} is the same file as a log before it: it is read once", path(again));
-        assert!(run.err.contains(&told), "{}", run.err);
+        assert!(run.err.contains(&message), "{}", run.err);
     }
 }
 
-/// Symptom: a client with an IPv4 address in IPv6 had two keys, and two limits in a backtest. Cause: only combined lines had one spelling
-/// for each address. Fix: what is an address has one spelling in every format, in keys and in conditions.
+/// Symptom: a client with an IPv4-mapped IPv6 address had two keys, and two limits in a backtest. Cause: only combined lines
+/// had one spelling for each address. Fix: an address has one spelling in every format, in keys and in conditions.
 #[test]
 fn an_address_has_one_spelling_in_every_format() {
     let times = "2024-03-12T09:00:0";
@@ -316,8 +317,8 @@ fn an_address_has_one_spelling_in_every_format() {
     }
 }
 
-/// Symptom: of logs in JSON nothing was counted without `--key`, because servers call the client something else. Fix: the known names are
-/// looked for, and standard error says which was there.
+/// Symptom: without `--key` nothing was counted in JSON logs, because servers use other names for the client. Fix: the known
+/// names are tried, and standard error names the one that was found.
 #[test]
 fn the_fields_of_servers_are_found_in_json_and_logfmt() {
     let at = "\"time\":\"2024-03-12T09:00:01Z\"";
@@ -352,48 +353,49 @@ fn the_fields_of_servers_are_found_in_json_and_logfmt() {
             by_default.out
         );
         assert_eq!((&by_default.out, &by_default.err), (&explicit.out, &explicit.err));
-        let told = format!("lately: count: standard input: ip is {ip_is}\n");
-        assert!(by_default.err.ends_with(&told), "{line}: {}", by_default.err);
+        let message = format!("lately: count: standard input: ip is {ip_is}\n");
+        assert!(by_default.err.ends_with(&message), "{line}: {}", by_default.err);
     }
     let cloudtrail =
         r#"{"Records":[{"eventTime":"2024-03-12T09:00:01Z","sourceIPAddress":"2001:DB8:0::7"}]}"#;
     let run = count(&[], cloudtrail.as_bytes());
     assert!(run.out.starts_with("{\"key\":\"2001:db8::7\",\"hits\":1,"), "{}{}", run.out, run.err);
-    // Lines that differ are counted by what each has, and that is said.
+    // If lines have different names, each counts by its own, and that is reported.
     let ip = format!("{{{at},\"ip\":\"192.0.2.1\",\"remote_addr\":\"10.0.0.1\"}}\n");
     let remote = format!("{{{at},\"remote_addr\":\"192.0.2.1\"}}\n");
     let run = count(&[], (ip.repeat(2) + &remote).as_bytes());
     assert_eq!((total(&run), run.code), (3, Some(0)));
-    let told = "lately: count: standard input: ip is ip (2 lines), remote_addr (1 line)\n";
-    assert!(run.err.ends_with(told), "{}", run.err);
+    let message = "lately: count: standard input: ip is ip (2 lines), remote_addr (1 line)\n";
+    assert!(run.err.ends_with(message), "{}", run.err);
     assert!(!count(&[], ip.as_bytes()).err.contains("ip is"));
 }
 
 #[test]
-fn conditions_that_leave_nothing_are_named() {
+fn conditions_that_match_nothing_are_named() {
     let log = std::fs::read(data("guide/combined.log")).expect("test data");
     for args in [&["--where", "status=599"][..], &["--since", "2h"], &["--where", "ip=203.0.113.0/24"]] {
         let run = count(args, &log);
-        let told = "lately: count: --where, --since and --until leave none of 3 lines";
-        assert!(run.out.is_empty() && run.err.contains(told), "{args:?}: {}", run.err);
+        let message = "lately: count: --where, --since and --until leave none of 3 lines";
+        assert!(run.out.is_empty() && run.err.contains(message), "{args:?}: {}", run.err);
     }
     let run = count(&["--since", "2024-03-13T00:00:00Z", "--until", "2024-03-12"], &log);
     assert!(run.code == Some(2) && run.err.contains("it has no zone"), "{}", run.err);
     let run = count(&["--since", "2024-03-13", "--until", "2024-03-12 09:00", "--zone", "UTC"], &log);
-    let told = "--since 2024-03-13 is later than --until 2024-03-12 09:00: no line is between them";
-    assert!(run.code == Some(2) && run.err.contains(told), "{}", run.err);
+    let message = "--since 2024-03-13 is later than --until 2024-03-12 09:00: no line is between them";
+    assert!(run.code == Some(2) && run.err.contains(message), "{}", run.err);
     let run = count(&["--since", "2024-03-12", "--until", "2024-03-12 10:00", "--zone", "UTC"], &log);
     assert_eq!((total(&run), run.code), (3, Some(0)), "{}", run.err);
-    for (condition, told) in [("status==500", "'==' is no operator"), ("bytes<=5", "'<=' is no operator")] {
+    for (condition, message) in [("status==500", "'==' is no operator"), ("bytes<=5", "'<=' is no operator")]
+    {
         let run = count(&["--where", condition], &log);
-        assert!(run.code == Some(2) && run.err.contains(told), "{}", run.err);
+        assert!(run.code == Some(2) && run.err.contains(message), "{}", run.err);
     }
 }
 
-/// Symptom: one other line among those of a container made a log of combined lines one of JSON lines, of which none has a key. Fix: the
-/// format is that of most lines that have the key.
+/// Symptom: because of one other line, a container's log of combined lines was read as JSON lines, none of which has a key.
+/// Fix: the format is that of most lines with the key.
 #[test]
-fn a_foreign_line_in_a_wrapper_changes_no_format() {
+fn one_foreign_line_does_not_change_the_format() {
     let wrapped = |text: &str| {
         format!("{{\"log\":\"{text}\\n\",\"stream\":\"stdout\",\"time\":\"2024-03-12T09:00:01Z\"}}\n")
     };
@@ -404,9 +406,10 @@ fn a_foreign_line_in_a_wrapper_changes_no_format() {
     assert!(run.err.contains("is read as combined"), "{}", run.err);
 }
 
-/// Symptom: the first word of a wrapper was counted as the client. Cause: `%h` took any word. Fix: an address, or a name with dots.
+/// Symptom: the first word of a wrapper was counted as the client. Cause: `%h` matched any word. Fix: it matches an address,
+/// or a name with dots.
 #[test]
-fn a_wrapper_is_no_client_of_an_apache_layout() {
+fn a_wrapper_is_not_taken_for_the_client() {
     let line = r#"198.51.100.7 - - [12/Mar/2024:09:00:01 +0000] "GET / HTTP/1.1" 200"#;
     for front in [
         "",
@@ -437,10 +440,10 @@ fn a_wrapper_is_no_client_of_an_apache_layout() {
     assert!(run.out.contains("fe80::1%eth0"), "{}{}", run.out, run.err);
 }
 
-/// Symptom: a client made rows of others with a text that was longer than a record of its container's log. Cause: each part was read as a
-/// line. Fix: the parts of a line are joined.
+/// Symptom: a client could forge rows of other clients with a text longer than a record of the container's log. Cause: each
+/// part was read as a line. Fix: the parts of a line are joined.
 #[test]
-fn a_line_that_a_container_runtime_cut_is_one_line() {
+fn a_line_cut_by_a_container_runtime_is_one_line() {
     let line = |agent: &str| format!("198.51.100.7 [12/Mar/2024:09:00:01 +0000] 200 {agent}");
     let forged = line("forged").replace("198.51.100.7", "203.0.113.9");
     let nginx = ["--format", "nginx:$remote_addr [$time_local] $status $http_user_agent"];
@@ -467,14 +470,14 @@ fn a_line_that_a_container_runtime_cut_is_one_line() {
         let run = lately_reading(&backtest, log.as_bytes());
         let row = "{\"key\":\"198.51.100.7\",\"allowed\":1,\"denied\":2,\"first_denied_at\":1710234001}\n";
         assert_eq!((run.out.as_str(), run.code), (row, Some(0)), "{}", run.err);
-        // The log ends within the line: its start is read as it stands, as the last line of any log is.
+        // The log ends within the line. Its start is read as a line, like the last line of any log.
         let cut = log.split_inclusive('\n').take(2).collect::<String>();
         assert_eq!(total(&count(&nginx, cut.as_bytes())), 2);
     }
-    // What is longer than any line may be is refused, under its own reason.
+    // A joined line past the bound is refused, with its own reason.
     let part = docker("stdout", &"x".repeat(16 * 1024));
     let log = in_docker + &part.repeat(65) + &docker("stdout", &(end + "\n"));
     let run = count(&nginx, log.as_bytes());
-    let told = "1 of 4 lines does not parse: cut into parts, longer than 1048576 bytes (1, line 5)";
-    assert!(total(&run) == 3 && run.err.contains(told), "{}", run.err);
+    let message = "1 of 4 lines does not parse: cut into parts, longer than 1048576 bytes (1, line 5)";
+    assert!(total(&run) == 3 && run.err.contains(message), "{}", run.err);
 }

@@ -1,13 +1,13 @@
-//! The binary `lately` as its users run it.
+//! Tests of the binary `lately`.
 
 mod ahead;
-mod asking;
 mod backtest;
 mod backtest_errors;
 mod backtest_reference;
 mod bench;
-mod carried;
+mod changed_classes;
 mod check;
+mod client_runs;
 mod clients;
 mod cluster;
 mod cluster_reads;
@@ -44,5 +44,5 @@ mod talk;
 mod terminal;
 mod top;
 mod top_screen;
-mod used_up;
+mod used_up_limits;
 mod wire;

@@ -1,4 +1,4 @@
-//! Plausible mistakes, and the exact errors about them: they name the wrong value and a right one.
+//! Plausible mistakes and their exact errors, which name the wrong value and a right one.
 
 use std::fs::File;
 
@@ -151,8 +151,12 @@ fn command_lines() {
         let args: Vec<String> = line.split(' ').map(|word| word.replace("FOLDER", path)).collect();
         let run = lately(&args.iter().map(String::as_str).collect::<Vec<_>>());
         let expected = format!("lately: {cause}\nhint: {hint}\n");
-        let told = run.err.replace(path, "FOLDER");
-        assert_eq!((told.as_str(), run.out.as_str(), run.code), (expected.as_str(), "", Some(2)), "{line}");
+        let message = run.err.replace(path, "FOLDER");
+        assert_eq!(
+            (message.as_str(), run.out.as_str(), run.code),
+            (expected.as_str(), "", Some(2)),
+            "{line}"
+        );
     };
     let unexpected = |flag: &str| format!("command line: unexpected argument '{flag}' found");
     let address = |address: &str| format!("command line: --resp <ADDR>: invalid address '{address}'");
@@ -215,7 +219,7 @@ fn command_lines() {
     check("serve --data ~/x", &tilde("~/x"), see);
     check("serve --data=$HOME/x", &tilde("$HOME/x"), see);
     check("restore FOLDER/notes --data=~/x", &tilde("~/x"), "see lately restore --help");
-    // The other end of a terminal, and a terminal, too.
+    // `/dev/ptmx` is the other end of a terminal, and counts as a terminal.
     for line in ["dump -o /dev/ptmx", "dump --data FOLDER/none --output /dev/ptmx"] {
         check(line, "dump: a dump is binary, not text for a terminal", name_a_file);
     }

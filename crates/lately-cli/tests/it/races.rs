@@ -1,4 +1,4 @@
-//! Threads of a server change the same keys: a start finds what they left, in the order it happened.
+//! Threads of a server change the same keys. A start replays their changes in the right order.
 
 use std::fmt::Write;
 
@@ -10,10 +10,10 @@ const THREADS: u64 = 6;
 const ROUNDS: u64 = 40;
 /// Requests of one pipeline.
 const PIPELINE: u64 = 100;
-/// Keys of a round: few, so that hits and ends of one meet.
+/// The number of keys of a round, few enough that hits and deletions of one key race.
 const KEYS: u64 = 30;
 
-/// Sends requests in one piece; none of them fails.
+/// Sends requests in one write. None of them may fail.
 fn send(wire: &mut Wire, lines: &str) {
     wire.send(lines).expect("the server reads");
     for line in lines.lines() {
@@ -75,10 +75,10 @@ fn keys_flushed_by_threads_stay_flushed() {
     check_races("interval", share);
 }
 
-/// Symptom: hits and FLUSHALL in one pipeline, and after a start the hits are back. Cause: the flush was written
-/// before the hits that came before it.
+/// Symptom: after hits and FLUSHALL in one pipeline, a start brought the hits back. Cause: the flush was written before the
+/// hits.
 #[test]
-fn a_flush_behind_hits_of_its_pipeline_stays() {
+fn a_flush_after_hits_of_its_pipeline_is_final() {
     let root = tempfile::tempdir().expect("a folder");
     let server = serve_in(root.path(), &[]);
     let mut wire = Wire::connect(&server.resp).expect("it listens");

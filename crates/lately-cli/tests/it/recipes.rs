@@ -6,21 +6,22 @@ use std::process::{Command, Output};
 use crate::common::{has, installed};
 use crate::running::{Running, serve};
 
-/// Pages whose commands and programs are run, each against a server of its own.
-const PAGES: [&str; 7] = [
+/// The pages. The commands and programs of each run against a new server.
+const PAGES: [&str; 8] = [
     "README.md",
     "docs/guide/start.md",
     "docs/guide/counting.md",
     "docs/guide/limits.md",
+    "docs/guide/cluster.md",
     "docs/guide/migrating.md",
     "docs/reference/commands.md",
     "docs/reference/command-line.md",
 ];
 
-/// Seconds that may pass between two commands.
+/// The most seconds that may pass between two commands.
 const PASSED: u64 = 20;
 
-/// A line that is typed in a terminal, and what it prints.
+/// A command line, and its output.
 struct Step {
     typed: String,
     prints: String,
@@ -45,7 +46,7 @@ fn steps(document: &str) -> Vec<Step> {
     steps
 }
 
-/// The Python of a page, as one program, and what it prints: each block is followed by one with its output.
+/// The Python code of a page as one program, and its output. Each block of code is followed by a block with its output.
 fn python(document: &str) -> (String, String) {
     let (mut program, mut output) = (String::new(), String::new());
     for block in document.split("```python\n").skip(1) {
@@ -61,7 +62,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// What is printed when a line is typed: what goes to standard output, then the messages.
+/// The output of a command line: standard output, then standard error.
 fn printed(server: &Running, typed: &str) -> String {
     let mut words = typed.split(' ');
     let mut command = match words.next() {
@@ -69,7 +70,7 @@ fn printed(server: &Running, typed: &str) -> String {
         Some("redis-cli") => {
             assert_eq!((words.next(), words.next()), (Some("-p"), Some("7379")), "{typed}");
             let mut command = Command::new("redis-cli");
-            // As on a terminal.
+            // This gives the same output as on a terminal.
             command.args(["--no-raw", "-p", server.port()]);
             command
         }
@@ -82,8 +83,8 @@ fn printed(server: &Running, typed: &str) -> String {
     (text(stdout).trim_end().to_owned() + "\n" + &text(stderr)).trim_end().to_owned() + "\n"
 }
 
-/// Whether two texts are equal except for the time that passed. Numbers that are large enough to be times may differ by
-/// [`PASSED`] seconds, or the same in milliseconds.
+/// Whether two texts are equal except for the time that passed. Numbers large enough to be times may differ by [`PASSED`]
+/// seconds, or by as many in milliseconds.
 fn is_same_but_for_time(expected: &str, printed: &str) -> bool {
     let parts = |text: &str| -> Vec<String> {
         text.split_inclusive(|c: char| !c.is_ascii_digit()).map(str::to_owned).collect()

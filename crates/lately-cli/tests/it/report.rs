@@ -1,4 +1,4 @@
-//! `lately count --html`: a page that has the numbers of `--json`, stays small and loads nothing.
+//! `lately count --html`: the page has the numbers of `--json`, stays small and loads nothing.
 
 use std::fs;
 use std::path::Path;
@@ -7,13 +7,13 @@ use serde_json::Value;
 
 use crate::common::{access_log, data, has, lately, lately_reading, python};
 
-/// As promised: 200 kB, whatever the log.
+/// The documented bound: 200 kB for any log.
 const MOST_BYTES: usize = 200_000;
 
-/// Line after line of the combined format.
+/// Lines in the combined format.
 const LINE: &str = "192.0.2.1 - - [17/May/2015:10:05:03 +0000] \"GET / HTTP/1.1\" 200 5 \"-\" \"curl\"\n";
 
-/// What a parser of HTML finds in a page.
+/// The content of a page, as an HTML parser finds it.
 struct Page(Value);
 
 impl Page {
@@ -90,7 +90,7 @@ fn a_page_has_the_numbers_of_json() {
             }
             assert_eq!(Some(at(row, 3)), expected["peak_at"].as_f64(), "{case}: {row} {expected}");
         }
-        // Without the lines that have no such field.
+        // Lines without the field are left out.
         let present = format!("{key}~.");
         let filters = &[filters, &["--where", &present]].concat()[..];
         let all = &json(&[&[log, "--key", "*"], window, filters].concat())[0];
@@ -112,9 +112,9 @@ fn a_page_has_the_numbers_of_json() {
     }
 }
 
-/// Keys that would be markup, leave an attribute, turn text around, or break a line.
+/// The keys contain markup, quotes, direction marks and line ends.
 #[test]
-fn text_of_the_log_is_no_markup() {
+fn text_of_the_log_is_escaped() {
     if !has("python3") {
         return;
     }
@@ -128,7 +128,7 @@ fn text_of_the_log_is_no_markup() {
         "\\u{1b}",
     ];
     let line = |key: &str| format!("{}\n", serde_json::json!({"time": 1_431_857_103, "ip": key}));
-    // Shortened, so that the whole key is in an attribute.
+    // The key is shortened, so the whole key is in an attribute.
     let log: String = keys.iter().flat_map(|key| [line(key), line(&key.repeat(30))]).collect();
     let folder = tempfile::tempdir().expect("a folder");
     let hostile = folder.path().join("<b> \"'&\u{202e}.log");
@@ -142,7 +142,7 @@ fn text_of_the_log_is_no_markup() {
     let page = Page::read(&html);
     let rows = page.rows("keys");
     let table = lately(&[&["count", log_path], &options[..]].concat()).out;
-    // Of a line of the table, what is behind three numbers and a time.
+    // The key in a line of the table comes after three numbers and a time.
     let shown: Vec<&str> = table
         .lines()
         .skip(1)
@@ -166,20 +166,20 @@ fn text_of_the_log_is_no_markup() {
 }
 
 #[test]
-fn a_page_is_small_whatever_the_log() {
+fn a_page_is_small_for_any_log() {
     if !has("python3") {
         return;
     }
     let folder = tempfile::tempdir().expect("a folder");
     let html = folder.path().join("report.html");
     let html = html.to_str().expect("text");
-    // The longest names that a file may have, of what is escaped as much as can be; and more logs than are named.
+    // The longest file names, with characters whose escapes are longest, and more logs than the page names.
     let mut logs = Vec::new();
     for number in 0..30_u64 {
         let name = format!("{number:03}{}", "\"\u{1}".repeat(126));
         let path = folder.path().join(name);
         let line = |key: u64| {
-            // 1,024 bytes of `text`, most of which become six or more, and a number to tell the keys apart.
+            // 1,024 bytes, most of which become six or more when escaped, and a number that makes the key distinct.
             let fill = ["\u{1f}", "\"", "'", "\u{202e}", "🧀"][usize::try_from(key % 5).expect("little")];
             let text = format!("{key:04}{}", fill.repeat(1_020 / fill.len()));
             let at = 1_431_857_103 + key * 86_400 + key * key;
@@ -239,7 +239,7 @@ fn a_page_lists_what_is_missing() {
     assert!(notes().contains("No line meets the conditions."), "{}", notes());
     assert_eq!(count("", &[]).0, Some(0));
     assert!(notes().contains("There are no lines."), "{}", notes());
-    // A log that is cut off: the page counts the part before, and has a note.
+    // For a log that is cut off, the page counts the readable part and has a note.
     let log = fs::read(data("combined.log.xz")).expect("test data");
     let cut = folder.path().join("cut.log.xz");
     fs::write(&cut, [&log[..], &log[..20]].concat()).expect("a file");
@@ -250,7 +250,7 @@ fn a_page_lists_what_is_missing() {
 }
 
 #[test]
-fn a_page_takes_its_place_when_it_is_whole() {
+fn a_page_replaces_a_file_once_it_is_complete() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name).into_os_string().into_string().expect("text");
     let log = path("access.log");

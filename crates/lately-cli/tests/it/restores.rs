@@ -1,4 +1,4 @@
-//! Dumps that nearly fill a server, restored again and again: its memory stays bounded, and no key goes.
+//! Repeated restores of dumps that nearly fill a server: its memory stays bounded, and no key is evicted.
 
 use std::fs;
 use std::path::Path;
@@ -7,10 +7,10 @@ use crate::common::{command, lately};
 use crate::running::{FREE, Running, serve, serve_in, start_command};
 
 const CEILING_BYTES: u64 = 24 << 20;
-/// What the process may take.
+/// The most memory of the process.
 const MOST_BYTES: u64 = CEILING_BYTES + CEILING_BYTES / 10 + (16 << 20);
 const BATCH: u64 = 500;
-/// Keys are that long, one after the other.
+/// The lengths of the keys, in turn.
 const LENGTHS: [usize; 6] = [9, 20, 40, 150, 400, 1_000];
 
 fn key(number: u64, lengths: &[usize]) -> String {
@@ -18,7 +18,7 @@ fn key(number: u64, lengths: &[usize]) -> String {
     format!("{number:k>len$}")
 }
 
-/// Hits keys of these lengths until they take nine tenths of the ceiling; gives how many there are.
+/// Hits keys of these lengths until they take nine tenths of the ceiling. Returns their number.
 fn fill(server: &Running, lengths: &[usize]) -> u64 {
     let mut connection = server.connect();
     let mut keys = 0;
@@ -35,7 +35,7 @@ fn text(path: &Path) -> &str {
     path.to_str().expect("text")
 }
 
-/// The most memory that a server had, in bytes.
+/// The peak memory of a server, in bytes.
 fn peak_bytes(server: &Running) -> u64 {
     let status =
         fs::read_to_string(format!("/proc/{}/status", server.info("process_id"))).expect("a process");
@@ -43,11 +43,11 @@ fn peak_bytes(server: &Running) -> u64 {
     peak.expect("a peak").trim().parse::<u64>().expect("a number") << 10
 }
 
-/// Symptom: a restore of 160,000 keys into a server that had them evicted 71,316 of them, with 200 OK, and the server took
-/// twice its ceiling. Cause: a restore had all keys a second time, which counted as fragmented memory. Fix: it has a share of
-/// them at a time, and the rest on the disk.
+/// Symptom: a restore of 160,000 keys into a server with the same keys evicted 71,316 of them, with 200 OK, and the server
+/// took twice its ceiling. Cause: a restore held all keys a second time, which counted as fragmentation. Fix: it holds a
+/// share of them at a time, and the rest is on the disk.
 #[test]
-fn a_dump_that_nearly_fills_a_server_is_restored_again_and_again() {
+fn repeated_restores_of_a_large_dump_evict_nothing() {
     let root = tempfile::tempdir().expect("a folder");
     let path = |name: &str| root.path().join(name);
     fs::write(path("lately.toml"), format!("[memory]\nceiling = {CEILING_BYTES}\n")).expect("written");
@@ -70,7 +70,7 @@ fn a_dump_that_nearly_fills_a_server_is_restored_again_and_again() {
             let hits = server.ask::<u64>(&format!("HITS {} 1d", key(number, lengths)));
             assert_eq!(hits, 1 + number % 5, "{name} {number}");
         }
-        // No file of it is left among the files of counts.
+        // No temporary file is left in the data folder.
         let is_foreign =
             |name: &str| !["log-", "checkpoint-", "reserve"].iter().any(|own| name.starts_with(own));
         let names = fs::read_dir(&folder).expect("a folder").map(|entry| entry.expect("a file").file_name());
@@ -79,8 +79,8 @@ fn a_dump_that_nearly_fills_a_server_is_restored_again_and_again() {
     }
 }
 
-/// Symptom: a restore into a full server said 200 OK and how many keys it took in, of which it had evicted half. Cause and fix:
-/// see `keys_of_a_dump_are_not_evicted_while_others_can_go` of lately-server.
+/// Symptom: a restore into a full server returned 200 OK and the number of restored keys, half of which it had evicted. Cause
+/// and fix: see `keys_of_a_dump_are_not_evicted_while_others_can_go` of lately-server.
 #[test]
 fn a_restore_reports_evicted_keys() {
     const KEYS: u64 = 40_000;
@@ -117,7 +117,7 @@ fn a_restore_reports_evicted_keys() {
     let keys: Vec<u64> = (0..KEYS).map(|key| server.ask(&format!("HITS dump:{key} 1d"))).collect();
     let evicted = server.info("evicted_keys").parse::<u64>().expect("a number") - before;
     assert!(number > 0 && number <= evicted, "{number} of {evicted}");
-    // What the allocator cannot use after a restore is charged, too, and evicts some more: nothing else goes.
+    // Fragmentation after the restore is charged and evicts some more keys, but nothing else does.
     let gone = keys.iter().filter(|hits| **hits == 0).count() as u64;
     assert!(gone <= evicted - number, "{gone} of {}", evicted - number);
     assert!(keys.iter().zip(0..).all(|(hits, key)| *hits == 0 || *hits == 1 + key % 5));

@@ -1,4 +1,4 @@
-//! Limits that the config names, and a config that changes while the server runs.
+//! Named limits, and changes of the config while the server runs.
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -28,15 +28,15 @@ impl Ruled {
 
     /// Waits until the server logs a reload.
     fn wait_for_reload(&mut self, limits: &str) {
-        let told = format!("lately: config: {} reloaded: {limits}\n", self.config.display());
-        self.server.wait_for_message(&told);
+        let message = format!("lately: config: {} reloaded: {limits}\n", self.config.display());
+        self.server.wait_for_message(&message);
     }
 
     fn limit(&self, rest: &str) -> Vec<i64> {
         self.server.ask(&format!("LIMIT {rest}"))
     }
 
-    /// The error that a command has.
+    /// The error of a command.
     fn refused(&self, line: &str) -> String {
         words(line).exec(&mut self.server.connect()).expect_err(line).to_string()
     }
@@ -82,7 +82,7 @@ fn a_named_limit_allows_denies_and_locks_out() {
 }
 
 #[test]
-fn a_shadow_is_lifted_by_a_reload() {
+fn a_reload_ends_a_shadow() {
     let shadow = |shadow: bool| limit("login", &format!("{LOGIN}\nshadow = {shadow}"));
     let mut server = Ruled::start(&shadow(true));
     for remaining in [1, 0, 0, 0] {
@@ -112,14 +112,14 @@ fn a_hang_up_reloads_the_limits_and_no_count_is_lost() {
     server.write(&(limit("a", "max = 2\nwindow = \"1h\"") + &limit("c", "max = 0\nwindow = 1")));
     server.server.signal("HUP");
     server.wait_for_reload("2 limits");
-    // Its hits count against the new max.
+    // Earlier hits count against the new max.
     assert_eq!(server.limit("k @a")[..3], [0, 2, 0]);
     assert_eq!(server.limit("new @c")[..4], [0, 0, 0, -1]);
     assert!(server.refused("LIMIT k @b").contains("the config has a, c"));
     assert_eq!(server.limit("locked 100 1ms PEEK")[0], 0);
     let expected = "max=2,window_ms=3600000,lockout_ms=0,shadow=0,allowed=1,denied=2,would_deny=0";
     assert_eq!(server.server.info("limit_a"), expected);
-    // Nothing new is a reload, too, when it is asked for.
+    // A requested reload is logged even if nothing has changed.
     server.server.signal("HUP");
     server.wait_for_reload("2 limits");
     assert_eq!(server.server.ask::<u64>("HITS k"), 2);
@@ -151,7 +151,7 @@ fn requests_go_on_while_the_limits_are_reloaded() {
     assert!(server.server.info("limit_a").contains(&format!(",allowed={REQUESTS},denied=0,")));
 }
 
-/// A file that is renamed over the config, as editors do.
+/// Renames a file over the config, as editors do.
 fn rename_over(path: &Path, text: &str) {
     let new = path.with_extension("new");
     std::fs::write(&new, text).expect("room for a file");
@@ -159,7 +159,7 @@ fn rename_over(path: &Path, text: &str) {
 }
 
 #[test]
-fn a_change_of_the_file_is_taken() {
+fn a_changed_file_is_reloaded() {
     let text = |max: u32| limit("a", &format!("max = {max}\nwindow = \"1h\""));
     let mut server = Ruled::start(&text(1));
     assert_eq!(server.limit("k @a")[..3], [1, 1, 0]);
@@ -173,9 +173,9 @@ fn a_change_of_the_file_is_taken() {
     assert_eq!(server.server.info("limit_a"), expected);
 }
 
-/// Kubernetes replaces a link to the folder of the file; the file that the server was given is a link as well.
+/// Kubernetes replaces a link to the folder of the file. The path given to the server is a link as well.
 #[test]
-fn a_link_that_leads_elsewhere_is_a_change() {
+fn a_changed_link_is_a_change() {
     let folder = tempfile::tempdir().expect("a folder");
     let text = |max: u32| limit("a", &format!("max = {max}\nwindow = \"1h\""));
     for (name, max) in [("..1", 1), ("..2", 2)] {
@@ -197,19 +197,19 @@ fn a_link_that_leads_elsewhere_is_a_change() {
 }
 
 #[test]
-fn a_bad_file_leaves_the_limits_as_they_are() {
+fn a_bad_file_does_not_change_the_limits() {
     let good = limit("a", "max = 1\nwindow = \"1h\"");
     let mut server = Ruled::start(&good);
     let path = server.config.display().to_string();
     let bad = good.clone() + &limit("b", "max = 9\nwindow = \"soon\"");
     server.write(&bad);
-    let told = format!("lately: config: {path}:8:10: invalid duration 'soon': ");
-    server.server.wait_for_message(&told);
+    let message = format!("lately: config: {path}:8:10: invalid duration 'soon': ");
+    server.server.wait_for_message(&message);
     assert_eq!(server.limit("k @a")[..3], [1, 1, 0]);
     assert!(server.refused("LIMIT k @b").contains("no such limit 'b': the config has a"));
-    // A requested reload is logged again: there is no file.
+    // A requested reload logs the error again, here that there is no file.
     server.server.signal("HUP");
-    server.server.wait_for_message(&told);
+    server.server.wait_for_message(&message);
     std::fs::remove_file(&server.config).expect("it was there");
     server.server.signal("HUP");
     let gone =
@@ -220,7 +220,7 @@ fn a_bad_file_leaves_the_limits_as_they_are() {
     server.wait_for_reload("2 limits");
     assert_eq!(server.limit("k @b")[..3], [1, 9, 7]);
     let messages = server.messages();
-    let lines: Vec<&str> = messages.lines().filter(|line| line.starts_with(&told)).collect();
+    let lines: Vec<&str> = messages.lines().filter(|line| line.starts_with(&message)).collect();
     assert_eq!(lines.len(), 2, "{messages}");
     assert!(lines.iter().all(|line| line.ends_with(": the old config stays")), "{messages}");
 }
@@ -234,15 +234,15 @@ fn a_reload_logs_settings_that_need_a_restart() {
     );
     server.server.signal("HUP");
     for name in ["server.max_clients", "memory.ceiling"] {
-        let told = format!("lately: config: {name} differs: it takes effect at the next start\n");
-        server.server.wait_for_message(&told);
+        let message = format!("lately: config: {name} differs: it takes effect at the next start\n");
+        server.server.wait_for_message(&message);
     }
     server.wait_for_reload("1 limit");
     assert_eq!(server.server.ask::<Vec<String>>("CONFIG GET maxclients"), ["maxclients", "7"]);
     assert_eq!(server.limit("k @a")[0], 1);
 }
 
-/// A config from a pipe, such as a shell's `<(…)`, is there once.
+/// A config from a pipe, such as a shell's `<(…)`, can be read only once.
 #[test]
 fn a_config_from_a_pipe_is_not_read_again() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -256,11 +256,11 @@ fn a_config_from_a_pipe_is_not_read_again() {
     writer.join().expect("a writer").expect("it was read");
     let mut server = Ruled { server, config, _folder: folder };
     server.server.signal("HUP");
-    let told = format!(
+    let message = format!(
         "{}: not a regular file: it cannot be read again: the old config stays\n",
         server.config.display()
     );
-    server.server.wait_for_message(&told);
+    server.server.wait_for_message(&message);
     assert_eq!(server.limit("k @a")[..3], [1, 1, 0]);
 }
 
@@ -278,7 +278,7 @@ fn hits_of_named_limits_survive_a_kill() {
     drop(server);
     std::fs::write(&config, limit("login", LOGIN).replace("max = 2", "max = 9")).expect("room for a file");
     let server = serve_in(&data, &["--config", config_text]);
-    // It is locked out still.
+    // The key is still locked out.
     assert_eq!(ask(&server), 0);
     assert_eq!(server.ask::<u64>("HITS k"), 2);
     assert!(server.info("limit_login").ends_with("allowed=0,denied=1,would_deny=0"));

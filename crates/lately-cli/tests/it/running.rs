@@ -10,13 +10,13 @@ use redis::{Connection, FromRedisValue};
 
 use crate::common::{Run, command};
 
-/// What has not come by then will not come: a test fails instead of hanging.
+/// The time after which a test fails instead of waiting longer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What is not so by then, asked again and again, will not be. Disks may stand still for half a minute.
+/// The time after which polling fails. Disks may stall for half a minute.
 const LONG_PATIENCE: Duration = Duration::from_secs(120);
 
-/// Free ports.
+/// Arguments for free ports.
 pub(crate) const FREE: [&str; 5] = ["serve", "--resp", "127.0.0.1:0", "--http", "127.0.0.1:0"];
 
 /// A server on free ports; killed when dropped.
@@ -29,7 +29,7 @@ pub(crate) struct Running {
     messages: String,
 }
 
-/// Asks again and again until something is so; gives whether it came to be.
+/// Polls until a condition holds. Returns whether it did in time.
 #[expect(clippy::disallowed_methods, reason = "the longest that a test may take is no time of the product")]
 pub(crate) fn becomes(mut is_so: impl FnMut() -> bool) -> bool {
     let begun = Instant::now();
@@ -46,7 +46,7 @@ pub(crate) fn serve() -> Running {
     serve_with(&[])
 }
 
-/// The same, with more arguments; in memory only.
+/// A server with more arguments, in memory only.
 pub(crate) fn serve_with(more: &[&str]) -> Running {
     start(&[&FREE, &["--in-memory"][..], more].concat())
 }
@@ -56,7 +56,7 @@ pub(crate) fn serve_in(folder: &Path, more: &[&str]) -> Running {
     start(&[&FREE, &["--data", folder.to_str().expect("text")][..], more].concat()).loaded()
 }
 
-/// The same, with a memory ceiling. The folder has the config file and goes when it is dropped.
+/// A server with a memory ceiling. The folder has the config file, and is removed when it is dropped.
 pub(crate) fn serve_with_ceiling(ceiling_bytes: u64) -> (Running, tempfile::TempDir) {
     let folder = tempfile::tempdir().expect("a folder");
     let config = folder.path().join("lately.toml");
@@ -64,12 +64,12 @@ pub(crate) fn serve_with_ceiling(ceiling_bytes: u64) -> (Running, tempfile::Temp
     (serve_with(&["--config", config.to_str().expect("text")]), folder)
 }
 
-/// Runs `lately` with `args`, which must serve on ports of their own, until it says where.
+/// Runs `lately` with `args`, which must name free ports, until it has printed its addresses.
 pub(crate) fn start(args: &[&str]) -> Running {
     start_command(&mut command(args))
 }
 
-/// Runs a command that is `lately serve` in the end.
+/// Runs a command that starts `lately serve`.
 pub(crate) fn start_command(command: &mut Command) -> Running {
     let mut child = command.stdin(Stdio::null()).spawn().expect("the binary starts");
     let mut out = BufReader::new(child.stdout.take().expect("a pipe"));
@@ -89,7 +89,7 @@ pub(crate) fn start_command(command: &mut Command) -> Running {
 }
 
 impl Running {
-    /// The address on the next line that says where it listens.
+    /// The address on the next line of standard output.
     pub(crate) fn address(&mut self, name: &str) -> String {
         let mut line = String::new();
         self.out.read_line(&mut line).expect("text");
@@ -101,14 +101,14 @@ impl Running {
         self.resp.rsplit_once(':').expect("a port").1
     }
 
-    /// Without a timeout: one that has it fails where the machine is paused (signal(7), EINTR), and the
-    /// client does not read again.
+    /// A connection without a timeout. With one, a read fails when the machine is paused (signal(7), EINTR), and the client
+    /// does not repeat it.
     pub(crate) fn connect(&self) -> Connection {
         let client = redis::Client::open(format!("redis://{}/", self.resp)).expect("an address");
         client.get_connection().expect("the server listens")
     }
 
-    /// Asks on a connection of its own; words are separated by spaces.
+    /// Sends a command on a new connection. Its words are separated by spaces.
     pub(crate) fn ask<T: FromRedisValue>(&self, line: &str) -> T {
         words(line).query(&mut self.connect()).expect(line)
     }
@@ -128,13 +128,13 @@ impl Running {
         })
     }
 
-    /// Waits until it has loaded what was kept: where that takes long it listens before.
+    /// Waits until the server has loaded its counts. It may listen before that.
     pub(crate) fn loaded(self) -> Running {
-        assert!(becomes(|| self.info("loading") == "0"), "it loads for ever");
+        assert!(becomes(|| self.info("loading") == "0"), "loading does not end");
         self
     }
 
-    /// What HTTP answers for a path, its head included.
+    /// The HTTP answer for a path, including its head.
     pub(crate) fn get(&self, path: &str) -> String {
         let mut socket = TcpStream::connect(&self.http).expect("it listens");
         socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
@@ -144,7 +144,8 @@ impl Running {
         answer
     }
 
-    /// The arenas of the allocator besides the first one, by their start: each has 64 MiB of addresses.
+    /// The number of arenas of the allocator, without the first one. They are recognized by their start, because each has
+    /// 64 MiB of addresses.
     pub(crate) fn arenas(&self) -> usize {
         let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.child.id())).expect("a process");
         let is_arena = |line: &&str| {
@@ -155,12 +156,12 @@ impl Running {
         maps.lines().filter(is_arena).count()
     }
 
-    /// Files it has open.
+    /// The number of open files.
     pub(crate) fn files(&self) -> usize {
         std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).expect("a process").count()
     }
 
-    /// Files there is room for in the system's table of them.
+    /// The size of the process's file table.
     pub(crate) fn file_table(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("a process");
         let size = status.lines().find_map(|line| line.strip_prefix("FDSize:")?.trim().parse().ok());
@@ -180,17 +181,21 @@ impl Running {
         assert!(Command::new("sh").args(["-c", &kill]).status().expect("a shell").success(), "{kill}");
     }
 
-    /// Waits for a message that contains this.
+    /// Waits for a message that contains `part`.
     pub(crate) fn wait_for_message(&mut self, part: &str) {
         let mut line = String::new();
         while !line.contains(part) {
             line.clear();
-            assert_ne!(self.err.read_line(&mut line).expect("text"), 0, "it ended without saying '{part}'");
+            assert_ne!(
+                self.err.read_line(&mut line).expect("text"),
+                0,
+                "it ended without the message '{part}'"
+            );
             self.messages.push_str(&line);
         }
     }
 
-    /// Waits for the end: what came after the addresses, all messages, and the exit code.
+    /// Waits for the end. Returns the output after the addresses, all messages, and the exit code.
     pub(crate) fn ended(mut self) -> Run {
         let mut run = Run { out: String::new(), err: std::mem::take(&mut self.messages), code: None };
         self.out.read_to_string(&mut run.out).expect("text");
@@ -207,7 +212,7 @@ impl Drop for Running {
     }
 }
 
-/// A command as one types it.
+/// A command from a line of words.
 pub(crate) fn words(line: &str) -> redis::Cmd {
     let mut command = redis::Cmd::new();
     line.split(' ').for_each(|word| _ = command.arg(word));

@@ -1,4 +1,4 @@
-//! `lately serve`: where it listens, how it ends, and what it refuses.
+//! `lately serve`: its addresses, its end, and its errors.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use crate::common::{Run, command, lately};
 use crate::running::{FREE, PATIENCE, Running, serve, serve_in, serve_with, start, start_command};
 
-/// Refused: nothing on standard output, and these words in an error with a hint.
+/// Checks a refusal: nothing on standard output, and these texts in the error and the hint.
 fn check_refused(run: &Run, error: &str, hint: &str) {
     assert_eq!((run.code, run.out.as_str()), (Some(2), ""), "{}", run.err);
     let (first, second) = run.err.trim_end().split_once('\n').expect("two lines");
@@ -110,17 +110,17 @@ fn a_hang_up_without_a_config_is_noted() {
     check_stopped(&server.ended());
 }
 
-/// Symptom: once file descriptors had run out, nobody was taken though there were some again. Cause: the
-/// listener waited for one of its own clients to go. Fix: it tries again after a while.
+/// Symptom: after file descriptors had run out, no client was accepted even when some were free again. Cause: the listener
+/// waited until one of its own clients left. Fix: it retries after a while.
 #[test]
-fn clients_are_taken_when_there_are_descriptors_again() {
+fn clients_are_accepted_when_descriptors_are_free_again() {
     let server = serve_with(&["--threads", "1"]);
     server.limit_files(40);
     let connect = |address: &str| TcpStream::connect(address).expect("it listens");
     let mut first = connect(&server.resp);
     ping(&mut first);
     let others: Vec<TcpStream> = (0..60).map(|_| connect(&server.http)).collect();
-    // The server looks at its listeners between these.
+    // Between these requests, the server polls its listeners.
     (0..100).for_each(|_| ping(&mut first));
     let mut last = connect(&server.resp);
     (0..100).for_each(|_| ping(&mut first));
@@ -131,11 +131,11 @@ fn clients_are_taken_when_there_are_descriptors_again() {
     check_stopped(&server.ended());
 }
 
-/// Symptom: with a low limit of open files the server said that it had room for 0 clients, served some, and its health could
-/// not be asked. Cause: it started without room for one. Fix: it does not.
+/// Symptom: with a low limit of open files the server reported room for 0 clients, served some, and did not answer health
+/// checks. Cause: it started without room for a client. Fix: it refuses to start.
 #[test]
 fn a_server_without_files_for_a_client_does_not_start() {
-    // 64 of its own, 64 for HTTP.
+    // The server needs 64 files of its own, and 64 for HTTP.
     for files in [40, 128] {
         let run = command_with_files(files, &[]).output().expect("it ends");
         let error = String::from_utf8(run.stderr).expect("text");
@@ -149,17 +149,17 @@ fn a_server_without_files_for_a_client_does_not_start() {
     let mut client = TcpStream::connect(&server.resp).expect("it listens");
     ping(&mut client);
     check_healthy(&server);
-    check_told(server, "leaves room for 1 of max_clients = 10000: raise it with ulimit -n 10128\n");
+    check_message(server, "leaves room for 1 of max_clients = 10000: raise it with ulimit -n 10128\n");
 }
 
 #[test]
-fn flags_and_config() {
+fn flags_override_the_config() {
     let folder = tempfile::tempdir().expect("a folder");
     let (config, data) = (folder.path().join("lately.toml"), folder.path().join("data"));
     let text = "[server]\nresp = \"127.0.0.1:0\"\nhttp = \"192.0.2.1:1\"\nmax_clients = 7\n\n[[class]]\nmatch = \"ad:*\"\nwindow = \"1s\"\n";
     std::fs::write(&config, text).expect("room for a file");
     let (config, data) = (config.to_str().expect("UTF-8"), data.to_str().expect("UTF-8"));
-    // The HTTP address of the file is not used: the flag wins.
+    // The flag overrides the HTTP address of the file.
     let flags = ["serve", "--config", config, "--http", "127.0.0.1:0"];
     let server = start(&[&flags[..], &["--data", data, "--threads", "2"]].concat());
     let found: Vec<String> = server.ask("CONFIG GET maxclients");
@@ -210,12 +210,12 @@ fn the_metrics_flag_sets_the_address() {
     assert!(run.err.contains(&format!("lately: serving health and metrics on {metrics}\n")), "{}", run.err);
 }
 
-/// What a folder of an earlier version, or of another tool, leaves to others to see.
+/// A folder of an earlier version, or of another tool, may be readable by other users.
 #[test]
 fn a_folder_open_to_others_is_logged() {
     let root = tempfile::tempdir().expect("a folder");
     let folder = root.path().join("data");
-    let told = |mode: u32| {
+    let is_logged = |mode: u32| {
         fs::create_dir_all(&folder).expect("made");
         fs::set_permissions(&folder, fs::Permissions::from_mode(mode)).expect("set");
         let server = serve_in(&folder, &[]);
@@ -224,13 +224,13 @@ fn a_folder_open_to_others_is_logged() {
         check_stopped(&run);
         run.err.contains(&format!("data has mode {mode:o}: other users can list its files"))
     };
-    assert!(!told(0o700));
-    assert!(told(0o755));
-    assert!(told(0o710));
+    assert!(!is_logged(0o700));
+    assert!(is_logged(0o755));
+    assert!(is_logged(0o710));
 }
 
 #[test]
-fn a_bad_config_is_refused_with_its_place() {
+fn a_bad_config_is_refused_with_line_and_column() {
     let folder = tempfile::tempdir().expect("a folder");
     let check = |text: &str, error: &str| {
         let config = folder.path().join("lately.toml");
@@ -254,7 +254,7 @@ fn a_bad_config_is_refused_with_its_place() {
 }
 
 #[test]
-fn addresses_it_does_not_serve_on() {
+fn invalid_addresses_are_refused() {
     let insecure = "listen on 127.0.0.1 or ::1, or use --insecure if the network is trusted";
     for (flag, what) in [("--resp", "RESP"), ("--http", "HTTP")] {
         let args = ["serve", "--resp", "127.0.0.1:0", "--http", "127.0.0.1:0"];
@@ -279,7 +279,7 @@ fn addresses_it_does_not_serve_on() {
 }
 
 #[test]
-fn flags_that_make_no_sense() {
+fn invalid_flags_are_refused() {
     let usage = "usage: lately serve --data <DIR>";
     let run = lately(&["serve", "--data", "d", "--in-memory"]);
     check_refused(&run, "the argument '--data <DIR>' cannot be used with '--in-memory'", usage);
@@ -314,31 +314,32 @@ fn threads_share_the_arenas_of_the_allocator() {
         let mut command = command(&[&FREE, &["--in-memory", "--threads", &threads.to_string()][..]].concat());
         command.env_remove("MALLOC_ARENA_MAX").env_remove("GLIBC_TUNABLES").envs([variable]);
         let server = start_command(&mut command);
-        // Clients go to the threads in turn: a thread has its arena once it has answered.
+        // Clients are assigned to the threads in turn. A thread has its arena when it has answered.
         (1..=threads).for_each(|count| assert_eq!(server.ask::<u64>("HIT k"), count));
         server.arenas()
     };
-    // Beside the first.
-    let nothing = ("NOTHING", "said");
+    // The first arena is not counted.
+    let nothing = ("UNRELATED", "1");
     assert_eq!(arenas(16, nothing), 0);
     assert_eq!(arenas(17, nothing), 1);
     assert_eq!(arenas(40, nothing), 1);
-    // Unless somebody says otherwise.
+    // Environment variables override this.
     assert_eq!(arenas(4, ("MALLOC_ARENA_MAX", "3")), 2);
     assert_eq!(arenas(4, ("GLIBC_TUNABLES", "glibc.malloc.arena_max=3")), 2);
 }
 
 #[test]
-fn each_thread_needs_no_more_files_than_are_asked_for() {
+fn each_thread_stays_within_its_files() {
     let files = |threads: &str| serve_with(&["--threads", threads]).files();
     let (one, nine) = (files("1"), files("9"));
     assert!(one <= 64 && nine - one <= 8 * 2, "{one} and {nine}");
 }
 
-/// Symptom: with few files to be had, clients took those that HTTP and the journal need, though fewer were told; and accepting
-/// stalled for 10 ms whenever the table of files became longer. Fix: no more are taken than told, and the table is long at once.
+/// Symptom: with a low limit of open files, clients used those that HTTP and the journal need, although the server had
+/// reported room for fewer; and accepting stalled for 10 ms whenever the file table grew. Fix: no more clients are accepted
+/// than reported, and the table has its final size at the start.
 #[test]
-fn no_more_clients_are_taken_than_there_are_files_for() {
+fn the_number_of_clients_follows_the_limit_of_files() {
     let server = serve_with_files(300, &[]);
     assert!(server.file_table() >= 300, "{}", server.file_table());
     let connect = || TcpStream::connect(&server.resp).expect("it listens");
@@ -348,16 +349,16 @@ fn no_more_clients_are_taken_than_there_are_files_for() {
     connect().read_to_string(&mut refusal).expect("an error");
     assert_eq!(refusal, "-ERR max number of clients reached\r\n");
     check_healthy(&server);
-    check_told(server, "leaves room for 172 of max_clients = 10000: raise it with ulimit -n 10128\n");
-    // As many as can be said.
+    check_message(server, "leaves room for 172 of max_clients = 10000: raise it with ulimit -n 10128\n");
+    // The largest number that a config can have.
     let folder = tempfile::tempdir().expect("a folder");
     let config = folder.path().join("lately.toml");
     fs::write(&config, format!("[server]\nmax_clients = {}\n", usize::MAX)).expect("a file");
     let server = serve_with_files(300, &["--config", config.to_str().expect("text")]);
-    check_told(server, &format!("leaves room for 172 of max_clients = {}: ", usize::MAX));
+    check_message(server, &format!("leaves room for 172 of max_clients = {}: ", usize::MAX));
 }
 
-fn check_told(server: Running, what: &str) {
+fn check_message(server: Running, what: &str) {
     server.signal("TERM");
     let run = server.ended();
     assert!(run.err.contains(what), "{}", run.err);

@@ -1,4 +1,4 @@
-//! `lately ship`: the hits of logs at a server, each line once, whatever ends in between.
+//! `lately ship` counts each line of a log once, even if either side is stopped or killed.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -15,11 +15,11 @@ use crate::rng::Rng;
 use crate::running::{FREE, Running, becomes, serve, serve_in, serve_with, serve_with_ceiling, start};
 use crate::top::append;
 
-/// Kills for each durability.
+/// The number of kills for each durability.
 const ROUNDS: u64 = 20;
 const KEYS: u64 = 7;
 
-/// A log that is written and rotated, and what is in all of its files.
+/// Writes and rotates a log, and records the lines of all its files.
 struct Writer {
     folder: tempfile::TempDir,
     file: Option<File>,
@@ -43,7 +43,7 @@ impl Writer {
         self.folder.path().join(format!("access.log.{number}"))
     }
 
-    /// Writes a few lines, at times a part of one first.
+    /// Writes a few lines, sometimes in two pieces.
     fn write(&mut self) {
         let path = self.path();
         let now_ms = SystemClock::new().now().as_millis();
@@ -65,7 +65,7 @@ impl Writer {
         }
     }
 
-    /// Gives the file another name, and at times compresses the one before it. The writer may go on with it for a while.
+    /// Renames the file, and sometimes compresses the one before it. The writer may continue the renamed file for a while.
     fn rotate(&mut self) {
         if !self.path().exists() {
             return;
@@ -86,7 +86,7 @@ impl Writer {
         if let Ok(text) = fs::read(&plain) {
             let packed = plain.with_extension(format!("{number}.gz"));
             gzip(&packed, &text);
-            // As gzip and logrotate do.
+            // The compressed file gets the time of the plain one, as with gzip and logrotate.
             let written = fs::metadata(&plain).and_then(|metadata| metadata.modified()).expect("a time");
             File::options()
                 .append(true)
@@ -112,17 +112,21 @@ impl Shipping {
         Shipping(command(&[&["ship", "--server", server], args].concat()).spawn().expect("the binary starts"))
     }
 
-    /// Waits until it says something.
-    fn says(&mut self, what: &str) {
+    /// Waits for a message that contains `what`.
+    fn wait_for(&mut self, what: &str) {
         let mut messages = BufReader::new(self.0.stderr.as_mut().expect("a pipe"));
         let mut line = String::new();
         while !line.contains(what) {
             line.clear();
-            assert_ne!(messages.read_line(&mut line).expect("text"), 0, "it ended without saying '{what}'");
+            assert_ne!(
+                messages.read_line(&mut line).expect("text"),
+                0,
+                "it ended without the message '{what}'"
+            );
         }
     }
 
-    /// Ends it in order; gives its messages.
+    /// Stops it with SIGTERM. Returns its messages.
     fn end(mut self) -> String {
         let kill = format!("kill -TERM {}", self.0.id());
         assert!(Command::new("sh").args(["-c", &kill]).status().expect("a shell").success());
@@ -140,20 +144,20 @@ impl Drop for Shipping {
     }
 }
 
-/// The hits of keys at a server, in the last day.
+/// The hits of the keys in the last day.
 fn counts(server: &Running) -> BTreeMap<String, u64> {
     let keys: Vec<String> = (0..KEYS).map(|key| format!("k{key}")).collect();
     let hits: Vec<u64> = server.ask(&format!("MHITS 1d {}", keys.join(" ")));
     keys.into_iter().zip(hits).filter(|(_, hits)| *hits > 0).collect()
 }
 
-/// Waits until the server has all lines, or more.
+/// Waits until the server has at least this number of lines.
 fn has_all(server: &Running, lines: u64) -> bool {
     becomes(|| counts(server).values().sum::<u64>() >= lines)
 }
 
-/// A log grows and rotates while `ship` and the server are killed at random moments. Each time both run again, the server has
-/// each line once.
+/// A log grows and rotates while `ship` and the server are killed at random moments. When both run again, the server has
+/// counted each line once.
 fn survives_kills(durability: &str, seed: u64) {
     let mut writer = Writer::new(seed);
     let data = tempfile::tempdir().expect("a folder");
@@ -162,7 +166,7 @@ fn survives_kills(durability: &str, seed: u64) {
     let more = ["--durability", durability];
     let mut server = serve_in(data.path(), &more);
     let mut shipping = Shipping::start(&server.resp, &[&log]);
-    // What is rotated before the first start is not sent.
+    // Files that were rotated before the first start are not sent.
     writer.write();
     assert!(has_all(&server, writer.lines));
     for round in 0..ROUNDS {
@@ -171,7 +175,7 @@ fn survives_kills(durability: &str, seed: u64) {
             if writer.rng.once_in(12) {
                 writer.rotate();
             }
-            // It goes on to read, to send and to be answered meanwhile.
+            // Meanwhile `ship` reads, sends and receives replies.
             (0..writer.rng.below(3_000)).for_each(|_| drop(fs::read_dir(writer.folder.path())));
         }
         let kills_server = writer.rng.once_in(2);
@@ -227,11 +231,11 @@ fn each_line_counts_once_over_kills_where_replies_wait_for_the_disk() {
 }
 
 #[test]
-fn rotations_while_nothing_runs_lose_nothing() {
+fn rotations_while_ship_is_stopped_lose_nothing() {
     let mut writer = Writer::new(3);
     let log = writer.path();
     let log = log.to_str().expect("text").to_owned();
-    // What was rotated before the first start is not sent.
+    // Files that were rotated before the first start are not sent.
     writer.write();
     writer.rotate();
     writer.write();
@@ -247,7 +251,8 @@ fn rotations_while_nothing_runs_lose_nothing() {
     let shipping = Shipping::start(&server.resp, &[&log]);
     assert!(has_all(&server, writer.lines));
     shipping.end();
-    // The rest of a file that was renamed and compressed; a whole one that came and went; and a plain one.
+    // To be sent: the rest of a file that was renamed and compressed, a file that was created and compressed meanwhile, and
+    // a plain one.
     for _ in 0..3 {
         writer.write();
         writer.rotate();
@@ -294,7 +299,7 @@ fn a_copy_and_truncation_loses_nothing() {
 }
 
 #[test]
-fn once_sends_what_is_there() {
+fn once_sends_the_current_lines() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name).to_str().expect("text").to_owned();
     let now = SystemClock::new().now().as_millis() / 1_000;
@@ -313,12 +318,13 @@ fn once_sends_what_is_there() {
     assert!(run.err.contains("lately: ship: 1 of 7 lines does not parse"), "{}", run.err);
     let hits = || server.ask::<Vec<u64>>("MHITS 1d web:a web:b web:c web:old a");
     assert_eq!(hits(), [3, 1, 1, 0, 0]);
-    // Again nothing is sent, nor when the file has another name.
+    // A second run sends nothing, and neither does one after a rename.
     fs::rename(path("plain.log"), path("other.log")).expect("it is there");
     let run = ship(&[&path("other.log"), &path("packed.log.gz"), "--prefix", "web:"]);
     assert!(run.code == Some(0) && run.err.contains("lately: ship: 0 hits counted\n"), "{}", run.err);
     assert_eq!(hits(), [3, 1, 1, 0, 0]);
-    // Another machine has logs of its own, conditions hold, and the state file knows what a server has forgotten.
+    // Logs of another machine are distinct, conditions are applied, and the state file has positions that a server has
+    // forgotten.
     let state = path("state");
     let of_machine = ["--machine", "other", "--where", "ip=b", "--state", &state];
     let run = ship(&[&[&path("other.log")[..]], &of_machine[..]].concat());
@@ -331,7 +337,7 @@ fn once_sends_what_is_there() {
 }
 
 #[test]
-fn what_cannot_be_sent_is_refused() {
+fn invalid_inputs_of_ship_are_refused() {
     let folder = tempfile::tempdir().expect("a folder");
     let log = folder.path().join("a.log");
     append(&log, "{\"time\":1700000000,\"ip\":\"a\"}\n");
@@ -350,9 +356,9 @@ fn what_cannot_be_sent_is_refused() {
     check(lately(&["ship", "--server", "nowhere", log]), "invalid address 'nowhere'");
 }
 
-/// While the server does not answer, lines wait; a stop does not wait for it.
+/// While the server does not answer, lines wait. A stop does not wait for the server.
 #[test]
-fn a_server_that_is_not_there_is_tried_again() {
+fn a_missing_server_is_retried() {
     let mut writer = Writer::new(4);
     let log = writer.path();
     let log = log.to_str().expect("text").to_owned();
@@ -364,14 +370,14 @@ fn a_server_that_is_not_there_is_tried_again() {
     assert!(has_all(&server, writer.lines));
     drop(server);
     writer.write();
-    shipping.says("it is tried again");
+    shipping.wait_for("it is tried again");
     let folder = data.path().to_str().expect("text");
     let server = start(&["serve", "--resp", &address, "--http", "127.0.0.1:0", "--data", folder]).loaded();
     assert!(has_all(&server, writer.lines));
-    shipping.says("the server takes lines again");
+    shipping.wait_for("the server takes lines again");
     drop(server);
     writer.write();
-    shipping.says("it is tried again");
+    shipping.wait_for("it is tried again");
     shipping.end();
     let server = serve_in(data.path(), &[]);
     let shipping = Shipping::start(&server.resp, &[&log]);
@@ -380,7 +386,7 @@ fn a_server_that_is_not_there_is_tried_again() {
     assert_eq!(counts(&server), writer.keys);
 }
 
-/// A log that rotated before the server was there for the first time was not rotated before the first start.
+/// The log rotates after `ship` has started and before the server answers for the first time. No line may be lost.
 #[test]
 fn rotations_before_the_first_answer_lose_nothing() {
     let mut writer = Writer::new(5);
@@ -388,7 +394,7 @@ fn rotations_before_the_first_answer_lose_nothing() {
     let log = log.to_str().expect("text").to_owned();
     let address = serve().resp.clone();
     let mut shipping = Shipping::start(&address, &[&log]);
-    shipping.says("it is tried again");
+    shipping.wait_for("it is tried again");
     for _ in 0..3 {
         writer.write();
         writer.rotate();
@@ -405,7 +411,7 @@ fn rotations_before_the_first_answer_lose_nothing() {
 }
 
 #[test]
-fn dumps_have_the_positions() {
+fn dumps_include_the_positions() {
     let [first, second] = [&FREE, &FREE].map(|free| start(&[&free[..], &["--in-memory"]].concat()));
     let now: Vec<u64> = first.ask("TIME");
     let batch = format!("INGEST log 0 90 a 3 {}", now[0]);
@@ -426,7 +432,7 @@ fn dumps_have_the_positions() {
     assert_eq!(second.ask::<Option<u64>>("INGEST other"), None);
 }
 
-/// Logs whose lines have keys of their own, and the server they are sent to.
+/// Logs with a different key in each line, and their server.
 struct Ledger {
     folder: tempfile::TempDir,
     server: Running,
@@ -446,7 +452,7 @@ impl Ledger {
         self.folder.path().join(name).to_str().expect("text").to_owned()
     }
 
-    /// The next lines.
+    /// The next `count` lines.
     fn next(&mut self, count: u64) -> String {
         let now = SystemClock::new().now().as_millis() / 1_000;
         let first = self.lines;
@@ -469,14 +475,14 @@ impl Ledger {
         lately(&[&["ship", "--server", &self.server.resp, "--once"], args].concat())
     }
 
-    /// Sends logs, which has to work out; gives the messages.
+    /// Sends logs, which must succeed. Returns the messages.
     fn send(&self, args: &[&str]) -> String {
         let run = self.once(args);
         assert_eq!(run.code, Some(0), "{}", run.err);
         run.err
     }
 
-    /// The lines of a range that did not count once, with their hits.
+    /// The lines of a range that were not counted exactly once, with their hits.
     fn wrong_of(&self, range: std::ops::Range<u64>) -> Vec<(u64, u64)> {
         let keys: Vec<String> = range.clone().map(|n| format!("l{n}")).collect();
         let hits: Vec<u64> = self.server.ask(&format!("MHITS 1d {}", keys.join(" ")));
@@ -488,8 +494,8 @@ impl Ledger {
     }
 }
 
-/// Symptom: after more rotations than files are looked at, none was sent. Cause: those that were looked at did not have the file that
-/// the server knew. Fix: the server has a mark for the log, and what is beside it is sent in turns.
+/// Symptom: after more rotations than a bound, no rotated file was sent. Cause: the files within the bound did not include
+/// the one that the server knew. Fix: the server has a mark for the log, and all later files are sent, some at a time.
 #[test]
 fn any_number_of_rotations_is_sent() {
     let mut ledger = Ledger::new();
@@ -506,7 +512,7 @@ fn any_number_of_rotations_is_sent() {
     let shipping = Shipping::start(&ledger.server.resp, &[&log]);
     assert!(becomes(|| ledger.wrong().is_empty()), "{:?}", ledger.wrong());
     shipping.end();
-    // The one that was sent last is deleted, and one is left that came after it.
+    // The file that was sent last is deleted, and a later one is left.
     let known = ledger.lines;
     ledger.append("access.log", 1);
     fs::remove_file(&log).expect("it is there");
@@ -522,10 +528,10 @@ fn any_number_of_rotations_is_sent() {
     assert!(!ledger.send(&[&log]).contains("gone"));
 }
 
-/// Symptom: logs with the same first kilobyte were one to the server, and the later ones were lost. Cause: the name of a file had no
-/// more than that. Fix: it has all up to the first line with a time, but for zeros.
+/// Symptom: logs with the same first kilobyte were the same source, and the later ones were lost. Cause: the name of a file
+/// depended on its first kilobyte only. Fix: it depends on everything up to the first line with a time, except zeros.
 #[test]
-fn files_that_begin_alike_are_told_apart() {
+fn files_with_the_same_start_are_distinguished() {
     let mut ledger = Ledger::new();
     let comments = "# -------------------- JVM option 20240312\n".repeat(80);
     let banner = "-------------------- JVM option 20240312\n".repeat(40);
@@ -553,13 +559,13 @@ fn files_that_begin_alike_are_told_apart() {
     assert_eq!(ledger.wrong(), []);
 }
 
-/// Symptom: a log with a hole at its start was taken for the one before, or its first line was lost. Cause: the zeros were a part of the
-/// name and of the line. Fix: they are skipped.
+/// Symptom: a log with a hole of zeros at its start was taken for the one before it, or its first line was lost. Cause: the
+/// zeros were a part of the name and of the line. Fix: they are skipped.
 #[test]
 fn a_writer_that_leaves_a_hole_loses_nothing() {
     let mut ledger = Ledger::new();
     let log = ledger.path("app.log");
-    // Without O_APPEND, as `command > app.log`.
+    // The writer has no O_APPEND, as with `command > app.log`.
     let mut writer = File::create(&log).expect("a file");
     let mut write = |ledger: &mut Ledger| writer.write_all(ledger.next(20).as_bytes()).expect("room");
     write(&mut ledger);
@@ -584,10 +590,10 @@ fn a_writer_that_leaves_a_hole_loses_nothing() {
     assert_eq!(ledger.wrong(), []);
 }
 
-/// Symptom: a log that was sent was not sent with another prefix, key or condition. Cause: the server had one position for all. Fix:
-/// what is counted is a part of the name.
+/// Symptom: a log that had been sent was not sent again with another prefix, key or condition. Cause: the server had one
+/// position for all. Fix: these options are a part of the name.
 #[test]
-fn other_keys_of_a_log_are_counted_of_their_own() {
+fn other_keys_of_a_log_are_counted_separately() {
     let mut ledger = Ledger::new();
     ledger.append("a.log", 10);
     let log = ledger.path("a.log");
@@ -601,17 +607,17 @@ fn other_keys_of_a_log_are_counted_of_their_own() {
     check(&["--where", "ip=l3"], "1 hit");
     check(&["--where", "ip=l4"], "1 hit");
     check(&["--where", "ip=l4", "--where", "of=ledger"], "1 hit");
-    // The same in other words.
+    // Equivalent options have the same name.
     check(&["--where", "of=ledger", "--where", "ip=l4"], "0 hits");
     check(&["--key", "ip", "--format", "json", "--since", "1d"], "0 hits");
     let hits: Vec<u64> = ledger.server.ask("MHITS 1d l3 l4 l5 p:l5 ledger");
     assert_eq!(hits, [2, 3, 1, 1, 10]);
 }
 
-/// Symptom: files of other logs were sent as rotated ones. Cause: any name that begins with the log's was one. Fix: only numbers, dates
-/// and endings of compression may follow.
+/// Symptom: files of other logs were sent as rotated ones. Cause: any name that starts with the log's name was taken for one.
+/// Fix: only numbers, dates and suffixes of compression may follow.
 #[test]
-fn other_logs_beside_a_log_are_left_alone() {
+fn other_logs_in_the_folder_are_left_alone() {
     let mut ledger = Ledger::new();
     let log = ledger.path("access.log");
     for turn in 0..3 {
@@ -628,7 +634,8 @@ fn other_logs_beside_a_log_are_left_alone() {
     }
 }
 
-/// Symptom: with `--once` the lines between the last run and a rotation were lost. Cause: it looked at no other file. Fix: it does.
+/// Symptom: with `--once` the lines between the last run and a rotation were lost. Cause: rotated files were not read. Fix:
+/// they are.
 #[test]
 fn once_sends_the_rest_of_rotated_files() {
     let mut ledger = Ledger::new();
@@ -641,7 +648,7 @@ fn once_sends_the_rest_of_rotated_files() {
     let before = ledger.lines;
     ledger.append("a.log", 10);
     ledger.send(&[&log]);
-    assert_eq!(ledger.wrong().len() as u64, before, "it was rotated before the first run");
+    assert_eq!(ledger.wrong().len() as u64, before, "files rotated before the first run are not sent");
     for rotation in 1..4 {
         ledger.append("a.log", 10);
         ledger.rename("a.log", &format!("a.log.{rotation}"));
@@ -655,10 +662,10 @@ fn once_sends_the_rest_of_rotated_files() {
     assert_eq!(ledger.wrong().len() as u64, before);
 }
 
-/// Symptom: a log that was written anew and begins with the same line was skipped in silence. Cause: the server has lines of it. Fix: it
-/// says so.
+/// Symptom: a rewritten log with the same first line was silently skipped. Cause: the server already has a position for it.
+/// Fix: that is reported.
 #[test]
-fn a_log_that_is_not_the_one_that_was_sent_is_reported() {
+fn a_rewritten_log_is_reported() {
     let mut ledger = Ledger::new();
     let log = ledger.path("a.log");
     let first = ledger.next(1);
@@ -669,7 +676,7 @@ fn a_log_that_is_not_the_one_that_was_sent_is_reported() {
     let rest = ledger.next(5);
     fs::write(&log, format!("{first}{rest}")).expect("room");
     let mut shipping = shipping;
-    shipping.says("begins as a file that was sent up to byte");
+    shipping.wait_for("begins as a file that was sent up to byte");
     shipping.end();
     let message = "begins as a file that was sent up to byte";
     let messages = ledger.send(&[&log]);
@@ -677,7 +684,7 @@ fn a_log_that_is_not_the_one_that_was_sent_is_reported() {
     append(Path::new(&log), &"x".repeat(10_000));
     let messages = ledger.send(&[&log]);
     assert!(messages.contains("which is within a line: lines before that are not sent"), "{messages}");
-    // Under a new name, the rest of it is sent.
+    // After a rename, the rest of the file is sent.
     let other = ledger.next(1);
     fs::write(ledger.path("b.log"), &other).expect("room");
     ledger.send(&[&ledger.path("b.log")]);
@@ -691,8 +698,8 @@ fn a_log_that_is_not_the_one_that_was_sent_is_reported() {
     assert!(messages.contains("lately: ship: 2 hits counted\n"), "{messages}");
 }
 
-/// Symptom: with a small ceiling nothing was ever sent. Cause: a batch was more than the server takes from a client. Fix: batches are
-/// bounded by their bytes.
+/// Symptom: with a small ceiling no hit was counted. Cause: a batch was larger than the server accepts from a client. Fix:
+/// batches are bounded in bytes.
 #[test]
 fn batches_fit_the_smallest_server() {
     let (server, _config) = serve_with_ceiling(1 << 20);
@@ -706,10 +713,10 @@ fn batches_fit_the_smallest_server() {
     assert!(messages.contains("lately: ship: 1500 hits counted\n"), "{messages}");
 }
 
-/// Symptom: `ship` ended when the server had as many clients as it takes. Cause: it took that for a refusal of its batch. Fix: it tries
-/// again.
+/// Symptom: `ship` ended when the server was full of clients. Cause: it took that error for a refusal of its batch. Fix: it
+/// retries.
 #[test]
-fn a_server_without_room_for_a_client_is_tried_again() {
+fn a_server_full_of_clients_is_retried() {
     let folder = tempfile::tempdir().expect("a folder");
     let config = folder.path().join("lately.toml");
     fs::write(&config, "[server]\nmax_clients = 1\n").expect("room");
@@ -717,15 +724,15 @@ fn a_server_without_room_for_a_client_is_tried_again() {
     let held = ledger.server.connect();
     ledger.append("a.log", 10);
     let mut shipping = Shipping::start(&ledger.server.resp, &[&ledger.path("a.log")]);
-    shipping.says("max number of clients reached; it is tried again");
+    shipping.wait_for("max number of clients reached; it is tried again");
     drop(held);
-    shipping.says("the server takes lines again");
+    shipping.wait_for("the server takes lines again");
     let messages = shipping.end();
     assert!(messages.contains("lately: ship: 10 hits counted\n"), "{messages}");
 }
 
-/// Symptom: a position of the state file beyond the end of a log skipped all its lines. Cause: it was taken as it stood. Fix: it is
-/// refused by name.
+/// Symptom: a position in the state file beyond the end of a log skipped all its lines. Cause: it was not checked. Fix: it is
+/// an error that names the position.
 #[test]
 fn a_state_beyond_the_end_of_a_log_is_refused() {
     let mut ledger = Ledger::new();
@@ -743,10 +750,10 @@ fn a_state_beyond_the_end_of_a_log_is_refused() {
     assert!(run.err.contains(&expected), "{}", run.err);
 }
 
-/// Symptom: a line that a container runtime cut was lost when its parts were in two files. Cause: each file was read alone. Fix: the next
-/// one goes on with it.
+/// Symptom: a line cut by a container runtime was lost when its parts were in two files. Cause: each file was read separately.
+/// Fix: the next file continues the line.
 #[test]
-fn a_line_that_a_rotation_cuts_is_joined() {
+fn a_line_cut_by_a_rotation_is_joined() {
     let mut ledger = Ledger::new();
     let log = ledger.path("c.log");
     let cri = |tag: &str, text: &str| {
@@ -772,10 +779,10 @@ fn a_line_that_a_rotation_cuts_is_joined() {
     assert_eq!(ledger.wrong(), []);
 }
 
-/// Symptom: when the server came back from an older dump, the rest of a renamed file was missing until `ship` was started again. Cause: it
-/// looked beside the log after rotations only. Fix: it does for each new connection.
+/// Symptom: when the server came back from an older dump, the rest of a renamed file was missing until `ship` was restarted.
+/// Cause: it searched for rotated files only after rotations. Fix: it also searches after each new connection.
 #[test]
-fn an_older_server_gets_all_that_it_lacks() {
+fn a_server_from_an_older_dump_gets_the_missing_lines() {
     let data = tempfile::tempdir().expect("a folder");
     let mut ledger = Ledger::of(serve_in(data.path(), &[]));
     let (log, dump) = (ledger.path("a.log"), ledger.path("dump"));
@@ -804,9 +811,9 @@ fn an_older_server_gets_all_that_it_lacks() {
     shipping.end();
 }
 
-/// What cannot be counted is reported at once, and one log that cannot be read does not end the others.
+/// Lines that cannot be counted are reported at once, and one unreadable log does not end the others.
 #[test]
-fn what_is_not_counted_is_reported_at_once() {
+fn uncounted_lines_are_reported_at_once() {
     let mut ledger = Ledger::new();
     let (good, bad, same) = (ledger.path("good.log"), ledger.path("bad.log"), ledger.path("same.log"));
     ledger.append("good.log", 10);
@@ -814,16 +821,16 @@ fn what_is_not_counted_is_reported_at_once() {
     fs::write(&bad, "{\"time\":1710234000}\n").expect("room");
     let strict = ["--format", "json", "--key", "ip"];
     let mut shipping = Shipping::start(&ledger.server.resp, &[&[&good[..], &same], &strict[..]].concat());
-    shipping.says("same.log begins as another file that is read: its lines are not sent");
+    shipping.wait_for("same.log begins as another file that is read: its lines are not sent");
     assert!(becomes(|| ledger.wrong().is_empty()));
     append(Path::new(&good), "{\"time\":1710234000,\"ip\":\"old\"}\n");
-    shipping.says("lately: ship: 1 hit refused: older than the server keeps, or ahead of its clock");
+    shipping.wait_for("lately: ship: 1 hit refused: older than the server keeps, or ahead of its clock");
     shipping.end();
-    // A log of no known format ends alone.
+    // A log of an unknown format ends alone.
     let junk = ledger.path("junk.log");
     fs::write(&junk, "at 10:00:00 something\n".repeat(200)).expect("room");
     let mut shipping = Shipping::start(&ledger.server.resp, &[&junk, &good]);
-    shipping.says("junk.log: ");
+    shipping.wait_for("junk.log: ");
     ledger.append("good.log", 5);
     assert!(becomes(|| ledger.wrong().is_empty()));
     drop(shipping);
@@ -834,7 +841,7 @@ fn what_is_not_counted_is_reported_at_once() {
         let run = lately(&["ship", "--server", address, &good]);
         assert!(run.code == Some(2) && run.err.contains("invalid address"), "{}", run.err);
     }
-    // Half a first line would be another one later.
+    // A partial first line would give another name later.
     let half = ledger.path("half.log");
     fs::write(&half, "{\"time\":1710234000,\"i").expect("room");
     let messages = ledger.send(&[&half]);

@@ -1,4 +1,4 @@
-//! A process that stands still for a while, and goes on.
+//! A process that stalls for a while, and continues.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use crate::running::{PATIENCE, becomes, serve, serve_with};
 
 /// Symptom: ten clients that had sent while the process was stopped for longer than the idle timeout were reset. Cause: the
-/// timer that looks for the silent may come before the news of their sockets. Fix: a look at the socket.
+/// timer for idle clients may fire before the events of their sockets. Fix: it polls the socket first.
 #[test]
 fn clients_that_sent_during_a_stall_are_answered() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -36,7 +36,7 @@ fn clients_that_sent_during_a_stall_are_answered() {
             assert_eq!(&reply, b"+PONG\r\n");
         }
     }
-    // From here on they are silent.
+    // From here on the clients are idle.
     for mut client in clients {
         assert_eq!(client.read(&mut [0; 1]).expect("the end"), 0);
     }

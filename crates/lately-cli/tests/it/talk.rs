@@ -1,4 +1,4 @@
-//! `lately hit` and `lately hits`: a server asked from the command line.
+//! `lately hit` and `lately hits`.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{Read, Write};
@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use serde_json::json;
 
-use crate::asking::{ask, check, check_json, check_refused, words};
+use crate::client_runs::{ask, check, check_json, check_refused, words};
 use crate::common::lately;
 use crate::running::{Running, serve};
 
@@ -18,7 +18,7 @@ fn ago(server: &Running, seconds: u64) -> u64 {
 }
 
 #[test]
-fn one_number_for_one_question() {
+fn one_window_of_one_key_prints_a_number() {
     let server = serve();
     check(&server, "hit k", "1\n");
     check(&server, "hit k 4", "5\n");
@@ -36,7 +36,7 @@ fn one_number_for_one_question() {
 }
 
 #[test]
-fn rows_for_several_questions() {
+fn several_windows_or_keys_print_rows() {
     let server = serve();
     check(&server, "hit k 3", "3\n");
     check(&server, &format!("hit another 12 --at {}", ago(&server, 90)), "12\n");
@@ -111,32 +111,32 @@ fn refusals_quote_the_server() {
 }
 
 #[test]
-fn a_server_that_is_silent_is_not_waited_for_long() {
+fn a_silent_server_times_out() {
     let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = silent.local_addr().expect("bound").to_string();
     let run = lately(&["hit", "k", "--server", &address]);
     assert_eq!((run.code, run.out.as_str()), (Some(2), ""));
-    let told = format!("lately: {address}: no answer within 5 s\nhint: is it a lately server?\n");
-    assert_eq!(run.err, told);
+    let expected = format!("lately: {address}: no answer within 5 s\nhint: is it a lately server?\n");
+    assert_eq!(run.err, expected);
 }
 
-/// One that never ends its reply is silent, too.
+/// A server whose reply never ends times out like a silent one.
 #[test]
-fn a_server_that_goes_on_and_on_is_not_waited_for_long() {
+fn an_endless_reply_times_out() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("bound").to_string();
     let server = std::thread::spawn(move || {
         let (mut client, _) = listener.accept().expect("a client");
         client.set_read_timeout(Some(std::time::Duration::from_millis(500))).expect("a socket");
         client.write_all(b"+").expect("the client is there");
-        // Until the client has gone: to wait for what it sends is to pause.
+        // Repeats until the client has gone. Waiting for its input is the pause.
         while client.write_all(b"a").is_ok() {
             let _ = client.read(&mut [0; 1_024]);
         }
     });
     let run = lately(&["hit", "k", "--server", &address]);
-    let told = format!("lately: {address}: no answer within 5 s\nhint: is it a lately server?\n");
-    assert_eq!((run.code, run.out.as_str(), run.err), (Some(2), "", told));
+    let expected = format!("lately: {address}: no answer within 5 s\nhint: is it a lately server?\n");
+    assert_eq!((run.code, run.out.as_str(), run.err), (Some(2), "", expected));
     server.join().expect("the client has gone");
 }
 

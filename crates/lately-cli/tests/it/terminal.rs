@@ -1,4 +1,4 @@
-//! A program in a terminal: what is typed, and what is on the screen then.
+//! Runs a program in a terminal: presses keys and reads the screen.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -8,24 +8,25 @@ use std::process::{Child, Command};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 
-/// Reads of the terminal until it shows what is waited for. The view writes at least once a second, as its clock goes on.
+/// The most reads until the screen shows the expected content. The view writes at least once a second, because its clock
+/// advances.
 const READS: usize = 400;
 
 pub(crate) struct Terminal {
     master: File,
-    /// Kept open, so that the terminal can be looked at when the program has ended.
+    /// Kept open, so that the terminal can be read after the program has ended.
     slave: File,
     child: Child,
     parser: vt100::Parser,
     pub(crate) had_screen: bool,
 }
 
-/// How the program ended.
+/// The state after the end of the program.
 pub(crate) struct Ended {
     pub(crate) code: Option<i32>,
-    /// Whether the terminal is as it was: lines are edited and echoed, and the usual screen is shown, with its cursor.
+    /// Whether the terminal is restored: line editing and echo are on, and the normal screen is shown with its cursor.
     pub(crate) is_restored: bool,
-    /// What was written on the usual screen.
+    /// The text on the normal screen.
     pub(crate) messages: String,
 }
 
@@ -62,7 +63,7 @@ impl Terminal {
         self.resize_as(size, size);
     }
 
-    /// Says that the terminal has one size, and shows another one.
+    /// Makes the terminal report one size and show another one.
     pub(crate) fn resize_as(&mut self, (columns, lines): (u16, u16), shown: (u16, u16)) {
         let size = Winsize { ws_row: lines, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         tcsetwinsize(self.master.as_fd(), size).expect("a size");
@@ -73,7 +74,7 @@ impl Terminal {
         self.master.write_all(keys.as_bytes()).expect("it is open");
     }
 
-    /// Waits until the screen is so.
+    /// Waits until the screen meets a condition.
     pub(crate) fn wait(&mut self, what: &str, is_so: impl Fn(&[String]) -> bool) {
         for _ in 0..READS {
             if is_so(&self.lines()) {
@@ -110,7 +111,7 @@ impl Terminal {
         assert!(Command::new("sh").args(["-c", &kill]).status().expect("a shell").success(), "{kill}");
     }
 
-    /// Reads on until the program has left its screen, and waits for its end.
+    /// Reads until the program has left its screen, and waits for its end.
     pub(crate) fn ended(mut self) -> Ended {
         for _ in 0..READS {
             if self.had_screen && !self.parser.screen().alternate_screen() {
@@ -119,7 +120,7 @@ impl Terminal {
             self.read();
         }
         let code = self.child.wait().expect("it ends").code();
-        // What it wrote last is there, and behind it this.
+        // This text marks the end of the output.
         self.slave.write_all(b"(end)").expect("it is open");
         while !self.parser.screen().contents().contains("(end)") {
             self.read();
@@ -135,7 +136,7 @@ impl Terminal {
     }
 
     fn read(&mut self) {
-        // A program that has ended writes no more.
+        // After the program's end, this byte ends the read.
         if self.child.try_wait().expect("it is ours").is_some() {
             self.slave.write_all(b"\0").expect("it is open");
         }

@@ -10,14 +10,14 @@ use lately::{Clock, SystemClock};
 
 use crate::common::{Run, command, data, has, lately, lately_reading};
 
-/// Lines of JSON: each has a key, and its age in seconds, negative when it is ahead.
+/// JSON lines, each with a key and its age in seconds, which is negative for a time ahead of the clock.
 pub(crate) fn lines(of: &[(&str, i64)]) -> String {
     let now = SystemClock::new().now().as_millis() / 1_000;
     let line = |(key, ago): &(&str, i64)| format!("{{\"time\":{},\"ip\":\"{key}\"}}\n", now - ago);
     of.iter().map(line).collect()
 }
 
-/// Appends to a file, which is made when it is not there.
+/// Appends to a file. Creates it if it is missing.
 pub(crate) fn append(path: &Path, text: &str) {
     let mut file = File::options().append(true).create(true).open(path).expect("a file");
     file.write_all(text.as_bytes()).expect("room");
@@ -48,8 +48,8 @@ fn standard_input_is_counted_to_its_end() {
     assert_eq!((run.out.as_str(), run.err.as_str(), run.code), ("", "", Some(0)));
 }
 
-/// Symptom: of a long standard input some pieces were not counted. Cause: the event behind the last that a round takes was
-/// received and dropped. Fix: it is received only when it is taken.
+/// Symptom: some pieces of a long standard input were not counted. Cause: the event after the last one of a round was
+/// received and dropped. Fix: it is received only when it is handled.
 #[test]
 fn every_piece_of_a_long_standard_input_is_counted() {
     let line = lines(&[("a", 5)]);
@@ -61,7 +61,7 @@ fn every_piece_of_a_long_standard_input_is_counted() {
 }
 
 #[test]
-fn options_of_count_are_options_of_top() {
+fn top_takes_the_options_of_count() {
     let log =
         lines(&[("10.0.0.1", 2), ("10.0.0.2", 2), ("10.1.0.1", 2), ("192.0.2.1", 1), ("192.0.2.2", 400)]);
     let check = |args: &[&str], expected: &[&str]| {
@@ -97,9 +97,9 @@ fn rows_can_be_json() {
 fn old_and_future_lines_are_reported() {
     let log = fs::read(data("guide/combined.log")).expect("test data");
     let run = lately_reading(&["top", "-"], &log);
-    let told = "lately: top: the newest line, 2024-03-12T09:00:04Z, is older than the window; lately count shows old logs\n";
+    let note = "lately: top: the newest line, 2024-03-12T09:00:04Z, is older than the window; lately count shows old logs\n";
     assert_eq!((run.out.as_str(), run.code), ("", Some(0)));
-    assert!(run.err.ends_with(told), "{}", run.err);
+    assert!(run.err.ends_with(note), "{}", run.err);
     let run = lately_reading(&["top", "-"], lines(&[("a", -600)]).as_bytes());
     assert_eq!((run.out.as_str(), run.code), ("", Some(0)));
     assert!(
@@ -179,7 +179,7 @@ fn compressed_files_and_pipes_are_read_to_their_end() {
     }
 }
 
-/// `lately top` of a file, ten times a second.
+/// `lately top` on a file, ten times a second.
 struct Following {
     child: Child,
     out: BufReader<ChildStdout>,
@@ -211,17 +211,21 @@ impl Following {
         panic!("no {row}{hits}: {line}");
     }
 
-    /// Waits for a message that contains this.
+    /// Waits for a message that contains `part`.
     fn wait_for_message(&mut self, part: &str) {
         let mut line = String::new();
         while !line.contains(part) {
             line.clear();
-            assert_ne!(self.err.read_line(&mut line).expect("text"), 0, "it ended without saying '{part}'");
+            assert_ne!(
+                self.err.read_line(&mut line).expect("text"),
+                0,
+                "it ended without the message '{part}'"
+            );
             self.messages += &line;
         }
     }
 
-    /// Sends a signal: the messages and the exit code.
+    /// Sends a signal. Returns the messages and the exit code.
     fn end(mut self, signal: &str) -> (String, Option<i32>) {
         let kill = format!("kill -{signal} {}", self.child.id());
         assert!(Command::new("sh").args(["-c", &kill]).status().expect("a shell").success(), "{kill}");
@@ -252,7 +256,7 @@ fn a_log_is_followed_through_rotations() {
     append(&log, &line[..10]);
     append(&log, &line[10..]);
     following.wait("a", 3);
-    // By rename; the writer goes on in the old file.
+    // A rotation by rename; the writer continues the old file.
     let mut writer = File::options().append(true).open(&log).expect("a file");
     fs::rename(&log, folder.path().join("log.1")).expect("a rename");
     writer.write_all(lines(&[("a", 0), ("a", 0)]).as_bytes()).expect("room");
@@ -261,8 +265,8 @@ fn a_log_is_followed_through_rotations() {
     following.wait("b", 1);
     writer.write_all(lines(&[("a", 0)]).as_bytes()).expect("room");
     following.wait("a", 6);
-    // By copy and truncation, with lines that nobody has seen yet. The first line is another one than before: the same bytes
-    // would be the same file.
+    // A rotation by copy and truncation, with lines that were not read yet. The first line differs from the earlier one,
+    // because with the same bytes it would be the same file.
     append(&log, &lines(&[("b", 0), ("b", 0)]));
     fs::copy(&log, folder.path().join("log.2")).expect("a copy");
     File::options().write(true).truncate(true).open(&log).expect("a file");
@@ -301,17 +305,17 @@ fn logs_and_their_rotated_files_are_counted_once() {
         following.wait("a", 6 + 2 * round);
         following.wait("b", 1 + round);
     }
-    // It stays so: a mark that comes after several looks, with the same number of the others.
+    // The numbers stay the same after several polls: a new key marks the time, and the others are unchanged.
     append(&path("log"), &lines(&[("c", 0)]));
     following.wait("c", 1);
     following.wait("a", 8);
     assert_eq!(following.end("TERM").1, Some(0));
 }
 
-/// What its runtime wrote of a line is no line until its last part comes, in a file that has taken the place of the first one's
-/// or not.
+/// The parts of a line, as written by a container runtime, are one line when the last part comes, even if a rotation is
+/// between them.
 #[test]
-fn a_line_in_parts_is_counted_when_its_last_part_comes() {
+fn a_partial_line_is_counted_with_its_last_part() {
     let folder = tempfile::tempdir().expect("a folder");
     let log = folder.path().join("log");
     let record = |tag: &str, text: &str| format!("2024-03-12T09:00:01.5Z stdout {tag} {text}\n");
@@ -319,10 +323,10 @@ fn a_line_in_parts_is_counted_when_its_last_part_comes() {
     let line = lines(&[("a", 0)]);
     let (start, end) = line.trim_end().split_at(5);
     append(&log, &(whole("b") + &record("P", start)));
-    // The time of the runtime is long past.
+    // The runtime's time is long past.
     let mut following = Following::new(&[log.to_str().expect("text"), "--time-field", "time"]);
     following.wait("b", 1);
-    // Behind a rotation.
+    // After a rotation.
     fs::rename(&log, folder.path().join("log.1")).expect("a rename");
     append(&log, &(record("F", end) + &whole("c") + &record("P", start)));
     following.wait("a", 1);
@@ -332,7 +336,7 @@ fn a_line_in_parts_is_counted_when_its_last_part_comes() {
 }
 
 #[test]
-fn a_problem_with_a_file_is_shown_until_it_is_gone() {
+fn a_problem_with_a_file_is_shown_while_it_lasts() {
     let folder = tempfile::tempdir().expect("a folder");
     let log = folder.path().join("log");
     let name = log.to_str().expect("text");
@@ -358,7 +362,7 @@ fn a_problem_with_a_file_is_shown_until_it_is_gone() {
 }
 
 #[test]
-fn a_log_that_is_not_there_is_waited_for() {
+fn a_missing_log_is_waited_for() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name);
     append(&path("one"), &lines(&[("a", 1)]));

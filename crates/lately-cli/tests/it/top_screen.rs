@@ -19,7 +19,7 @@ fn log() -> (TempDir, PathBuf) {
     (folder, path)
 }
 
-/// The keys on the screen, top down.
+/// The keys on the screen, from top to bottom.
 fn keys(lines: &[String]) -> Vec<&str> {
     let rows = lines.iter().skip(3).take_while(|line| !line.is_empty());
     rows.filter_map(|line| line.split_whitespace().last()).collect()
@@ -81,7 +81,7 @@ fn the_screen_follows_the_log_and_the_keyboard() {
         terminal.wait("a filter that is taken back", |lines| keys(lines) == ["a", "c", "bb"]);
         terminal.press("\r");
 
-        // Rotations show nothing but the lines.
+        // After rotations, the screen has the new lines and no notes.
         fs::rename(&path, path.with_extension("1")).expect("a rename");
         append(&path.with_extension("1"), &lines(&[("new", 0)]));
         append(&path, &lines(&[("newer", 0)]));
@@ -101,7 +101,7 @@ fn the_screen_follows_the_log_and_the_keyboard() {
 }
 
 #[test]
-fn every_way_out_gives_the_terminal_back() {
+fn every_exit_restores_the_terminal() {
     if !has("setsid") {
         return;
     }
@@ -120,7 +120,7 @@ fn every_way_out_gives_the_terminal_back() {
 }
 
 #[test]
-fn an_error_is_shown_when_the_screen_is_gone() {
+fn an_error_is_shown_after_the_screen_is_left() {
     if !has("setsid") {
         return;
     }
@@ -136,7 +136,7 @@ fn an_error_is_shown_when_the_screen_is_gone() {
 }
 
 #[test]
-fn keys_do_nothing_to_the_terminal_and_colours_can_be_left_out() {
+fn keys_are_escaped_on_the_screen_and_colours_can_be_off() {
     if !has("setsid") {
         return;
     }
@@ -156,7 +156,7 @@ fn keys_do_nothing_to_the_terminal_and_colours_can_be_left_out() {
 }
 
 #[test]
-fn rows_can_be_had_on_a_terminal() {
+fn rows_can_be_printed_on_a_terminal() {
     if !has("setsid") {
         return;
     }
@@ -175,10 +175,10 @@ fn rows_can_be_had_on_a_terminal() {
     }
 }
 
-/// Symptom: `top` panicked in a terminal that said it had 65,535 columns and lines. Cause: it took a cell for each of them. Fix: it
-/// draws on a part.
+/// Symptom: `top` panicked in a terminal that reported 65,535 columns and lines. Cause: it allocated a cell for each of them.
+/// Fix: it draws on a part.
 #[test]
-fn a_terminal_of_absurd_size_is_drawn_on_in_part() {
+fn a_terminal_with_an_absurd_size_is_drawn_in_part() {
     if !has("setsid") {
         return;
     }

@@ -1,5 +1,5 @@
-//! A connection that sends many requests at once and takes the replies one by one: it knows which of them it
-//! has when the server is gone.
+//! A connection that sends many requests at once and reads the replies one by one, so that a client knows which replies it
+//! has received when the server is killed.
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Write};
 use std::net::TcpStream;
@@ -36,7 +36,7 @@ impl Wire {
         self.socket.write_all(lines.as_bytes())
     }
 
-    /// Takes the next reply.
+    /// Reads the next reply.
     pub(crate) fn reply(&mut self) -> io::Result<Reply> {
         let mut line = String::new();
         self.replies.read_line(&mut line)?;
@@ -52,14 +52,14 @@ impl Wire {
         })
     }
 
-    /// Asks one thing.
+    /// Sends one request and reads its reply.
     pub(crate) fn ask(&mut self, line: &str) -> Reply {
         self.send(&format!("{line}\r\n")).and_then(|()| self.reply()).expect(line)
     }
 }
 
 impl Reply {
-    /// All numbers and errors in it, in order.
+    /// All numbers and errors in the reply, in order.
     pub(crate) fn leaves(&self) -> Vec<&Reply> {
         match self {
             Reply::Array(replies) => replies.iter().flat_map(Reply::leaves).collect(),

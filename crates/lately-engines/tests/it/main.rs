@@ -88,9 +88,24 @@ async fn check(mut engine: impl Engine) {
     for (holder, node, expected) in
         [("one", "a", None), ("one", "a", None), ("two", "a", Some("one")), ("two", "b", None)]
     {
-        let held = engine.claim(node, holder, minute).await.expect("it answers");
+        let held = engine.claim(node, holder, &|_| false, minute).await.expect("it answers");
         assert_eq!(held.as_deref(), expected, "{holder} claims {node}");
     }
+    // A status replaces the one before, and goes when it is removed.
+    for (node, status) in [
+        ("a", Some("1")),
+        ("b", Some("two \r\n\"ä\"")),
+        ("c", Some("3")),
+        ("a", Some("4")),
+        ("c", None),
+        ("d", None),
+    ] {
+        engine.report(node, status, minute).await.expect("it takes it");
+    }
+    let mut nodes = engine.nodes().await.expect("it answers");
+    nodes.sort();
+    let expected = [("a", "4"), ("b", "two \r\n\"ä\"")];
+    assert_eq!(nodes, expected.map(|(node, status)| (node.to_owned(), status.to_owned())));
     assert_eq!(engine.read(&[]).await.expect("nothing to do"), Vec::<lately_engines::Told>::new());
 }
 
@@ -116,11 +131,39 @@ fn a_claim_ends_unless_it_is_renewed() {
     let server = RedisServer::start();
     let mut engine = Redis::new(&server.url()).expect("a URL");
     run(async {
-        assert_eq!(engine.claim("a", "one", Duration::from_secs(60)).await.expect("it answers"), None);
+        assert_eq!(
+            engine.claim("a", "one", &|_| false, Duration::from_secs(60)).await.expect("it answers"),
+            None
+        );
         assert!(server.command("PEXPIRE lately:node:a 1").starts_with(":1"));
-        while engine.claim("a", "two", Duration::from_secs(60)).await.expect("it answers").is_some() {}
-        let held = engine.claim("a", "one", Duration::from_secs(60)).await.expect("it answers");
+        while engine
+            .claim("a", "two", &|_| false, Duration::from_secs(60))
+            .await
+            .expect("it answers")
+            .is_some()
+        {}
+        let held = engine.claim("a", "one", &|_| false, Duration::from_secs(60)).await.expect("it answers");
         assert_eq!(held.as_deref(), Some("two"));
+    });
+}
+
+#[test]
+fn the_list_of_nodes_ends_unless_it_is_renewed() {
+    if !has("redis-server") {
+        return;
+    }
+    let server = RedisServer::start();
+    let mut engine = Redis::new(&server.url()).expect("a URL");
+    let (minute, hour) = (Duration::from_secs(60), Duration::from_secs(3_600));
+    run(async {
+        assert_eq!(engine.nodes().await.expect("it answers"), []);
+        engine.report("a", Some("1"), hour).await.expect("it takes it");
+        engine.report("b", Some("2"), minute).await.expect("it takes it");
+        let left_ms: u64 = server.command("PTTL lately:nodes").trim()[1..].parse().expect("a number");
+        assert!((1..=60_000).contains(&left_ms), "{left_ms}");
+        engine.report("a", None, minute).await.expect("it takes it");
+        engine.report("b", None, minute).await.expect("it takes it");
+        assert!(server.command("EXISTS lately:nodes").starts_with(":0"));
     });
 }
 

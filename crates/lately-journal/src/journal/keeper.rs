@@ -76,7 +76,7 @@ impl<D: Disk> Journal<D> {
     /// Tries to recover from a fault. Returns true if there is none any more.
     pub fn mend(&self) -> bool {
         // All refused batches must be rolled back before the present state is made durable.
-        self.quiesce();
+        self.alone(|| ());
         let trouble = self.trouble();
         let mended = match trouble {
             Trouble::None => true,
@@ -206,7 +206,7 @@ mod tests {
     /// Symptom: a checkpoint that did not fit was tried again with each MiB of the log. Cause: the thread
     /// that waited before the next attempt was woken. Fix: it is not woken while a checkpoint is wanted.
     #[test]
-    fn a_log_that_grows_is_looked_at_unless_a_checkpoint_is_wanted() {
+    fn a_growing_log_does_not_wake_the_retry_of_a_checkpoint() {
         let root = tempfile::tempdir().expect("a folder");
         let folder = Folder::open(root.path()).expect("made");
         let store = Arc::new(Store::builder().build().expect("valid"));

@@ -33,7 +33,7 @@ fn recovered(folder: &Path, intent: Intent) -> Result<Recovery, JournalError> {
 }
 
 #[test]
-fn a_record_that_makes_no_sense_is_damage_and_can_be_repaired() {
+fn an_invalid_record_is_damage_and_can_be_repaired() {
     let root = tempfile::tempdir().expect("a folder");
     let now = 1_700_000_000_000_u64.to_le_bytes();
     let garbage = [&[BATCH][..], &now, b"\x07\0\0\0garbage"].concat();
@@ -50,7 +50,7 @@ fn a_record_that_makes_no_sense_is_damage_and_can_be_repaired() {
 }
 
 #[test]
-fn a_checkpoint_that_promises_too_much_takes_no_memory() {
+fn an_oversized_length_in_a_checkpoint_takes_no_memory() {
     let root = tempfile::tempdir().expect("a folder");
     let head = [&[HEAD][..], &1_u64.to_le_bytes()].concat();
     let end = |generation: u64, keys: u64| {
@@ -78,7 +78,7 @@ fn write_checkpoint(folder: &Path, parts: &[u8], now: Timestamp) {
 
 /// The second of three keys of a checkpoint has invalid hits.
 #[test]
-fn a_key_that_cannot_be_read_is_named_and_the_others_are_kept() {
+fn an_unreadable_key_is_named_and_the_others_are_kept() {
     let root = tempfile::tempdir().expect("a folder");
     let now = Timestamp::from_seconds(1_700_000_000).expect("a time");
     let store = Store::builder().build().expect("valid");
@@ -106,7 +106,7 @@ fn a_key_that_cannot_be_read_is_named_and_the_others_are_kept() {
 
 /// The second of three keys of a block is damaged on the disk.
 #[test]
-fn of_a_damaged_block_only_the_part_that_does_not_fit_is_lost() {
+fn a_damaged_block_loses_only_its_damaged_part() {
     let root = tempfile::tempdir().expect("a folder");
     let now = Timestamp::from_seconds(1_700_000_000).expect("a time");
     let store = Store::builder().build().expect("valid");
@@ -135,7 +135,7 @@ fn of_a_damaged_block_only_the_part_that_does_not_fit_is_lost() {
 
 /// A change that cannot be applied does not affect later ones of the same record.
 #[test]
-fn a_change_that_cannot_be_made_names_its_key() {
+fn an_inapplicable_change_names_its_key() {
     let root = tempfile::tempdir().expect("a folder");
     let now = Timestamp::from_seconds(1_700_000_000).expect("a time");
     let mut deltas = DeltaBatch::default();
@@ -170,7 +170,7 @@ fn a_change_that_cannot_be_made_names_its_key() {
 
 /// A repair must not overwrite what a later version wrote.
 #[test]
-fn a_file_of_a_version_that_is_not_known_is_not_repaired() {
+fn a_file_of_an_unknown_version_is_not_repaired() {
     let root = tempfile::tempdir().expect("a folder");
     for payload in [&b"\xee of a later version"[..], &[&[BATCH][..], &[0; 8], b"\xee\xee\xee"].concat()] {
         write(root.path(), &names::log(1), Kind::Log, &[&segment(1), payload]);
@@ -186,7 +186,7 @@ fn a_file_of_a_version_that_is_not_known_is_not_repaired() {
 }
 
 #[test]
-fn a_segment_in_place_of_another_is_damage() {
+fn a_swapped_segment_is_damage() {
     let root = tempfile::tempdir().expect("a folder");
     for (name, number) in [(1, 2), (2, 1)] {
         write(root.path(), &names::log(name), Kind::Log, &[&segment(number)]);
@@ -220,7 +220,7 @@ fn lives_of_a_wrong_clock(root: &Path, with_checkpoint: bool) -> [Timestamp; 2] 
 }
 
 #[test]
-fn a_folder_of_a_time_far_ahead_is_refused_and_repaired() {
+fn a_folder_far_ahead_of_the_clock_is_refused_and_repaired() {
     for with_checkpoint in [false, true] {
         let root = tempfile::tempdir().expect("a folder");
         let [right, wrong] = lives_of_a_wrong_clock(root.path(), with_checkpoint);

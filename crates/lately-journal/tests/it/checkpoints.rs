@@ -28,7 +28,7 @@ fn assert_counted(disk: &SimDisk, batches: &[Batch]) {
 }
 
 #[test]
-fn what_was_refused_meanwhile_is_in_no_checkpoint() {
+fn a_checkpoint_has_no_refused_hits() {
     let mut refused = 0;
     for seed in 0..20 {
         let disk = SimDisk::new(seed);
@@ -56,7 +56,7 @@ fn what_was_refused_meanwhile_is_in_no_checkpoint() {
 /// first segment of the log needs no checkpoint, and the checkpoint belonged to it. Fix: a checkpoint belongs
 /// to a later segment.
 #[test]
-fn a_checkpoint_is_missed_even_if_the_log_before_it_was_empty() {
+fn a_missing_checkpoint_after_an_empty_log_is_reported() {
     let disk = SimDisk::new(6);
     let (life, _) = start(&disk).expect("a start");
     life.journal.make_checkpoint(|| ()).expect("made");
@@ -68,9 +68,9 @@ fn a_checkpoint_is_missed_even_if_the_log_before_it_was_empty() {
     assert!(matches!(start(&disk).err(), Some(JournalError::Missing { .. })));
 }
 
-/// A disk that returns other bytes than were written.
+/// The disk returns other bytes than were written.
 #[test]
-fn a_checkpoint_that_reads_back_wrong_does_not_cut_the_log() {
+fn a_checkpoint_with_a_failed_verification_does_not_cut_the_log() {
     let disk = SimDisk::new(5);
     let (mut life, _) = start(&disk).expect("a start");
     assert_eq!(life.run(0, &batch()), Fate::Acknowledged);
@@ -130,7 +130,7 @@ fn a_log_that_filled_the_disk_is_cut() {
 }
 
 #[test]
-fn a_checkpoint_waits_for_those_who_have_not_written_yet() {
+fn a_checkpoint_waits_for_unwritten_batches() {
     let disk = SimDisk::new(0);
     let (mut life, _) = start(&disk).expect("a start");
     let journal = life.journal.clone();

@@ -130,7 +130,7 @@ struct File {
     name: String,
     size: usize,
     frames: Vec<Frame>,
-    /// Whether no other frame says that it was synced.
+    /// Whether no other frame records that it was synced.
     is_last: bool,
 }
 
@@ -182,7 +182,7 @@ impl File {
         let hit = self.frame_at(byte);
         let start = hit.map_or(0, |frame| frame.start);
         let others = self.frames.iter().filter(|frame| hit.is_none_or(|hit| hit.start != frame.start));
-        // Only what other frames say was synced is certain.
+        // Only frames that other frames record as synced are certain.
         let synced = others.map(|frame| frame.synced).max().unwrap_or(0);
         if self.is_last && synced <= start {
             // Without its first frame a segment is unborn.
@@ -408,8 +408,8 @@ fn a_damaged_version_costs_nothing() {
 
 /// Symptom: with a damaged version byte and a damaged first frame, `--repair` lost the whole file, or refused
 /// it. Cause: only the first frame was used to find the version, and a segment without it was cut as torn.
-/// Fix: the first whole frames are used, wherever they are, and a repair continues behind damage even if
-/// nothing says that it was synced.
+/// Fix: the first whole frames are used, wherever they are, and a repair continues behind damage even if no
+/// frame records that it was synced.
 #[test]
 fn a_damaged_version_and_first_frame_cost_no_other_frame() {
     for made in [Made::closed(), Made::killed(), Made::segments()] {
@@ -441,7 +441,7 @@ fn a_damaged_version_and_first_frame_cost_no_other_frame() {
 /// The version, and the heads of all frames but one, are damaged. Of the parts of a checkpoint only the
 /// damaged ones are lost.
 #[test]
-fn a_repair_keeps_each_frame_that_is_whole() {
+fn a_repair_keeps_each_whole_frame() {
     for made in [Made::closed(), Made::killed(), Made::segments()] {
         for file in made.files() {
             for kept in 0..=file.frames.len() {
@@ -468,7 +468,7 @@ fn a_repair_keeps_each_frame_that_is_whole() {
 }
 
 #[test]
-fn of_a_closed_log_only_its_last_word_may_be_torn() {
+fn only_the_last_frame_of_a_closed_log_may_be_torn() {
     let files = Made::closed().files();
     let log = files.last().expect("there is a log");
     let last = log.frames.last().expect("it has frames");
@@ -481,13 +481,13 @@ fn of_a_closed_log_only_its_last_word_may_be_torn() {
 
 #[test]
 fn a_missing_file_is_named() {
-    let check = |made: &Made, gone: &str, named: &str, says: &str| {
+    let check = |made: &Made, gone: &str, named: &str, expected: &str| {
         let disk = made.disk.copy();
         disk.remove(gone).expect("it is there");
         let error = start(&disk, false).err().expect("a file is missing");
         let is_named = |path: &Path| path == Path::new(named);
         assert!(matches!(&error, JournalError::Missing { path, .. } if is_named(path)), "{error}");
-        assert!(error.to_string().contains(says), "{error}");
+        assert!(error.to_string().contains(expected), "{error}");
         let (life, recovery) = start(&disk, true).expect("it is repaired");
         assert!(is_named(&recovery.losses[0].path), "{:?}", recovery.losses);
         let [found, all] = [&*life.store, &made.without(|_| false)].map(|store| counts(store, made));
@@ -504,7 +504,7 @@ fn a_missing_file_is_named() {
 }
 
 #[test]
-fn a_torn_end_is_cut_wherever_it_is() {
+fn a_torn_end_is_cut_at_any_byte() {
     let made = Made::killed();
     let files = made.files();
     let log = files.last().expect("there is a log");

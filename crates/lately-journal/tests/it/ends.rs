@@ -19,7 +19,7 @@ fn batch() -> Batch {
 /// the one after that missed the first. Cause: an unborn segment was removed, but its number was not reused.
 /// Fix: the log continues behind the last segment that is kept.
 #[test]
-fn a_first_start_may_end_anywhere() {
+fn a_first_start_may_end_at_any_byte() {
     for fuel in 0_u64.. {
         let disk = SimDisk::new(fuel);
         disk.end_after(Some(fuel));
@@ -39,7 +39,7 @@ fn a_first_start_may_end_anywhere() {
 /// Cause: each attempt to recover started a segment, and the one before was cut to nothing, so it did not
 /// have the end of its predecessor any more. Fix: an empty segment is created again.
 #[test]
-fn syncs_may_fail_for_long() {
+fn repeated_failed_syncs_leave_a_readable_log() {
     for durability in [Durability::Interval, Durability::Always] {
         for seed in 0..60 {
             let disk = SimDisk::new(seed);
@@ -78,7 +78,7 @@ fn syncs_may_fail_for_long() {
 /// Cause: nothing of the segment had been synced, only a part of it existed, and the next one existed, too.
 /// Fix: such a segment is reported as torn.
 #[test]
-fn power_may_go_while_the_log_is_mended() {
+fn power_may_fail_while_the_log_recovers() {
     for seed in 0..400 {
         let disk = SimDisk::new(seed);
         let (mut life, _) = start(&disk, Durability::Interval).expect("a start");

@@ -331,22 +331,22 @@ impl Life {
 
     /// The results of batches that waited: their numbers, and whether they are kept.
     pub(crate) fn verdicts(&mut self) -> Vec<(usize, bool)> {
-        let (mut told, mut waiting, mut lost) = (Vec::new(), Vec::new(), Vec::new());
-        // The last first, which is the order of rollback.
+        let (mut verdicts, mut waiting, mut lost) = (Vec::new(), Vec::new(), Vec::new());
+        // The last comes first, which is the order of rollback.
         for (number, hold, deltas) in self.held.drain(..).rev() {
             match self.journal.verdict(&hold) {
                 Verdict::Pending => waiting.push((number, hold, deltas)),
-                Verdict::Kept => told.push((number, true)),
+                Verdict::Kept => verdicts.push((number, true)),
                 Verdict::Lost => {
                     lost.push(deltas);
-                    told.push((number, false));
+                    verdicts.push((number, false));
                 }
             }
         }
         waiting.reverse();
         self.held = waiting;
         lost.iter_mut().for_each(|deltas| self.take_back(deltas));
-        told
+        verdicts
     }
 
     fn take_back(&mut self, deltas: &mut DeltaBatch) {
@@ -359,7 +359,7 @@ impl Life {
     }
 }
 
-/// The keys of actions: short, longer, and a few of the highest length.
+/// The keys of actions: short ones, longer ones, and a few of the greatest length.
 pub(crate) fn keys() -> Vec<Vec<u8>> {
     let length = |n: usize| if n % 10 == 9 { MAX_KEY_BYTES } else { 6 + n % 5 * 7 };
     (0..40).map(|n| format!("{n:x<width$}", width = length(n)).into_bytes()).collect()

@@ -1,4 +1,4 @@
-//! The history of a simulation, and what of it is on the disk, certainly or possibly.
+//! The history of a simulation, and the batches that are on the disk, certainly or possibly.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Tests of which bytes of the log need not stay in the memory of the system.
+//! The journal releases synced bytes of the log from the page cache.
 
 use lately_journal::Durability;
 use lately_journal::limits::Bounds;
@@ -10,7 +10,7 @@ const SYNC_BYTES: u64 = 4 << 10;
 const BATCHES: usize = 200;
 
 #[test]
-fn what_was_synced_need_not_stay_in_memory() {
+fn synced_bytes_are_released_from_the_page_cache() {
     let disk = SimDisk::new(0);
     let bounds = Bounds { sync_bytes: SYNC_BYTES, ..Bounds::default() };
     let (mut life, _) = Life::start_within(&disk, 7, Durability::Interval, false, bounds).expect("a start");
@@ -22,7 +22,7 @@ fn what_was_synced_need_not_stay_in_memory() {
         assert_eq!(life.run(number, &batch), Fate::Acknowledged);
         let before = disk.unreleased(&name);
         assert!(life.journal.sync());
-        // As many bytes as are synced at once under load, not a few each time.
+        // Bytes are released in pieces as large as the syncs under load, not a few at a time.
         let after = disk.unreleased(&name);
         assert_eq!(after, if before < SYNC_BYTES { before } else { 0 });
     }

@@ -19,7 +19,7 @@ use crate::sim_disk::SimDisk;
 const SEEDS: u64 = 40;
 /// The lives of one seed.
 const LIVES: usize = 8;
-/// Room that is reserved for a checkpoint. Two disks of three are smaller than what is written to them.
+/// The room that is reserved for a checkpoint. Two disks of three are smaller than the data written to them.
 const RESERVE_BYTES: u64 = 32 << 10;
 const DISK_BYTES: usize = 80 << 10;
 /// About the memory of the keys.
@@ -120,8 +120,8 @@ impl Simulation {
         format!("{what}: seed {}, life {}, {:?}", self.seed, self.lives, self.durability)
     }
 
-    /// Starts after an end. It must find all batches that are certainly there, and of the others the first
-    /// few, in the order of writing.
+    /// Starts after an end. The start must find all batches that are certainly on the disk, and a prefix of the
+    /// others in the order of writing.
     fn start(&mut self, end: End) -> Life {
         let mut end = end;
         let mut looked = None;
@@ -385,7 +385,7 @@ impl Simulation {
         changed.iter_mut().for_each(|(number, _)| *number = self.past.ran.len());
         let fate = life.write(changed);
         self.take(vec![first], fate);
-        let first = self.past.ran.last_mut().expect("it was taken note of");
+        let first = self.past.ran.last_mut().expect("it was recorded");
         (first.position, first.is_late) = (position, true);
     }
 
@@ -421,24 +421,24 @@ impl Simulation {
     }
 }
 
-/// Reports the seed that failed.
-struct Told(u64);
+/// Reports the seed when it is dropped by a panic.
+struct ReportOnPanic(u64);
 
-impl Drop for Told {
+impl Drop for ReportOnPanic {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            say(&format!("seed {}", self.0));
+            print_uncaptured(&format!("seed {}", self.0));
         }
     }
 }
 
-/// Writes to standard error even if the output of tests is captured.
-fn say(line: &str) {
+/// Writes to standard output, even if the output of tests is captured.
+fn print_uncaptured(line: &str) {
     let _ = std::io::Write::write_all(&mut std::io::stdout(), format!("{line}\n").as_bytes());
 }
 
 fn simulate(seed: u64) -> usize {
-    let _told = Told(seed);
+    let _report = ReportOnPanic(seed);
     let mut simulation = Simulation::new(seed);
     let mut end = End::Close;
     for _ in 0..LIVES {
@@ -451,10 +451,10 @@ fn simulate(seed: u64) -> usize {
 }
 
 #[test]
-fn every_end_is_survived() {
+fn every_kill_and_loss_of_power_is_survived() {
     let number = |name| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
     if let Some(seed) = number("LATELY_SIM_SEED") {
-        say(&format!("seed {seed}: {} ends", simulate(seed)));
+        print_uncaptured(&format!("seed {seed}: {} ends", simulate(seed)));
         return;
     }
     let clock = SystemClock::new();
@@ -467,5 +467,5 @@ fn every_end_is_survived() {
         lives += simulate(first + seeds);
         seeds += 1;
     }
-    say(&format!("{seeds} seeds, {lives} ends"));
+    print_uncaptured(&format!("{seeds} seeds, {lives} ends"));
 }

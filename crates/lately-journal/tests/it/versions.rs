@@ -6,7 +6,7 @@ use std::path::Path;
 use lately::{Cursor, Request, Source, Store, Timestamp, days, hours, minutes, seconds};
 use lately_journal::{Folder, Intent, Progress, Recovery, recover};
 
-/// Loads a copy of a folder of the test data into a store.
+/// Loads a copy of a folder of the test data into a store, so that the original stays unchanged.
 fn put_back(name: &str, store: &Store) -> Recovery {
     let folder = tempfile::tempdir().expect("a folder");
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name);
@@ -80,7 +80,7 @@ fn counts(store: &Store, now: Timestamp) -> Vec<(String, u64, u64)> {
 /// ms into a class of 1 s, and late hits put panes out of order, which were then written. Fix: hits from
 /// elsewhere are fitted to the grid of the class, and panes out of order can be read.
 #[test]
-fn panes_that_were_written_out_of_order_are_read() {
+fn panes_written_out_of_order_are_read() {
     let store = Store::builder().build().expect("the defaults are valid");
     put_back("folder-2-unordered", &store);
     let now = store.now();

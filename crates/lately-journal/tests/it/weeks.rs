@@ -16,7 +16,7 @@ const STEP_MS: i64 = 60_000;
 const HITS: usize = 5;
 const LOG_BYTES: u64 = 128 << 10;
 const RESERVE_BYTES: u64 = 4 << 10;
-/// More than a batch and the start of a file take.
+/// More than the bytes of a batch and of the start of a file.
 const SLACK_BYTES: u64 = 6_000;
 
 fn start(disk: &SimDisk) -> Result<(Life, Recovery), JournalError> {
@@ -43,32 +43,32 @@ struct Week {
 }
 
 #[test]
-fn the_disk_holds_what_is_kept_and_no_more() {
+fn the_disk_usage_stays_bounded_for_weeks() {
     let (disk, keys, mut rng) = (SimDisk::new(3), keys(), Rng::new(5));
     let (mut batches, mut weeks) = (Vec::new(), Vec::new());
     for week in 1..=i64::try_from(WEEKS).expect("few") {
-        let mut told = Week::default();
+        let mut usage = Week::default();
         // A kill once a week.
         let (mut life, _) = start(&disk).expect("a start");
         let ends_ms = week * 7 * DAY_MS;
         for now_ms in (ends_ms - 7 * DAY_MS..ends_ms).step_by(usize::try_from(STEP_MS).expect("small")) {
             let batch = batch(&mut rng, &keys, now_ms);
-            // The batch is older than what waits for a sync, which comes first.
+            // A sync is due before the batch.
             assert!(life.journal.sync());
             assert_eq!(life.run(batches.len(), &batch), Fate::Acknowledged);
             batches.push(batch);
             if life.journal.needs_checkpoint() {
                 life.journal.make_checkpoint(|| ()).expect("made");
-                told.checkpoints += 1;
+                usage.checkpoints += 1;
             }
-            told.checkpoint_bytes = told.checkpoint_bytes.max(life.journal.stats().checkpoint_bytes);
+            usage.checkpoint_bytes = usage.checkpoint_bytes.max(life.journal.stats().checkpoint_bytes);
         }
-        told.most_bytes = disk.take_most_bytes() as u64;
-        weeks.push(told);
+        usage.most_bytes = disk.take_most_bytes() as u64;
+        weeks.push(usage);
     }
     for Week { most_bytes, checkpoints, checkpoint_bytes } in &weeks {
         assert!(*checkpoints > 2, "{weeks:?}");
-        // The log, a checkpoint, and the next one, or the room for it.
+        // The log, a checkpoint, and the next checkpoint or the room for it.
         let room_bytes = checkpoint_bytes + checkpoint_bytes / 8 + RESERVE_BYTES + START_BYTES;
         let bound =
             LOG_BYTES.max(LOG_TO_CHECKPOINT * checkpoint_bytes) + checkpoint_bytes + room_bytes + SLACK_BYTES;
@@ -80,7 +80,7 @@ fn the_disk_holds_what_is_kept_and_no_more() {
     check_recovered(&disk, &batches);
 }
 
-/// Old hits are in wide panes by now. Those come back unchanged.
+/// Old hits are in wide panes by now, which are loaded unchanged.
 fn check_recovered(disk: &SimDisk, batches: &[Batch]) {
     let now = batches.last().expect("there are some").now;
     let (again, recovery) = start(disk).expect("a start");

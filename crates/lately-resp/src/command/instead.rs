@@ -75,7 +75,7 @@ mod tests {
     use crate::command::find_command;
 
     #[test]
-    fn each_command_is_advised_on_once_and_is_not_there() {
+    fn advice_covers_each_missing_command_once() {
         let names: Vec<&str> = INSTEAD.iter().flat_map(|(names, _)| names.iter().copied()).collect();
         for name in &names {
             assert!(find_command(name.as_bytes()).is_none(), "{name} is there");
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_advised_is_there() {
+    fn advice_names_existing_commands() {
         for (_, advice) in INSTEAD {
             let words = advice.split([' ', ':', ',']);
             for word in

@@ -116,7 +116,7 @@ fn bytes_of_other_protocols_run_nothing() {
 }
 
 #[test]
-fn each_bound_holds_at_the_bound_and_not_one_past_it() {
+fn each_bound_holds_at_the_bound_and_one_past_it() {
     let check = |stream: &str, expected: Option<&str>| {
         let (_, error) = read_all(stream.as_bytes(), &SMALL);
         assert_eq!(error.as_deref(), expected, "{stream}");
@@ -172,13 +172,13 @@ fn the_bounds_a_server_uses() {
 }
 
 #[test]
-fn a_request_in_pieces_is_taken_up_where_it_stopped() {
+fn a_partial_request_resumes_without_rereading() {
     let mut stream = Vec::new();
     write_request(&mut stream, &[b"DEL".as_slice(), b"a", b"b"]);
     let mut args = Args::new();
     assert_eq!(parse_request(&stream[..20], &SMALL, &mut args), Ok(Parsed::Incomplete));
     assert_eq!((args.progress.position, args.progress.missing), (20, 1));
-    // Parsed bytes are not read again: overwrite them.
+    // Parsed bytes are overwritten, to show that they are not read again.
     let mut blotted = stream.clone();
     blotted[1..13].fill(b'?');
     assert_eq!(parse_request(&blotted, &SMALL, &mut args), Ok(Parsed::Complete { consumed: stream.len() }));
@@ -246,7 +246,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_written_is_read(
+    fn written_requests_are_read_back(
         args in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..40), 1..20)
     ) {
         let mut stream = Vec::new();

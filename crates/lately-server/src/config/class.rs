@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pattern_covers_others_when_it_matches_all_their_keys() {
+    fn a_covering_pattern_matches_all_keys_of_another() {
         let check = |pattern: &str, other: &str, expected: bool| {
             let [pattern, other] = [pattern, other].map(|text| Pattern::new(text.as_bytes()));
             assert_eq!(covers(&pattern, &other), expected, "{pattern:?} {other:?}");

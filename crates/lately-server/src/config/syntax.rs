@@ -281,7 +281,7 @@ mod tests {
         check("server]", "`server]` has no beginning: open it with [");
         check("x = 1\nx = 2", "duplicate key `x`: remove one");
         check("[[limit]]\n[limit]", "duplicate key `limit`: remove one");
-        // What is wrong behind a text is not in it.
+        // A mistake after a string is not reported inside the string.
         check("x = \"a = b\" c", "unexpected key or value, expected newline, `#`");
         check("x = 05", "`05` is no number of TOML: write 5");
         check("x = .01", "`.01` is no number of TOML: write 0.01");
@@ -316,7 +316,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Whatever the text, it is refused with a message and not with a panic.
+        /// Every text parses or gets a message; none panics.
         #[test]
         fn any_text_parses_or_gets_a_message(text in "([a-z]{1,3} ?[=:]? ?|[\\[\\]{},\"'#\\\\\n. ]|[0-9ä“]){0,12}") {
             if let Err(problem) = Config::parse(&text) {

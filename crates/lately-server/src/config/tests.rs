@@ -1,4 +1,4 @@
-//! Valid and invalid config files, and the messages about the latter.
+//! Valid and invalid config files, and the error messages.
 
 use lately_journal::Durability;
 
@@ -300,7 +300,7 @@ fn a_config_has_a_bound() {
 }
 
 #[test]
-fn the_clock_goes_by_the_least_max_skew() {
+fn the_clock_uses_the_smallest_max_skew() {
     let least = |text: &str| Config::parse(text).expect("a config").least_max_skew().as_millis();
     assert_eq!(least(""), 10_000);
     assert_eq!(least("[[class]]\nmatch = \"a*\"\nmax_skew = \"1h\"\n"), 10_000);

@@ -242,7 +242,7 @@ mod tests {
 
     use super::*;
 
-    /// A hit of a key of this length.
+    /// The changes of one hit of a key of this length.
     fn deltas(key_bytes: usize) -> DeltaBatch {
         let store = lately::Store::builder().build().expect("the defaults are valid");
         let mut deltas = DeltaBatch::default();
@@ -284,8 +284,9 @@ mod tests {
         assert!(!feed.is_open());
     }
 
-    /// Symptom: four readers of 500 B/s had the server hold 64 MiB each, at a ceiling of 32 MiB. Cause: each dump had a list
-    /// of its own, with a bound that knew no ceiling. Fix: one list, a share of the ceiling, and the slowest loses its place.
+    /// Symptom: four readers of 500 B/s made the server hold 64 MiB each, at a ceiling of 32 MiB. Cause: each dump had its
+    /// own list, with a bound that did not depend on the ceiling. Fix: one list with a share of the ceiling, and the slowest
+    /// reader is dropped.
     #[test]
     fn the_slowest_reader_is_dropped() {
         let hit = deltas(1_000);
@@ -313,14 +314,14 @@ mod tests {
     }
 
     #[test]
-    fn the_list_is_a_part_of_the_ceiling() {
+    fn the_change_list_takes_a_share_of_the_ceiling() {
         let most = |ceiling_mib: u64| ChangeFeed::new(ceiling_mib << 20).most_bytes;
         assert_eq!([1, 8, 16, 32, 64].map(most), [1 << 18, 2 << 20, 2 << 20, 2 << 20, 4 << 20]);
         assert_eq!([128, 1_024].map(most), [8 << 20, 64 << 20]);
     }
 
     #[test]
-    fn pieces_count_until_they_are_gone() {
+    fn pieces_count_towards_the_ceiling_until_dropped() {
         let feed = ChangeFeed::new(1 << 30);
         let piece = feed.piece(vec![0; 1_000]);
         assert_eq!(feed.held_bytes(), 1_000);

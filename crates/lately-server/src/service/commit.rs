@@ -5,6 +5,7 @@ use std::sync::Arc;
 use lately::DeltaBatch;
 use lately_journal::{Hold, Journal, Receipt, Refused, Verdict};
 
+use crate::service::cluster::WaitingId;
 use crate::service::ingest::Busy;
 use crate::service::named_limits::{LimitAnswer, LimitTally};
 use crate::service::{Service, Stats};
@@ -20,6 +21,8 @@ pub(crate) struct Changes {
     said: Vec<(Arc<LimitTally>, LimitAnswer)>,
     /// Sources whose positions are among the deltas. They take nothing else until it is known what became of these.
     busy: Vec<Busy>,
+    /// While they wait for the disk, in a cluster.
+    waiting: Option<WaitingId>,
 }
 
 /// The immediate result of a commit.
@@ -81,6 +84,7 @@ impl Changes {
     fn keep(&mut self, service: &Service) {
         if let Some(cluster) = &service.cluster {
             cluster.add(&self.deltas, &service.store);
+            self.waiting.take().into_iter().for_each(|id| cluster.settled(id));
         }
         Stats::add(&service.stats.hits, std::mem::take(&mut self.hits));
         self.said.drain(..).for_each(|(tally, said)| tally.count(said));
@@ -90,6 +94,9 @@ impl Changes {
     /// Rolls them back in the store.
     fn roll_back(&mut self, service: &Service) {
         service.store.roll_back(&mut self.deltas);
+        if let (Some(cluster), Some(id)) = (&service.cluster, self.waiting.take()) {
+            cluster.settled(id);
+        }
         service.feed.fail("the journal failed meanwhile");
         Stats::add(&service.stats.refused_hits, std::mem::take(&mut self.hits));
         self.said.clear();
@@ -107,7 +114,14 @@ impl Service {
                 changes.iter_mut().for_each(|changes| changes.keep(self));
                 Commit::Kept
             }
-            Ok(Some(hold)) => Commit::Pending(Ticket(hold)),
+            Ok(Some(hold)) => {
+                if let Some(cluster) = &self.cluster {
+                    changes.iter_mut().for_each(|changes| {
+                        changes.waiting = Some(cluster.wait_for(&changes.deltas));
+                    });
+                }
+                Commit::Pending(Ticket(hold))
+            }
             Err(refused) => {
                 changes.iter_mut().rev().for_each(|changes| changes.roll_back(self));
                 Commit::Refused(refused)

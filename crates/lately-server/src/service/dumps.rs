@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dump_of_a_clock_that_was_ahead_is_one_of_now() {
+    fn a_dump_far_ahead_of_the_clock_is_moved_to_now() {
         let now = Timestamp::from_seconds(1_700_000_000).expect("a time");
         let rate = Rate::new(0, 1, hours(1)).expect("a rate");
         let throttle = Throttle { key: b"throttled", rate, quantity: 1 };
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dump_of_a_clock_that_is_hardly_ahead_is_as_it_was() {
+    fn a_dump_slightly_ahead_of_the_clock_is_unchanged() {
         let now = Timestamp::from_seconds(1_700_000_000).expect("a time");
         let ahead = service(now.saturating_add(seconds(10)));
         ahead.store.hit_n(b"k", 5, None, ahead.now()).expect("counted");
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dump_that_has_no_room_changes_nothing() {
+    fn a_dump_without_room_changes_nothing() {
         let now = Timestamp::from_seconds(1_700_000_000).expect("a time");
         let of_ceiling = |ceiling_bytes| {
             let config = Config { ceiling_bytes, ..Config::default() };
@@ -388,7 +388,7 @@ mod tests {
         fill(&large, 21_000);
         let bytes = dumped(&large);
         fill(&small, 30_000);
-        // It is full.
+        // The server is full.
         let before = (small.store.len(), small.store.memory());
         let error = small.restore(&mut &bytes[..], &env::temp_dir(), true).expect_err("it has no room");
         assert!(matches!(error, RestoreError::TooLarge { ceiling_bytes: 0x10_0000 }), "{error}");
@@ -412,8 +412,8 @@ mod tests {
         (0..keys).filter(is_there).count()
     }
 
-    /// Symptom: after a dump was restored into a full server, half of its keys were there. Cause: they were hit before the
-    /// others, so they were evicted first. Fix: while a dump is restored, others are evicted before its keys.
+    /// Symptom: after a dump was restored into a full server, half of its keys were missing. Cause: they had been hit before
+    /// the others, so they were evicted first. Fix: during a restore, other keys are evicted before those of the dump.
     #[test]
     fn keys_of_a_dump_are_not_evicted_while_others_can_go() {
         const CEILING: u64 = 2 << 20;
@@ -429,7 +429,7 @@ mod tests {
             });
             let keys = keys.expect("it gets full") + 1;
             let bytes = dumped(&other);
-            // It is full of keys that were hit later. Some have the same names, some limits that are used up.
+            // The server is full of keys with later hits. Some have names from the dump, some have limits that are used up.
             let full = of_ceiling(CEILING, now.saturating_add(minutes(10)));
             (0..keys / 10).for_each(|key| fill_one(&full, "dump", key));
             for key in 0..100 {
@@ -443,13 +443,13 @@ mod tests {
             let evicted = others - there(&full, "other", 60_000);
             assert_eq!(there(&full, "dump", keys), restored.keys, "{percent} %: {restored:?}");
             assert_eq!(restored.keys as u64 + restored.evicted_dump_keys, keys, "{percent} %: {restored:?}");
-            // A key that is replaced takes some bytes more than one that is new.
+            // A replaced key takes some bytes more than a new one.
             assert!(percent > 80 || restored.evicted_dump_keys == 0, "{percent} %: {restored:?}");
             assert!((1..=restored.evicted_keys).contains(&(evicted as u64)), "{evicted}, {restored:?}");
             assert_eq!(there(&full, "limited", 100), 100);
             assert!(full.store.memory().used_bytes <= CEILING);
             full.store.check_consistency();
-            // From here on they are keys like others.
+            // After the restore they are evicted like other keys.
             fill(&full, "later", 60_000);
             assert!((there(&full, "dump", keys) as u64) < keys);
         }
@@ -459,7 +459,7 @@ mod tests {
         Source::new(name.as_bytes()).expect("a name")
     }
 
-    /// Counts a hit on `key` for a stretch of a source; gives how many were counted.
+    /// Ingests a hit of `key` as a batch of a source. Returns the number of counted hits.
     fn ingest(service: &Service, name: &'static str, (from, to): (u64, u64), key: &'static str) -> u64 {
         let mut changes = Changes::default();
         let hits = [(key.as_bytes(), to - from, service.now())].into_iter();
@@ -467,11 +467,11 @@ mod tests {
         service.ingest(&stretch, hits, &mut changes, service.now()).expect("it goes on").accepted
     }
 
-    /// Symptom: after an older dump was restored into a running server, the lines since then were counted twice for keys that
-    /// the dump lacks. Cause: the positions of sources went back, and these keys stayed. Fix: a position goes back only where
-    /// the dump replaces all keys.
+    /// Symptom: after an older dump was restored into a running server, later lines were counted twice for keys that are not
+    /// in the dump. Cause: the positions of sources went back, and these keys stayed. Fix: a position goes back only if the
+    /// dump replaces all keys.
     #[test]
-    fn no_source_goes_back_while_other_keys_stay() {
+    fn a_restore_does_not_move_a_source_back_while_other_keys_stay() {
         let now = Timestamp::from_seconds(1_700_000_000).expect("a time");
         let here = service(now);
         ingest(&here, "log", (0, 100), "old");
@@ -489,14 +489,14 @@ mod tests {
         assert_eq!(positions(&here), [Some(200), Some(5)]);
         assert_eq!(ingest(&here, "log", (100, 200), "new"), 0, "these lines are counted");
         assert_eq!(counts(&here), [105, 100]);
-        // Without other keys the source goes on from where the dump ends: nothing is lost, nothing twice.
+        // Without other keys the source continues from the position in the dump, and each line counts once.
         here.store.flush();
         assert_eq!(positions(&here), [Some(200), Some(5)]);
         assert_eq!(restore(&here, false), 0);
         assert_eq!(positions(&here), [Some(100), Some(5)]);
         assert_eq!(ingest(&here, "log", (100, 200), "new"), 100);
         assert_eq!(counts(&here), [105, 100]);
-        // A dump that is further moves the source on: what it has is not counted again.
+        // A dump with a later position moves the source forward: its lines are not counted again.
         let there = service(now);
         ingest(&there, "log", (0, 10), "old");
         assert_eq!(restore(&there, true), 0);
@@ -535,7 +535,7 @@ mod tests {
             }
         }
         assert_eq!((keys, positions), (5_001, 1));
-        // A stretch of a source that is held is to be sent again.
+        // During the restore the source is busy, so the client sends its batch again.
         let busy = here.hold_sources(&[(b"log"[..].into(), 0)]);
         let mut changes = Changes::default();
         let stretch = Stretch { source: source("log"), from: 100, to: 101 };
@@ -545,7 +545,7 @@ mod tests {
         assert_eq!(ingest(&here, "log", (100, 101), "old"), 1);
     }
 
-    /// Hits of a key, of which each fifth has a long name, and each third many hits.
+    /// Hits a key. Every fifth key has a long name, and every third has many hits.
     fn fill_one(service: &Service, prefix: &str, key: u64) {
         let name = name(prefix, key);
         for hit in 0..if key.is_multiple_of(3) { 12 } else { 1 } {

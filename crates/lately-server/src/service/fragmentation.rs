@@ -69,7 +69,7 @@ mod tests {
         Timestamp::from_millis(ms).expect("a time")
     }
 
-    /// The charge after a look at a process with this much memory, which returns none.
+    /// The charge after a look at a process with `resident_bytes`, none of which can be returned.
     fn look(fragmentation: &mut Fragmentation, ms: i64, resident_bytes: u64) -> u64 {
         fragmentation.look(CEILING_BYTES, at(ms), || Some(resident_bytes), || ())
     }
@@ -85,14 +85,14 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_grows_is_charged_twice_until_it_is_less() {
+    fn growing_memory_is_charged_until_it_shrinks() {
         let mut fragmentation = Fragmentation::default();
         assert_eq!(look(&mut fragmentation, 0, SHOULD_BYTES + MIB / 2), MIB);
-        // It does not grow: keys that went made room enough.
+        // The charge does not grow, because removed keys have freed enough memory.
         assert_eq!(look(&mut fragmentation, 100, SHOULD_BYTES + MIB / 2), MIB);
         assert_eq!(look(&mut fragmentation, 200, SHOULD_BYTES + MIB / 4), MIB);
         assert_eq!(look(&mut fragmentation, 300, SHOULD_BYTES + MIB), 2 * MIB);
-        // All at once is charged step by step.
+        // A large growth is charged in steps.
         assert_eq!(look(&mut fragmentation, 400, SHOULD_BYTES + 3 * MIB), 4 * MIB);
         assert_eq!(look(&mut fragmentation, 500, SHOULD_BYTES + 3 * MIB), 6 * MIB);
         assert_eq!(look(&mut fragmentation, 600, SHOULD_BYTES + 3 * MIB), 6 * MIB);
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn the_allocator_gives_back_what_it_can_now_and_then() {
+    fn unused_memory_is_returned_at_intervals() {
         let mut fragmentation = Fragmentation::default();
         let (resident_bytes, returns) = (Cell::new(SHOULD_BYTES + MIB), Cell::new(0));
         let mut look = |ms, after| {

@@ -160,9 +160,16 @@ impl Service {
 
     /// Waits until all changes under way were committed or rolled back.
     pub(crate) fn quiesce(&self) {
-        drop(self.gate.write().unwrap_or_else(PoisonError::into_inner));
-        if let Some(journal) = self.journal() {
-            journal.quiesce();
+        self.alone(|| ());
+    }
+
+    /// Does something while no change is under way: all before were committed, wait for the disk, or were rolled back. It must be
+    /// short, because all clients wait.
+    pub(crate) fn alone<T>(&self, work: impl FnOnce() -> T) -> T {
+        let _gate = self.gate.write().unwrap_or_else(PoisonError::into_inner);
+        match self.journal() {
+            Some(journal) => journal.alone(work),
+            None => work(),
         }
     }
 
@@ -349,7 +356,7 @@ mod tests {
         let config = Config { ceiling_bytes: 1 << 20, ..Config::default() };
         let share: usize = (1 << 20) / 8;
         let service = Service::new(config, Arc::new(ManualClock::new(Timestamp::MIN))).expect("valid");
-        // Without clients an equal part is the whole share.
+        // Without other clients, the equal part of a client is the whole share.
         assert!(service.may_hold(0, share) && !service.may_hold(0, share + 1));
         service.charge(0, share);
         assert!(service.may_hold(share, share) && service.may_hold(2 * share, 2 * share));
@@ -366,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_have_places_below_the_ceiling() {
+    fn the_number_of_clients_follows_the_ceiling() {
         let check = |ceiling_bytes, max_clients, expected| {
             let config = Config { ceiling_bytes, max_clients, ..Config::default() };
             let service = Service::new(config, Arc::new(ManualClock::new(Timestamp::MIN))).expect("valid");
@@ -382,8 +389,9 @@ mod tests {
         check(crate::limits::MIN_CEILING_BYTES, 10_000, LEAST_CLIENTS);
     }
 
-    /// Symptom: hits at the edge of the retention were gone after a start. Cause: the sweep ran while keys were put back, and
-    /// by its time the key had expired before the hit that kept it was put back. Fix: nothing is swept meanwhile.
+    /// Symptom: hits at the edge of the retention were gone after a start. Cause: the sweep ran while the store was loaded,
+    /// and removed a key as expired before the hit that keeps it was loaded. Fix: nothing is swept while the store is
+    /// loaded.
     #[test]
     fn nothing_is_swept_while_the_store_is_loaded() {
         let config = Config { storage: Some(crate::Storage::default()), ..Config::default() };
@@ -397,14 +405,18 @@ mod tests {
             })
         };
         assert_eq!((sweep().count(), service.store.len()), (1, 1));
-        assert_eq!(service.store.now(), Timestamp::MIN, "no time passes for what is put back");
+        assert_eq!(
+            service.store.now(),
+            Timestamp::MIN,
+            "the time of the store does not advance while it is loaded"
+        );
         service.loading.store(false, Release);
         assert!(sweep().count() > 1);
         assert_eq!(service.store.len(), 0);
     }
 
     #[test]
-    fn connections_push_keys_out() {
+    fn memory_of_connections_evicts_keys() {
         let config = Config { ceiling_bytes: 1 << 20, ..Config::default() };
         let service = Service::new(config, Arc::new(ManualClock::new(Timestamp::MIN))).expect("valid");
         for key in 0..1_000_u32 {

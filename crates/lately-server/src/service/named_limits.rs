@@ -160,14 +160,14 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_name_that_stays_keeps_its_tally() {
+    fn an_unchanged_name_keeps_its_tally() {
         let current = CurrentRules::new(&[limit("a"), limit("b")]);
         let before = current.get();
         let count = |name: &[u8], said| before.rule(before.find(name).expect("there")).tally.count(said);
         count(b"a", LimitAnswer::Allowed);
         count(b"b", LimitAnswer::Denied);
         current.replace(&[limit("c"), NamedLimit { max: 9, ..limit("b") }]);
-        // A batch that still uses the old set counts all the same.
+        // A batch that still uses the old set counts, too.
         count(b"b", LimitAnswer::WouldDeny);
         let after = current.get();
         assert_eq!(tally(&after, "b"), [0, 1, 1]);
@@ -178,13 +178,13 @@ pub(crate) mod tests {
             (9, 1)
         );
         assert!(after.find(b"a").is_none() && after.find(b"B").is_none());
-        // A name that comes back begins anew.
+        // A name that is removed and added again starts at 0.
         current.replace(&[limit("a")]);
         assert_eq!(tally(&current.get(), "a"), [0, 0, 0]);
     }
 
     #[test]
-    fn an_unknown_limit_gets_the_known_names() {
+    fn the_error_for_an_unknown_limit_lists_the_known_ones() {
         let check = |names: &[&str], asked: &[u8], expected: &str| {
             let limits: Vec<_> = names.iter().map(|name| limit(name)).collect();
             assert_eq!(CurrentRules::new(&limits).get().unknown(asked), expected);

@@ -54,7 +54,7 @@ mod tests {
         assert_eq!((millis(times.children_user), millis(times.children_system)), (300, 40));
         let own = || super::processor_times().user + super::processor_times().system;
         let before = own();
-        // Tests that cannot pass otherwise never end.
+        // The loop ends only when the process has used processor time.
         while own() == before {}
     }
 }

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spool_file_is_on_the_disk_of_the_counts() {
+    fn a_spool_file_is_on_the_disk_of_the_data_folder() {
         let folder = tempfile::tempdir().expect("a folder");
         assert_eq!(spool_folder(Some(folder.path())), folder.path());
         assert_eq!(spool_folder(Some(&folder.path().join("not/yet"))), folder.path());
@@ -109,10 +109,10 @@ mod tests {
         let mut file = SpoolFile::create(folder.path()).expect("made");
         assert!(file.leaves_bytes > 0);
         file.write_all(&[7; 100]).expect("there is room");
-        // As if others had written meanwhile.
+        // This stands for other writes to the disk.
         file.leaves_bytes = u64::MAX;
         let rest = vec![7; usize::try_from(SPOOL_LOOK_BYTES).expect("small")];
-        file.write_all(&rest[100..]).expect("it is not looked at yet");
+        file.write_all(&rest[100..]).expect("the free space is not checked yet");
         let full = file.write_all(b"x").expect_err("there is no room");
         assert_eq!(full.kind(), io::ErrorKind::StorageFull);
     }

@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_rate_is_that_of_the_last_samples() {
+    fn the_rate_covers_the_last_samples() {
         let at = |ms: i64| Timestamp::from_millis(ms).expect("in range");
         let mut throughput = Throughput::default();
         assert_eq!(throughput.per_second(at(0), 7), 0);
@@ -46,7 +46,7 @@ mod tests {
         assert_eq!(throughput.per_second(at(1_250), 17), 8);
         (1..16).for_each(|sample| throughput.note(at(100 * sample), 7));
         assert_eq!(throughput.per_second(at(2_000), 2_007), 1_000);
-        // There are 16: the oldest is forgotten.
+        // There are 16 samples; the oldest is dropped.
         throughput.note(at(2_000), 2_007);
         assert_eq!(throughput.per_second(at(2_100), 4_007), 2_000);
     }

@@ -1,5 +1,5 @@
-//! Pipelines of all kinds of commands, cut anywhere: the replies are those of the same commands sent one
-//! by one to another server.
+//! Pipelines of all kinds of commands, cut anywhere, have the same replies as their commands sent one by one to another
+//! server.
 
 use lately_resp::write_request;
 
@@ -51,7 +51,7 @@ fn a_cut_pipeline_answers_as_its_commands_one_by_one() {
             single.reply(&mut replies);
             requests.append(&mut request);
         }
-        // The stream ends with a framing error, whose reply is in its place.
+        // The stream ends with a framing error, whose reply comes last.
         requests.extend_from_slice(b"*1\r\n!\r\nPING\r\n");
         replies.extend_from_slice(b"-ERR Protocol error: expected '$', got '!'\r\n");
         let longest = [1, 30, 5_000, 100_000][usize::try_from(seed).expect("small") % 4];

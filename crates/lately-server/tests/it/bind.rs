@@ -1,4 +1,4 @@
-//! Where the server may listen.
+//! The addresses on which the server may listen.
 
 use std::net::{SocketAddr, TcpListener};
 
@@ -12,7 +12,7 @@ fn bind(config: Config) -> Result<(), ServerError> {
 }
 
 #[test]
-fn beyond_loopback_only_with_leave() {
+fn the_server_listens_beyond_loopback_only_if_allowed() {
     let everywhere = SocketAddr::from(([0, 0, 0, 0], 0));
     let refusal = |what: &str| {
         format!(
@@ -26,7 +26,7 @@ fn beyond_loopback_only_with_leave() {
         assert_eq!(error.to_string(), refusal(what));
         assert!(bind(Config { insecure: true, ..config }).is_ok());
     }
-    // What is there reads no keys and changes nothing.
+    // The listener of health and metrics gives no access to keys, so it may be anywhere.
     assert!(bind(Config { metrics: Some(everywhere), ..config() }).is_ok());
     let server = Running::with(Config { resp: everywhere, insecure: true, ..config() }, standing_clock());
     assert_eq!(server.resp.ip(), everywhere.ip());

@@ -1,4 +1,4 @@
-//! Each bound of a connection, at it and one past it.
+//! Each bound of a connection, at the bound and one past it.
 
 use lately_resp::limits::{MAX_ARGUMENTS, MAX_BULK_BYTES, MAX_LINE_BYTES, MAX_REQUEST_BYTES};
 use lately_resp::write_request;
@@ -33,9 +33,9 @@ fn the_most_arguments() {
     client.expect_rest("-ERR Protocol error: invalid multibulk length\r\n");
 }
 
-/// The request of 7 MB that had a reply of 1.7 GB, held twice before it counted as memory.
+/// Symptom: a request of 7 MB had a reply of 1.7 GB, held twice before it was accounted for. Fix: a bound on the names.
 #[test]
-fn a_name_is_not_described_half_a_million_times() {
+fn command_docs_has_a_bound_on_names() {
     let server = Running::start();
     let mut args: Vec<&[u8]> = vec![b"client"; 580_000];
     for query in ["DOCS", "INFO"] {
@@ -50,7 +50,7 @@ fn a_name_is_not_described_half_a_million_times() {
 #[test]
 fn the_longest_request() {
     let server = Running::start();
-    // 63 of the longest arguments, and one that fills up what is left.
+    // 63 of the longest arguments, and one that fills the rest of the request.
     let mut words = b"$4\r\nPING\r\n".to_vec();
     for _ in 0..63 {
         words.extend_from_slice(format!("${MAX_BULK_BYTES}\r\n").as_bytes());
@@ -79,10 +79,10 @@ fn the_longest_line() {
     client.expect_rest("-ERR Protocol error: too big inline request\r\n");
 }
 
-/// Symptom: idle clients evicted all keys. Cause: nothing but `max_clients` bounded their number. Fix: they have places in a
-/// sixteenth of the ceiling.
+/// Symptom: idle clients evicted all keys. Cause: only `max_clients` bounded their number. Fix: the number is also bounded
+/// by a sixteenth of the ceiling.
 #[test]
-fn the_most_clients_that_the_ceiling_has_room_for() {
+fn the_most_clients_for_a_ceiling() {
     let ceiling_bytes = 72 * 16 * CONNECTION_BYTES as u64;
     let server = Running::with(Config { ceiling_bytes, ..config() }, standing_clock());
     let mut clients: Vec<_> = (0..72).map(|_| server.connect()).collect();
@@ -105,7 +105,7 @@ fn the_most_clients() {
     one.send("INFO\r\n");
     let mut lines = (0..60).map(|_| one.line());
     assert!(lines.any(|line| line == "rejected_connections:1"));
-    // One goes, and there is room again once the server has seen it.
+    // One client leaves. There is room again once the server has noticed.
     drop(two);
     let found_room = (0..10_000).any(|_| {
         let mut next = server.connect();

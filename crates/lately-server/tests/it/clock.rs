@@ -1,4 +1,4 @@
-//! The clock is read once for a batch: the requests that one read brought.
+//! The server reads the clock once for a batch, which has the requests of one read from the socket.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -11,7 +11,7 @@ use lately_server::Config;
 
 use crate::common::{NOW_S, Running, Wire, config};
 
-/// A clock that is a second further each time it is read.
+/// A clock that advances by a second each time it is read.
 struct Ticking(AtomicU64);
 
 impl Clock for Ticking {
@@ -20,7 +20,7 @@ impl Clock for Ticking {
     }
 }
 
-/// What a `TIME` says.
+/// The seconds in a reply to `TIME`.
 fn time(client: &mut Wire) -> u64 {
     client.expect("*2\r\n$10\r\n");
     let seconds = client.line().parse().expect("seconds");
@@ -29,23 +29,23 @@ fn time(client: &mut Wire) -> u64 {
 }
 
 #[test]
-fn a_pipeline_costs_one_look_at_the_clock() {
+fn a_pipeline_reads_the_clock_once() {
     let server = Running::with(config(), Arc::new(Ticking(AtomicU64::new(NOW_S))));
     let mut client = server.connect();
     let requests = "TIME\r\n".repeat(1_000);
     let one_look = (0..1_000).any(|_| {
         client.send(&requests);
         let first = time(&mut client);
-        // Loopback carries the whole pipeline at once, unless it happens to be cut.
+        // Loopback usually delivers the whole pipeline at once.
         let same = (1..1_000).filter(|_| time(&mut client) == first).count() == 999;
         client.send("TIME\r\n");
-        // The sweep looks at the clock too, a hundred times a second.
+        // The sweep reads the clock too, a hundred times a second.
         time(&mut client) == first + 1 && same
     });
-    assert!(one_look, "no pipeline of a thousand came with one look at the clock");
+    assert!(one_look, "no pipeline of a thousand requests was answered with one read of the clock");
 }
 
-/// A clock with a bug, now and then.
+/// A clock that panics while the flag is set.
 #[derive(Default)]
 struct Broken(AtomicBool);
 
@@ -74,7 +74,7 @@ fn a_bug_ends_connections_and_not_the_server() {
     client.send("HIT k\r\n");
     client.expect_rest("");
     clock.0.store(false, Relaxed);
-    // Each of its threads serves again.
+    // Each thread of the server serves again.
     while !(0..4).all(|_| is_served(&server)) {}
     server.connect().ask("HITS k\r\n", ":1\r\n");
     server.stopper.stop();

@@ -1,4 +1,4 @@
-//! A running server, and a client that knows no more than bytes.
+//! A running server, and a client that sends and receives bytes.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -10,13 +10,13 @@ use lately_server::{Config, Server, ServerError, Stopper};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
-/// Where the clock stands.
+/// The time of the clock.
 pub(crate) const NOW_S: u64 = 1_700_000_040;
 
-/// What has not come by then will not come: a test fails instead of hanging.
+/// The time after which a test fails instead of waiting longer.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A server that runs.
+/// A running server.
 pub(crate) struct Running {
     pub(crate) resp: SocketAddr,
     pub(crate) http: SocketAddr,
@@ -26,7 +26,7 @@ pub(crate) struct Running {
     run: JoinHandle<Result<(), ServerError>>,
 }
 
-/// Loopback, and whatever ports are free.
+/// A config with free ports on loopback.
 pub(crate) fn config() -> Config {
     let free = SocketAddr::from(([127, 0, 0, 1], 0));
     Config { resp: free, http: free, ..Config::default() }
@@ -84,7 +84,6 @@ impl Wire {
         self.0.write_all(bytes.as_ref()).expect("the server reads");
     }
 
-    /// Sends like `send`, but ignores a closed connection.
     /// Sends a byte of urgent data.
     #[cfg(target_os = "linux")]
     pub(crate) fn send_urgent(&mut self) {
@@ -92,16 +91,17 @@ impl Wire {
         assert_eq!(sent.expect("the server reads"), 1);
     }
 
+    /// Sends like `send`. Returns whether the connection is still open.
     pub(crate) fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
         self.0.write_all(bytes.as_ref()).is_ok()
     }
 
-    /// Says that nothing more will be sent.
+    /// Closes the sending side.
     pub(crate) fn finish(&self) {
         self.0.shutdown(Shutdown::Write).expect("open until now");
     }
 
-    /// Takes as many bytes as expected, which must be these.
+    /// Reads as many bytes as expected, and compares them.
     pub(crate) fn expect(&mut self, expected: impl AsRef<[u8]>) {
         let expected = expected.as_ref();
         let mut got = vec![0; expected.len()];
@@ -131,7 +131,7 @@ impl Wire {
         String::from_utf8(line).expect("text")
     }
 
-    /// Takes a whole reply and adds its bytes to `out`.
+    /// Reads a whole reply and adds its bytes to `out`.
     pub(crate) fn reply(&mut self, out: &mut Vec<u8>) {
         let line = self.line();
         write!(out, "{line}\r\n").expect("memory");
@@ -148,21 +148,21 @@ impl Wire {
         }
     }
 
-    /// An integer that answers a request.
+    /// Sends a request. Returns the integer of its reply.
     pub(crate) fn number(&mut self, request: &str) -> u64 {
         self.send(request);
         let line = self.line();
         line.strip_prefix(':').and_then(|number| number.parse().ok()).expect(&line)
     }
 
-    /// Takes that many bytes.
+    /// Reads `count` bytes.
     pub(crate) fn take(&mut self, count: usize) -> Vec<u8> {
         let mut taken = vec![0; count];
         self.0.read_exact(&mut taken).expect("more comes");
         taken
     }
 
-    /// Takes everything up to the end of the connection.
+    /// Reads everything up to the end of the connection.
     pub(crate) fn rest(mut self) -> Vec<u8> {
         let mut rest = Vec::new();
         self.0.read_to_end(&mut rest).expect("the server closes the connection");
@@ -181,13 +181,13 @@ impl Wire {
         }
     }
 
-    /// Ends both ways, for all who share the connection.
+    /// Closes both sides, for all owners of the connection.
     pub(crate) fn close(self) {
-        // An error means that it has ended.
+        // An error means that it is already closed.
         let _ = self.0.shutdown(Shutdown::Both);
     }
 
-    /// Takes what is left, which must be this, and the end of the connection.
+    /// Reads everything up to the end of the connection, and compares it.
     pub(crate) fn expect_rest(self, expected: impl AsRef<[u8]>) {
         let rest = self.rest();
         assert!(
@@ -199,7 +199,7 @@ impl Wire {
     }
 }
 
-/// Numbers that look random and are the same each time.
+/// Pseudo-random numbers, the same in every run.
 pub(crate) struct Lots(u64);
 
 impl Lots {

@@ -6,7 +6,7 @@ use lately_server::Config;
 
 use crate::common::{NOW_S, Running, Wire, config, standing_clock};
 
-/// Status, head and body of an answer.
+/// Sends a request. Returns the status, head and body of the answer.
 fn request(server: &Running, method: &str, path: &str) -> (u16, String, String) {
     let mut wire = Wire::connect(server.http);
     wire.send(format!("{method} {path} HTTP/1.1\r\nHost: lately\r\nConnection: close\r\n\r\n"));
@@ -16,7 +16,7 @@ fn request(server: &Running, method: &str, path: &str) -> (u16, String, String) 
     (status, head.to_lowercase(), body.to_owned())
 }
 
-/// The metrics, every line checked against the text format.
+/// The metrics. Checks every line against the text format.
 fn metrics(server: &Running) -> BTreeMap<String, f64> {
     let (status, head, body) = request(server, "GET", "/metrics");
     assert_eq!(status, 200);
@@ -58,7 +58,7 @@ fn health_and_readiness_of(server: &Running) {
     }
 }
 
-/// Status, head and body of an answer to a request with these lines behind its first.
+/// Sends a request with these lines after its first one. Returns the status, head and body of the answer.
 fn request_with(server: &Running, first: &str, lines: &str) -> (u16, String, String) {
     let mut wire = Wire::connect(server.http);
     wire.send(format!("{first} HTTP/1.1\r\nConnection: close\r\n{lines}\r\n"));
@@ -68,7 +68,8 @@ fn request_with(server: &Running, first: &str, lines: &str) -> (u16, String, Str
     (status, head.to_lowercase(), body.to_owned())
 }
 
-/// A page of any site can have a browser send requests to loopback, and read answers where it has a name for it.
+/// A page of any site can make a browser send requests to loopback. If the site's name resolves to loopback, the page can
+/// also read the answers.
 #[test]
 fn cross_site_requests_are_refused() {
     let config = Config { hosts: vec!["lately.example.org".parse().expect("a name")], ..config() };
@@ -107,14 +108,14 @@ fn cross_site_requests_are_refused() {
         assert_eq!(status, 400, "{body}");
         assert!(body.contains("it is no dump of lately"), "{body}");
     }
-    // What watches the server goes by any name.
+    // Monitoring may use any host name.
     assert_eq!(request_with(&server, "GET /metrics", "Host: pod.example\r\n").0, 200);
     server.connect().ask("DBSIZE\r\n", ":1\r\n");
 }
 
-/// Symptom: a dump that a client said was compressed was read as if it were not. Fix: it is refused, and nothing changes.
+/// Symptom: a dump with a content encoding was read as if it had none. Fix: it is refused, and nothing changes.
 #[test]
-fn a_body_that_is_coded_is_refused() {
+fn a_body_with_a_content_encoding_is_refused() {
     let server = Running::start();
     server.connect().ask("HIT kept\r\n", ":1\r\n");
     let (chunked, plain) = ("\r\n4\r\nnone\r\n0\r\n\r\n", "Content-Length: 4\r\n\r\nnone");
@@ -143,9 +144,9 @@ fn a_body_that_is_coded_is_refused() {
         ("Transfer-Encoding: Chunked\r\n", chunked, 400, "it is no dump of lately"),
     ] {
         let lines = format!("Host: localhost\r\n{lines}{body}");
-        let (found, head, told) = request_with(&server, "POST /v1/restore?replace=true", &lines);
-        assert_eq!(found, status, "{lines}: {told}");
-        assert!(told.contains(detail), "{told}");
+        let (found, head, body) = request_with(&server, "POST /v1/restore?replace=true", &lines);
+        assert_eq!(found, status, "{lines}: {body}");
+        assert!(body.contains(detail), "{body}");
         assert_eq!(head.contains("\r\naccept-encoding: identity"), status == 415, "{head}");
     }
     server.connect().ask("DBSIZE\r\n", ":1\r\n");
@@ -180,7 +181,7 @@ fn unknown_paths_are_404() {
 }
 
 #[test]
-fn metrics_follow_what_happens() {
+fn metrics_follow_requests() {
     let server = Running::start();
     let at_first = metrics(&server);
     let value = |values: &BTreeMap<String, f64>, name: &str| values[&format!("lately_{name}")];
@@ -194,7 +195,7 @@ fn metrics_follow_what_happens() {
     client.ask("MHIT a 1 b 2\r\n", "*2\r\n:1\r\n:2\r\n");
     client.send("HIT a 5 AT 1\r\n");
     assert!(client.line().starts_with("-LATE "));
-    // A batch shows in the counters when the next one is answered.
+    // The counters include a batch once the next one is answered.
     client.ask("PING\r\n", "+PONG\r\n");
     let then = metrics(&server);
     for (name, expected) in [
@@ -212,15 +213,15 @@ fn metrics_follow_what_happens() {
 }
 
 #[test]
-fn every_refusal_is_a_problem() {
+fn every_refusal_is_a_problem_document() {
     let server = Running::start();
     for (method, path, status, detail) in [
         ("GET", "/nowhere", 404, "there is nothing at /nowhere"),
         ("GET", "/v1/nowhere", 404, "there is nothing at /v1/nowhere"),
         ("POST", "/healthz", 405, "/healthz does not take POST"),
     ] {
-        let (told, head, body) = request(&server, method, path);
-        assert_eq!(told, status, "{path}");
+        let (found, head, body) = request(&server, method, path);
+        assert_eq!(found, status, "{path}");
         assert!(head.contains("\r\ncontent-type: application/problem+json\r\n"), "{head}");
         assert!(body.contains(detail), "{body}");
     }

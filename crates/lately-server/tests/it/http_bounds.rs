@@ -1,4 +1,4 @@
-//! What HTTP connections may hold of the server, and for how long.
+//! The bounds of HTTP connections in number, size and time.
 
 use lately_server::limits::{
     FAIR_BYTES, FAIR_SHARE, HTTP_LEAST_BYTES, HTTP_LOOK_EVERY, HTTP_TIMEOUT, MAX_DUMPS, MAX_HTTP_CONNECTIONS,
@@ -14,19 +14,19 @@ use crate::timeouts::{MOMENT, Served, is_closed, on_paused_time, pass};
 const REQUEST: &str = "GET /healthz HTTP/1.1\r\nHost: lately\r\nConnection: close\r\n\r\n";
 const HALF: &str = "GET /healthz HTTP/1.1\r\nHost: ";
 
-/// The number of looks in the time of a client.
+/// The number of looks until the timeout of a client.
 const LOOKS: u128 = HTTP_TIMEOUT.as_millis() / HTTP_LOOK_EVERY.as_millis();
 
-/// Lets time pass that stands still while a thread of a dump or a restore waits.
+/// Advances the time by hand, because it does not pass while a thread of a dump or a restore waits.
 async fn looks(server: &Served, looks: u128) {
     for _ in 0..looks {
         tokio::time::advance(HTTP_LOOK_EVERY).await;
-        // All that was sent before this has come.
+        // Afterwards, everything that was sent before has arrived.
         ping(server).await;
     }
 }
 
-/// A connection on which so much was sent.
+/// A connection on which `request` was sent, which may be incomplete.
 async fn sent(server: &Served, request: &str) -> TcpStream {
     let mut client = TcpStream::connect(server.http).await.expect("the server listens");
     client.write_all(request.as_bytes()).await.expect("the system takes it");
@@ -44,20 +44,20 @@ async fn fill(server: &Served, keys: usize) {
     server.talk(fill).await;
 }
 
-/// All that was sent before this has come.
+/// When this returns, everything that was sent before has arrived.
 async fn ping(server: &Served) {
     server.talk(|client| client.ask("PING\r\n", "+PONG\r\n")).await;
 }
 
-/// Takes an answer, which must be a good one, and the end of the connection.
+/// Reads an answer up to the end of the connection, and checks that it is good.
 async fn check_answered(mut client: TcpStream) {
     let mut answer = String::new();
     client.read_to_string(&mut answer).await.expect("an answer, and the end");
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("\r\n\r\nok\n"), "{answer}");
 }
 
-/// Symptom: 64 clients that sent nothing more held all there is room for, and `/healthz` waited 10 s. Cause: the next one
-/// waited for an end. Fix: the oldest that the server waits for goes.
+/// Symptom: 64 silent clients held all connections, and `/healthz` waited 10 s. Cause: the next client waited until one of
+/// them ended. Fix: the oldest of the silent clients is disconnected.
 #[test]
 fn silent_clients_do_not_block_others() {
     on_paused_time(|server| async move {
@@ -73,7 +73,7 @@ fn silent_clients_do_not_block_others() {
             let begun = Instant::now();
             check_answered(sent(&server, REQUEST).await).await;
             assert!(begun.elapsed() < MOMENT);
-            // The oldest goes, and the place is free again.
+            // The oldest client is disconnected, and its place is free.
             assert_eq!(half.iter().filter(|client| is_closed(client)).count(), 1);
             assert!(is_closed(&half[0]), "{gone}");
             half.remove(0);
@@ -83,8 +83,8 @@ fn silent_clients_do_not_block_others() {
     });
 }
 
-/// Symptom: 1,500 connections with 330 KB of unfinished requests each took 523 MiB and stayed for ever.
-/// Cause: HTTP had no bounds. Fix: a number, a size and a time.
+/// Symptom: 1,500 connections with 330 KB of unfinished requests each took 523 MiB and stayed for ever. Cause: HTTP had no
+/// bounds. Fix: bounds on the number, the size and the time.
 #[test]
 fn many_half_requests_are_served_a_bounded_number_at_a_time() {
     const ROUNDS: usize = 4;
@@ -95,7 +95,7 @@ fn many_half_requests_are_served_a_bounded_number_at_a_time() {
             clients.push(sent(&server, &request).await);
         }
         pass(MOMENT).await;
-        // The others had to make room.
+        // The others were disconnected to make room.
         let open = |clients: &[TcpStream]| clients.iter().filter(|client| !is_closed(client)).count();
         assert_eq!(open(&clients), MAX_HTTP_CONNECTIONS);
         check_answered(sent(&server, REQUEST).await).await;
@@ -105,7 +105,7 @@ fn many_half_requests_are_served_a_bounded_number_at_a_time() {
     });
 }
 
-/// Who asks at once is answered, however many they are.
+/// Clients that send their requests at once are all answered.
 #[test]
 fn a_burst_of_requests_is_answered() {
     on_paused_time(|server| async move {
@@ -119,8 +119,8 @@ fn a_burst_of_requests_is_answered() {
     });
 }
 
-/// Symptom: 64 uploads that came slowly, or were not wanted, held all there is room for. Fix: one restore at a time, which
-/// has a least rate; the others may have to go.
+/// Symptom: 64 slow or unwanted uploads held all connections. Fix: one restore at a time, with a minimum rate; the others
+/// may be disconnected.
 #[test]
 fn slow_uploads_do_not_block_others() {
     const HEAD: &str =
@@ -138,17 +138,17 @@ fn slow_uploads_do_not_block_others() {
             for upload in &mut uploads {
                 let _ = upload.write_all(b"1\r\nx\r\n").await;
             }
-            // What a dump begins with is longer.
+            // The head of a dump is longer, so the server waits for more.
             if second < 5 {
                 first.write_all(b"1\r\nl\r\n").await.expect("the server reads");
             }
         }
         assert!(!is_closed(&first));
-        // It is too slow. A look may be missed here, as after a stall.
+        // The upload is too slow. One look may be missed here, as after a stall.
         while !is_closed(&first) {
             looks(&server, 1).await;
         }
-        // The next one has its place, once the thread that read has ended.
+        // The next upload gets the place once the reading thread has ended.
         let request = "POST /v1/restore HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\nnone";
         let mut answer = String::new();
         while answer.is_empty() || answer.starts_with("HTTP/1.1 503 ") {
@@ -168,7 +168,7 @@ fn slow_uploads_do_not_block_others() {
 fn an_unread_dump_is_abandoned() {
     const DUMP: &str = "GET /v1/dump HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     on_paused_time(|server| async move {
-        // More than sockets hold.
+        // More than the sockets hold.
         fill(&server, 200_000).await;
         let mut deaf = Vec::new();
         for _ in 0..MAX_DUMPS {
@@ -182,7 +182,7 @@ fn an_unread_dump_is_abandoned() {
             answer.starts_with("HTTP/1.1 503 ") && answer.contains("other dumps are under way"),
             "{answer}"
         );
-        // One that takes it all has its end, meanwhile the others lose their places.
+        // A client that reads the whole dump gets its end. The others lose their places meanwhile.
         let mut taking = deaf.pop().expect("a client");
         let take = async {
             let mut dump = Vec::new();
@@ -192,7 +192,7 @@ fn an_unread_dump_is_abandoned() {
         tokio::join!(take, looks(&server, LOOKS));
         for _ in 0..MAX_DUMPS {
             let mut head = [0; 15];
-            // A dump that is not ready yet is not its client's fault, and time passes quickly here.
+            // Time passes quickly here, and a client is not charged for a dump that is not ready.
             while &head != b"HTTP/1.1 200 OK" {
                 looks(&server, LOOKS / 10).await;
                 let mut taking = sent(&server, DUMP).await;
@@ -203,9 +203,9 @@ fn an_unread_dump_is_abandoned() {
     });
 }
 
-/// The clock goes on while the process stands still, and what came meanwhile is not known yet.
+/// During a stall the clock continues, and the server has not yet read the input that arrived.
 #[test]
-fn a_stall_is_not_the_clients() {
+fn a_stall_of_the_server_does_not_time_out_clients() {
     on_paused_time(|server| async move {
         let mut client = sent(&server, HALF).await;
         pass(MOMENT).await;
@@ -224,7 +224,7 @@ fn the_longest_http_head() {
     assert_eq!(head.len(), MAX_HTTP_HEAD_BYTES);
     let mut client = Wire::connect(server.http);
     client.ask(head, "HTTP/1.1 200 OK\r\n");
-    // All but the last byte of one that is a byte longer.
+    // A head that is a byte too long, without its last byte.
     let head = format!("{field}{}\r\n\r", "x".repeat(MAX_HTTP_HEAD_BYTES - field.len() - 3));
     assert_eq!(head.len(), MAX_HTTP_HEAD_BYTES);
     let mut client = Wire::connect(server.http);
@@ -232,8 +232,8 @@ fn the_longest_http_head() {
     assert!(String::from_utf8(client.rest()).expect("text").ends_with("\r\n\r\n"));
 }
 
-/// Symptom: `POST /v1/hit/a#b` counted a hit of `a`. Cause: the library cuts a fragment off the target. Fix: a target with one is
-/// refused.
+/// Symptom: `POST /v1/hit/a#b` counted a hit of `a`. Cause: the library cuts the fragment off the target. Fix: such a
+/// target is refused.
 #[test]
 fn a_target_with_a_fragment_is_refused() {
     let server = Running::start();
@@ -246,7 +246,7 @@ fn a_target_with_a_fragment_is_refused() {
         let rest = String::from_utf8(client.rest()).expect("text");
         assert!(rest.contains("connection: close") && rest.contains("write %23 for one in a key"), "{rest}");
     }
-    // On a connection that was used before, too.
+    // The same on a connection that was used before.
     let mut client = Wire::connect(server.http);
     client.ask("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", "HTTP/1.1 200 OK\r\n");
     client.send(post("/v1/hit/a#b"));
@@ -271,7 +271,7 @@ fn the_most_http_headers() {
     }
 }
 
-/// An answer does not wait for a body, and none is read.
+/// The server answers without waiting for a body, and does not read it.
 #[test]
 fn bodies_are_not_read() {
     let server = Running::start();
@@ -300,7 +300,7 @@ fn a_stop_lets_http_requests_finish() {
 }
 
 #[test]
-fn an_http_connection_has_a_time() {
+fn an_http_connection_times_out() {
     on_paused_time(|server| async move {
         let (silent, half) = (sent(&server, "").await, sent(&server, HALF).await);
         let mut slow = sent(&server, HALF).await;
@@ -314,13 +314,13 @@ fn an_http_connection_has_a_time() {
     });
 }
 
-/// Symptom: one upload at 40 kB/s held the only place of a restore for as long as it lasted, and was told nothing when it was
-/// cut. Cause: above the least rate a place was kept for ever. Fix: when another comes, one that was slow for its fair share
-/// of time is cut and answered 408.
+/// Symptom: one upload at 40 kB/s held the only place of a restore until its end, and got no answer when it was cut. Cause:
+/// above the minimum rate a place was kept for ever. Fix: when another upload comes, one that was slow for its fair share of
+/// time is cut and answered 408.
 #[test]
 fn a_slow_upload_keeps_its_place_for_a_fair_share_of_time() {
     const TARGET: &str = "POST /v1/restore?replace=true HTTP/1.1\r\nHost: localhost\r\n";
-    /// More than the least rate, and less than the fair one.
+    /// Above the minimum rate, and below the fair one.
     const PIECE_BYTES: usize = 4_000;
     const { assert!(PIECE_BYTES as u64 * 10 > HTTP_LEAST_BYTES && PIECE_BYTES as u64 * 10 < FAIR_BYTES) };
     let answer = async |mut client: TcpStream| {
@@ -360,9 +360,9 @@ fn a_slow_upload_keeps_its_place_for_a_fair_share_of_time() {
             assert!((1..FAIR_SHARE.as_secs()).contains(&seconds), "{next}");
         }
         assert!(passed_looks >= fair_looks, "it had its share of time");
-        let told = answer(slow).await;
+        let answer = answer(slow).await;
         let why = "slower than 1000000 B/s while another waited for its place: nothing was changed";
-        assert!(told.starts_with("HTTP/1.1 408 Request Timeout\r\n") && told.contains(why), "{told}");
-        assert!(told.contains("\r\ncontent-type: application/problem+json\r\n"), "{told}");
+        assert!(answer.starts_with("HTTP/1.1 408 Request Timeout\r\n") && answer.contains(why), "{answer}");
+        assert!(answer.contains("\r\ncontent-type: application/problem+json\r\n"), "{answer}");
     });
 }

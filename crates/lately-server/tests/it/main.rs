@@ -1,4 +1,4 @@
-//! The server as its clients see it: real sockets on free ports, and a clock that stands.
+//! Tests of the server over real sockets on free ports, with a manual clock.
 
 mod backpressure;
 mod batches;
@@ -6,9 +6,9 @@ mod bind;
 mod bounds;
 mod clock;
 mod common;
-mod doors;
 mod http;
 mod http_bounds;
+mod interfaces;
 mod stop;
 mod talk;
 mod timeouts;

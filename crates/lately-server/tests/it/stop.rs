@@ -1,4 +1,4 @@
-//! The end of a server: what had been sent is answered, then everything closes.
+//! A stop: requests that were already sent are answered, then everything closes.
 
 use std::net::TcpStream;
 use std::sync::atomic::AtomicUsize;
@@ -9,15 +9,15 @@ use lately_server::Config;
 
 use crate::common::{Running, Wire, config, standing_clock};
 
-/// A client the server has taken.
+/// An accepted client.
 fn taken(server: &Running) -> Wire {
     let mut client = server.connect();
     client.ask("PING\r\n", "+PONG\r\n");
     client
 }
 
-/// Symptom: now and then a client got no reply to what it had sent just before the stop. Cause: the
-/// runtime had not yet heard of the bytes, so there seemed to be nothing to read. Fix: it listens once more.
+/// Symptom: sometimes a client got no reply to a request sent just before the stop. Cause: the runtime had not yet
+/// reported the bytes, so there seemed to be nothing to read. Fix: the server polls once more.
 #[test]
 fn requests_sent_before_the_stop_are_answered() {
     for round in 0..50 {
@@ -40,8 +40,8 @@ fn requests_sent_before_the_stop_are_answered() {
     }
 }
 
-/// Symptom: a reset instead of replies. Cause: a socket that is closed while something comes is reset,
-/// and what its other end has not got yet is lost.
+/// Symptom: a reset instead of replies. Cause: a socket that is closed with unread input is reset, and replies that are
+/// still under way are lost.
 #[test]
 fn a_client_that_keeps_sending_gets_the_replies_from_before_the_stop() {
     let server = Running::start();
@@ -62,7 +62,7 @@ fn a_client_that_keeps_sending_gets_the_replies_from_before_the_stop() {
                         });
                         assert!(client.line().starts_with(':'));
                         let before = sent.load(SeqCst);
-                        // The first to stop the server stops it for all.
+                        // The first client stops the server for all.
                         all_began.wait();
                         server.stopper.stop();
                         let replies = client.take_rest().iter().filter(|&&byte| byte == b'\n').count();
@@ -114,20 +114,20 @@ fn no_hit_of_clients_of_two_loops_is_lost_at_a_stop() {
 
 #[test]
 fn a_client_that_sends_after_quit_gets_its_replies() {
-    // More than the client's side holds before it reads, and less than both sides do.
+    // More than the buffer of the client holds, and less than both buffers hold.
     const REPLIES: usize = 20_000;
     let server = Running::start();
     let mut other = taken(&server);
-    for (marker, end, told) in [("a", "QUIT\r\n", "+OK\r\n"), ("b", "*1\r\n!\r\n", "-ERR Protocol error")] {
+    for (marker, end, reply) in [("a", "QUIT\r\n", "+OK\r\n"), ("b", "*1\r\n!\r\n", "-ERR Protocol error")] {
         let mut client = taken(&server);
         let echo = format!("ECHO {}\r\n", "x".repeat(30)).repeat(REPLIES);
         client.send(format!("{echo}HIT {marker}\r\n{end}{}", "x".repeat(1 << 20)));
         while other.number(&format!("HITS {marker} 5m\r\n")) == 0 {}
-        // The end was in the same batch, or in the next one.
+        // The requests after the end are in the same batch or in the next one.
         (0..10).for_each(|_| other.ask("PING\r\n", "+PONG\r\n"));
         let replies = String::from_utf8(client.take_rest()).expect("text");
         assert_eq!(replies.matches("$30\r\n").count(), REPLIES);
-        assert!(replies.contains(told), "{told}");
+        assert!(replies.contains(reply), "{reply}");
     }
     server.stopper.stop();
     server.ended();

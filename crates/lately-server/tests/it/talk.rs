@@ -1,4 +1,4 @@
-//! Requests and replies over a socket: in order, however they are cut, until one of the sides is done.
+//! Requests and replies over a socket: their order, cuts at any byte, and the end of a connection.
 
 use std::io::Write;
 use std::time::Duration;
@@ -47,7 +47,7 @@ fn a_pipeline_is_answered_in_order_however_it_is_cut() {
         let (mut client, mut lots) = (server.connect(), Lots::from_seed(seed));
         let longest = [1, 3, 100, 10_000][usize::try_from(seed).expect("small") % 4];
         let mut left = &requests[..];
-        // The shortest pieces are for the start only: each is a packet of its own.
+        // Only the start is sent in the shortest pieces, because each is a packet of its own.
         for _ in 0..2_000 {
             let (piece, after) = left.split_at((1 + lots.below(longest)).min(left.len()));
             client.send(piece);
@@ -64,14 +64,14 @@ fn a_request_cut_inside_its_line_ends() {
     let (mut client, mut other) = (server.connect(), server.connect());
     for piece in ["*1\r", "\n$4\r", "\nPI", "NG\r", "\nPING\r", "\n"] {
         client.send(piece);
-        // By the time the other has its answer, the server has most likely read this piece.
+        // When the other client has its answer, the server has most likely read this piece.
         other.ask("PING\r\n", "+PONG\r\n");
     }
     client.expect("+PONG\r\n+PONG\r\n");
 }
 
 #[test]
-fn lines_are_commands_too() {
+fn inline_commands_are_answered() {
     let server = Running::start();
     let mut client = server.connect();
     client.ask("PING\r\n\r\n\n  HIT  'a key' 2\nHITS \"a key\"\r\n", "+PONG\r\n:2\r\n:2\r\n");
@@ -145,8 +145,8 @@ fn idle_clients_are_disconnected() {
     client.expect_rest("");
 }
 
-/// Symptom: a request with a byte of urgent data in it was not answered until more came. Cause: a read ends at such a byte, and one that
-/// was not filled was taken for all there is. Fix: then the socket is read until it has nothing.
+/// Symptom: a request with a byte of urgent data was not answered until more input came. Cause: a read ends at such a byte,
+/// and a read that does not fill the buffer was taken for the last. Fix: the socket is then read until it is empty.
 #[cfg(target_os = "linux")]
 #[test]
 fn urgent_data_does_not_hold_up_a_request() {

@@ -1,5 +1,5 @@
-//! How long the server waits for HTTP clients, on a time that passes when the runtime has nothing to do. RESP clients are
-//! served by threads, for which real time passes: how long these wait is tested with them.
+//! Timeouts of HTTP clients, on paused time, which advances when the runtime is idle. RESP clients are served by threads in
+//! real time; the unit tests of the event loop have their timeouts.
 
 use std::future::Future;
 use std::io;
@@ -38,8 +38,8 @@ pub(crate) async fn pass(time: Duration) {
 }
 
 impl Served {
-    /// Lets a RESP client talk. Time stands still meanwhile, and what was sent to the server before has come at the end: the
-    /// runtime accepts the client.
+    /// Runs a RESP client while time stands still. The runtime accepts the client, so everything that was sent to the server
+    /// before has arrived at the end.
     pub(crate) async fn talk(&self, talk: impl FnOnce(&mut Wire) + Send + 'static) {
         let resp = self.resp;
         let talked = tokio::task::spawn_blocking(move || talk(&mut Wire::connect(resp))).await;
@@ -47,7 +47,7 @@ impl Served {
     }
 }
 
-/// Whether the connection has come to its end: nothing is waited for.
+/// Whether the connection is closed now. Does not wait.
 pub(crate) fn is_closed(client: &TcpStream) -> bool {
     match client.try_read(&mut [0; 1]) {
         Ok(bytes) => bytes == 0,

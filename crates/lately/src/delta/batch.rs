@@ -557,7 +557,7 @@ mod tests {
     }
 
     #[test]
-    fn deltas_come_back() {
+    fn deltas_round_trip() {
         let now = time(1_700_000_000_123);
         let long = [b'k'; MAX_KEY_BYTES];
         let key = &b"key"[..];
@@ -643,7 +643,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_every_length_come_back() {
+    fn keys_of_every_length_round_trip() {
         let name: Vec<u8> = (0..=u8::MAX).cycle().take(MAX_KEY_BYTES).collect();
         let mut batch = DeltaBatch::default();
         for len in 1..=MAX_KEY_BYTES {
@@ -656,7 +656,7 @@ mod tests {
     }
 
     #[test]
-    fn hits_of_one_key_that_follow_each_other_are_one_delta() {
+    fn consecutive_hits_of_a_key_are_one_delta() {
         let mut batch = DeltaBatch::default();
         batch.advance(time(5));
         let hits = |key, at_ms, hits| Delta::Hits { key, generation: Generation(0), at: time(at_ms), hits };
@@ -679,7 +679,7 @@ mod tests {
     }
 
     #[test]
-    fn hits_that_add_up_past_the_bound_stay_apart() {
+    fn hits_are_not_merged_past_the_bound() {
         let mut batch = DeltaBatch::default();
         batch.push_hits(sequence(0, 1), b"k", Generation(0), Timestamp::MIN, MAX_TOTAL);
         batch.push_hits(sequence(0, 2), b"k", Generation(0), Timestamp::MIN, 1);
@@ -723,7 +723,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(0_u8.., 0..64), now_ms in 0_i64..1 << 42) {
+        fn any_bytes_decode_or_are_refused(bytes in proptest::collection::vec(0_u8.., 0..64), now_ms in 0_i64..1 << 42) {
             let mut batch = DeltaBatch::default();
             batch.advance(time(now_ms));
             for (sequence, delta) in Deltas::new(time(now_ms), &bytes).flatten() {

@@ -227,7 +227,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
-        fn sums_are_those_of_the_cells(
+        fn sums_equal_the_sums_of_the_cells(
             is_long in any::<bool>(),
             counts in prop::collection::vec((0..9_000_u32, 0..2_000_u64), 0..60),
             taken in prop::collection::vec(0..9_000_u32, 0..10),
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_of_every_width_come_back() {
+    fn counts_of_every_width_round_trip() {
         for len in [1, 2, 361] {
             let mut cells = Cells::new(len);
             let mut expected = vec![0; len as usize];

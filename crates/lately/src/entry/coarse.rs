@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pane_that_is_cut_counts_by_its_share_of_time() {
+    fn a_partly_covered_pane_counts_in_proportion() {
         // The newest hit is at 24,999 ms, so the pane from 20 s on is 5 s long.
         let panes = vec![pane(20_000, 10_000, 50), pane(0, 10_000, 100)];
         let settings = Settings::default();
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn panes_that_overlap_are_one() {
+    fn overlapping_panes_are_merged() {
         let panes =
             vec![pane(5_000, 1_000, 1), pane(0, 10_000, 2), pane(9_000, 1_000, 4), pane(10_000, 500, 8)];
         let settings = Settings::builder().resolution(milliseconds(500)).build().expect("valid");
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pane_fits_when_it_is_old_enough_or_no_more_ahead() {
+    fn a_pane_fits_once_the_ladder_allows_its_width() {
         let settings = Settings::default();
         let check = |start_s: i64, width_s: i64, expected_s: i64| {
             let pane = pane(start_s * 1_000, width_s * 1_000, 1);

@@ -134,6 +134,15 @@ impl Entry {
         Entry::of_pieces(Pieces { list, ..Pieces::default() }, settings, now)
     }
 
+    /// Where the hits are: the first and one past the last millisecond of a piece of time, and the hits in it. In no order.
+    pub(crate) fn spans_ms(&self, settings: &Settings) -> impl Iterator<Item = (i64, i64, u64)> {
+        let pieces = self.pieces(settings).list.into_iter();
+        pieces.filter(|piece| piece.hits() > 0).map(|piece| match piece {
+            Piece::Moment(moment) => (moment.at_ms, moment.at_ms + 1, moment.hits),
+            Piece::Pane { pane, .. } => (pane.start_ms, pane.end_ms(), pane.hits),
+        })
+    }
+
     /// Removes hits between two times, the oldest first. A piece that is partly in that range may lose all of
     /// its hits.
     pub(crate) fn take_from(

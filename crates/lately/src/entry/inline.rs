@@ -320,7 +320,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_plain_hit_agrees_with_adding_it(
+        fn the_fast_hit_agrees_with_add(
             hits in prop::collection::vec((0..40_i64, 0..3_u32, prop::sample::select(vec![1, 1, 1, 2, 9]), 0..3_i64), 1..12),
         ) {
             let (mut inline, mut at_ms) = (Inline::default(), 7);
@@ -345,7 +345,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_fits_is_held_whatever_came_first(
+        fn an_inline_entry_holds_hits_in_any_order(
             hits in prop::collection::vec(
                 (0..6_i64, prop::sample::select(vec![1, 900, 200_000, 90_000_000, 5_000_000_000]), 0..9_u64), 1..12,
             ),
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn many_hits_of_neighbours_fit() {
+    fn many_hits_of_adjacent_panes_fit() {
         let mut inline = Inline::default();
         for (at_ms, hits) in [(1_000, 1 << 31), (1_001, 1), (1_001, MAX_HITS - 1)] {
             assert!(inline.add(Moment { at_ms, hits }) || at_ms == 1_001);

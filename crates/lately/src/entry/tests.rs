@@ -192,7 +192,7 @@ fn the_largest_totals_do_not_stay_in_a_list() {
 }
 
 #[test]
-fn hits_out_of_order_go_to_every_form() {
+fn every_form_takes_hits_out_of_order() {
     for count in [3, 20, 256, 300] {
         for step_ms in [10, 1_000, 90_000] {
             let mut key = Key::new();
@@ -233,7 +233,7 @@ fn reads_between_hits_move_the_cursor_only_forward() {
 
 /// The bytes of a key besides its slot, against the byte budgets of the benchmark.
 #[test]
-fn forms_weigh_what_they_should() {
+fn forms_stay_within_their_byte_budgets() {
     let weigh = |step_ms: i64, count: i64| {
         let mut key = Key::new();
         // Pseudo-random jitter: gaps take as many bytes as in practice.

@@ -31,7 +31,12 @@ impl Level {
     /// The cell of this level that has a time.
     #[must_use]
     pub fn cell(&self, at: Timestamp) -> Cell {
-        Cell::of(at.as_millis(), self.width_ms)
+        self.cell_of_ms(at.as_millis())
+    }
+
+    /// The cell of this level that has a millisecond.
+    pub(crate) fn cell_of_ms(&self, at_ms: i64) -> Cell {
+        Cell::of(at_ms, self.width_ms)
     }
 
     /// The first millisecond that is not read from this level but from a finer one.

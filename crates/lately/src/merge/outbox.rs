@@ -16,7 +16,7 @@ use super::{Cell, Changes, KeyChanges, Levels, Origin, Tally};
 /// What one origin has counted lately.
 ///
 /// A cell stays for [`CELL_HELD_MS`] after its end, so that late hits are added to it. After that the count is no longer
-/// known here, and hits for it must be counted under another origin.
+/// known here. Hits for it must be counted under another origin, or by [`Outbox::top_up`].
 #[derive(Debug)]
 pub struct Outbox {
     origin: Origin,
@@ -44,6 +44,8 @@ struct KeyCells {
     /// Whether it is among the changed keys, and among those that are behind.
     is_changed: bool,
     is_behind: bool,
+    /// The width of the finest cells.
+    finest_ms: i64,
 }
 
 /// A cell with its tally.
@@ -59,7 +61,7 @@ struct Open {
     is_changed: bool,
 }
 
-/// The hit is for a cell whose count is no longer known. It must be counted under another origin.
+/// The hit is for a cell whose count is no longer known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TooOld;
 
@@ -159,6 +161,7 @@ impl Outbox {
             }
         };
         let before = held.cells_bytes();
+        held.finest_ms = levels.as_slice()[0].width_ms;
         match cells.as_slice() {
             [] => return Ok(()),
             // The others follow from the finest.
@@ -176,6 +179,75 @@ impl Outbox {
         }
         self.bytes += held.cells_bytes() - before;
         Ok(())
+    }
+
+    /// The cells of a key that are held. The wider ones are brought up to date first.
+    pub fn held(&mut self, key: &[u8], levels: &Levels) -> Vec<(Cell, Tally)> {
+        let Some(held) = self.keys.get_mut(key) else { return Vec::new() };
+        let before = held.cells_bytes();
+        let has_changed = held.roll_up(levels);
+        let cells = held.cells.iter().map(|open| (open.cell, open.tally)).collect();
+        self.bytes += held.cells_bytes() - before;
+        if has_changed && !std::mem::replace(&mut held.is_changed, true) {
+            self.changed.push_back(key.into());
+        }
+        cells
+    }
+
+    /// Counts hits that others do not have in one cell, but not in those of other levels. `sent` is what others have of this
+    /// origin in it.
+    pub fn top_up(&mut self, key: &[u8], cell: Cell, sent: Tally, hits: u64) {
+        let held = match self.keys.get_mut(key) {
+            Some(held) => held,
+            None => {
+                self.bytes += key_bytes(key);
+                self.keys.entry(key.into()).or_default()
+            }
+        };
+        let before = held.cells_bytes();
+        let open = held.add(cell, 0);
+        open.tally.merge(sent);
+        open.tally.counted += hits;
+        // The other levels are topped up by themselves.
+        open.rolled_up = open.tally.counted;
+        if !std::mem::replace(&mut held.is_changed, true) {
+            self.changed.push_back(key.into());
+        }
+        self.bytes += held.cells_bytes() - before;
+    }
+
+    /// Notes how many hits of a cell are deleted, if it is held.
+    pub fn note_deleted(&mut self, key: &[u8], cell: Cell, deleted: u64) {
+        let Some(held) = self.keys.get_mut(key) else { return };
+        let Some(open) = held.cells.iter_mut().find(|open| open.cell == cell) else { return };
+        open.is_changed |= open.tally.merge(Tally { counted: 0, deleted });
+        if open.is_changed && !std::mem::replace(&mut held.is_changed, true) {
+            self.changed.push_back(key.into());
+        }
+    }
+
+    /// Whether cells of a key are held.
+    #[must_use]
+    pub fn has_key(&self, key: &[u8]) -> bool {
+        self.keys.contains_key(key)
+    }
+
+    /// Drops the wider cells of keys that were not hit lately and whose messages have arrived, though they have not ended. What is
+    /// counted in them from then on is missing in the messages: it must be found when they have ended, see [`Outbox::top_up`].
+    pub fn release_idle(&mut self) {
+        let (acknowledged, mut bytes) = (self.acknowledged, 0);
+        self.keys.retain(|key, held| {
+            let is_wider = |open: &Open| {
+                open.cell.width_ms > held.finest_ms && !open.is_changed && open.sent_in <= acknowledged
+            };
+            let is_kept = held.is_changed || held.is_behind || !held.cells.iter().all(is_wider);
+            bytes += if is_kept { key_bytes(key) + held.cells_bytes() } else { 0 };
+            is_kept
+        });
+        self.bytes = bytes;
+        if self.keys.capacity() > 4 * self.keys.len() {
+            self.keys.shrink_to_fit();
+        }
     }
 
     /// Whether the count of a cell is known here.

@@ -410,7 +410,11 @@ fn the_outbox_drops_what_has_arrived_and_ended() {
     assert_eq!(outbox.hit(key, (at(5), 1), &levels, later), Err(TooOld));
     assert_eq!(outbox.len(), 3);
     assert!(outbox.held_bytes() < held_bytes);
+    outbox.release_idle();
+    assert_eq!((outbox.len(), outbox.held_bytes()), (0, 0), "nobody has hit it lately");
     outbox.hit(key, (later, 1), &levels, later).expect("it is of now");
+    outbox.release_idle();
+    assert_eq!(outbox.len(), 1, "it was just hit");
 }
 
 #[test]

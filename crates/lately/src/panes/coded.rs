@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn panes_come_back_in_the_bytes_they_need() {
+    fn panes_round_trip_in_the_bytes_they_need() {
         let pane = |start_s: i64, width_s: i64, hits: u64| {
             (Pane { start_ms: start_s * 1_000, width_ms: width_s * 1_000, hits }, hits)
         };

@@ -85,7 +85,7 @@ fn two_hits_race_the_roll_of_a_slot() {
         hit(&rings, Common, 12).expect("newer");
         thread.join().expect("no panic");
         assert_eq!((rings.hits(WINDOW, at(12)), rings.hits(WINDOW, at(12))), (2, 2));
-        assert_eq!(rings.hits(WINDOW, at(11)), 0, "what had the slot before is gone");
+        assert_eq!(rings.hits(WINDOW, at(11)), 0, "the former pane of the slot is gone");
     });
 }
 
@@ -106,7 +106,7 @@ fn a_hit_races_the_roll_of_its_own_slot() {
 }
 
 #[test]
-fn a_hit_taken_back_leaves_no_trace_in_the_total() {
+fn a_withdrawn_hit_leaves_no_trace_in_the_total() {
     model(|| {
         let rings = Arc::new(rings(0));
         hit(&rings, Common, 10).expect("the first");
@@ -296,7 +296,7 @@ fn a_late_hit_of_an_own_ring_races_reads() {
 }
 
 #[test]
-fn an_own_ring_whose_newest_pane_is_not_the_newest() {
+fn an_own_ring_lags_behind_the_newest_pane() {
     model(|| {
         let counter = Arc::new(Watched::new(1));
         counter.hit(Own(0), 10);
@@ -313,7 +313,7 @@ fn an_own_ring_whose_newest_pane_is_not_the_newest() {
 }
 
 #[test]
-fn an_own_ring_goes_round_while_it_is_read() {
+fn an_own_ring_wraps_around_while_it_is_read() {
     model(|| {
         let rings = Arc::new(rings(1));
         hit(&rings, Own(0), 10).expect("the first");
@@ -333,7 +333,7 @@ fn an_own_ring_goes_round_while_it_is_read() {
 }
 
 #[test]
-fn an_own_ring_changes_hands() {
+fn an_own_ring_gets_another_owner() {
     model(|| {
         let counter = Arc::new(Watched::new(1));
         let other = Arc::clone(&counter);

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_total_is_given_for_what_it_is_of() {
+    fn a_total_is_returned_only_for_its_own_window() {
         assert_eq!(RunningTotal::new().read(Of { at: 0, end: 0, versions: 0 }), None);
         let running = filled(42);
         assert_eq!(running.read(OF), Some(42));
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spoiled_total_is_not_given() {
+    fn a_spoiled_total_is_not_returned() {
         let running = filled(42);
         running.spoil();
         assert_eq!(running.read(OF), None);
@@ -148,23 +148,23 @@ mod tests {
         running.spoil();
         running.publish(&filling, OF, 43);
         assert_eq!(running.read(OF), None, "spoiled while it was filled");
-        let filling = running.begin(OF, 300).expect("the right came back");
+        let filling = running.begin(OF, 300).expect("the fill has ended");
         running.publish(&filling, OF, 44);
         assert_eq!(running.read(OF), Some(44));
     }
 
     #[test]
-    fn one_fills_at_a_time_and_later_times_go_first() {
+    fn one_thread_fills_at_a_time_and_later_times_go_first() {
         let running = filled(1);
         assert!(running.begin(Of { at: OF.at - 1, ..OF }, 300).is_none(), "a clock a little behind");
         let filling = running.begin(Of { at: OF.at + 1, ..OF }, 300).expect("a clock ahead");
         assert!(running.begin(Of { at: OF.at + 1, ..OF }, 300).is_none(), "another fills");
         running.give_up(&filling);
-        assert!(running.begin(OF, 300).is_some(), "what was given up holds nobody back");
+        assert!(running.begin(OF, 300).is_some(), "an abandoned fill blocks no other");
         let running = filled(1);
-        assert!(running.begin(Of { at: 0, ..OF }, 7).is_some(), "a total far ahead holds nobody back");
+        assert!(running.begin(Of { at: 0, ..OF }, 7).is_some(), "a total far ahead blocks no fill");
         let running = filled(1);
         let later = Of { at: OF.at - 1, versions: OF.versions + 2, ..OF };
-        assert!(running.begin(later, 300).is_some(), "nor does one that holds no more");
+        assert!(running.begin(later, 300).is_some(), "an outdated total blocks no fill");
     }
 }

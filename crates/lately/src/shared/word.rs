@@ -119,7 +119,7 @@ mod tests {
     const LAST_PANES: [u64; 2] = [253_402_300_799_999, 253_402_300_799];
 
     #[test]
-    fn the_parts_come_back_and_do_not_touch() {
+    fn pane_and_count_round_trip_without_overlap() {
         for (slot_bits, ring_bits, last_pane) in
             [(8, 0, LAST_PANES[0]), (9, 1, LAST_PANES[1]), (21, 9, LAST_PANES[0]), (9, 0, 2_932_896)]
         {

@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn a_denial_is_repeated_until_it_is_over() {
+    fn a_denial_is_repeated_until_it_ends() {
         let denial = CachedDenial::new(3, seconds(5), at(7_000), at(9_000)).expect("small");
         let repeated = |ms: i64| denial.repeat(3, seconds(5), at(ms)).map(|it| (it.retry, it.reset_after));
         let wait = |ms| Span::from_millis(ms).expect("a span");
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_large_is_not_kept() {
+    fn large_values_are_not_cached() {
         let most = u64::from(u32::MAX);
         assert!(CachedDenial::new(most, days(49), at(1), at(1)).is_some());
         assert!(CachedDenial::new(most + 1, days(49), at(1), at(1)).is_none());

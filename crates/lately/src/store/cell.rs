@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shard_and_its_lock_are_two_lines() {
+    fn a_shard_and_its_lock_take_two_cache_lines() {
         assert_eq!(size_of::<ShardCell>(), 128);
     }
 }

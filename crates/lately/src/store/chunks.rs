@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_chunk_is_there_when_it_is_needed() {
+    fn a_chunk_is_allocated_on_its_first_value() {
         let mut values = Chunks::<u64>::new(70);
         values.set(69, 0);
         assert!(values.is_empty() && values.bytes() == 0);

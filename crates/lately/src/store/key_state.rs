@@ -542,12 +542,12 @@ mod tests {
     }
 
     #[test]
-    fn a_record_takes_no_more_than_its_hits() {
+    fn a_key_state_is_as_small_as_an_entry() {
         assert_eq!((size_of::<KeyState>(), size_of::<Entry>()), (16, 16));
     }
 
     #[test]
-    fn what_is_over_is_dropped() {
+    fn ended_limit_state_is_dropped() {
         let settings = Settings::default();
         let mut state = KeyState::default();
         state.hits_mut().add(at(1), 1, &settings, at(1)).expect("counted");
@@ -569,7 +569,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_said_holds_until_hits_change() {
+    fn a_cached_denial_holds_until_hits_change() {
         let denial = CachedDenial::new(1, seconds(1), at(9), at(9)).expect("small");
         let mut state = KeyState::default();
         state.set_denial(denial);
@@ -581,7 +581,7 @@ mod tests {
         state.set_denial(denial);
         state.tidy(&settings, at(8));
         assert_eq!(state.denial(), Some(denial));
-        assert!(state.deny_in_place(at(0), 1), "who comes lately is counted where it was");
+        assert!(state.deny_in_place(at(0), 1), "a late denial is counted in place");
         state.tidy(&settings, at(9));
         assert_eq!(state.denial(), None);
         state.tidy(&settings, at(settings.window().as_millis()));
@@ -590,7 +590,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_denied_last_is_counted_with_the_rest() {
+    fn recent_denials_are_counted_with_older_ones() {
         let settings = Settings::default();
         let mut state = KeyState::default();
         let counted =
@@ -616,7 +616,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_key_has_goes_with_it() {
+    fn limit_state_moves_with_its_key() {
         let (settings, now) = (Settings::default(), at(7));
         let mut before = KeyState::default();
         before.set_arrival(Arrival::from_parts(9, 1));

@@ -247,7 +247,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn keys_stay_what_they_are_while_others_come_and_go(
+        fn long_keys_stay_intact_while_others_come_and_go(
             steps in prop::collection::vec((0..200_u64, prop_oneof![23..60_usize, 23..1_025_usize]), 1..600),
         ) {
             let mut keys = Keys::default();
@@ -265,7 +265,7 @@ mod tests {
     /// Symptom: after a flood of long keys the process had twice the memory that was accounted for. Cause:
     /// removed keys left holes of their size. Fix: keys are in chunks, which are compacted.
     #[test]
-    fn keys_that_went_take_no_memory() {
+    fn removed_keys_take_no_memory() {
         let mut keys = Keys::default();
         (0..1_000).for_each(|number| keys.insert(number, 1_000));
         let full = keys.long_keys.bytes();
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_keys_take_little_more_than_they_need() {
+    fn a_few_keys_take_little_spare_memory() {
         let mut keys = Keys::default();
         let most = |count: usize| 2 * 110 * count + 200;
         for (number, count) in (0..8).zip(1..) {

@@ -46,6 +46,7 @@ pub use builder::StoreBuilder;
 pub use eviction::{MemoryStats, Newcomers};
 pub use eviction_guard::EvictionGuard;
 pub(crate) use key_state::Extras;
+pub use others::OwnSpan;
 pub use replay::{Portion, Replay};
 pub use saved_key::Content;
 pub use scan::{Cursor, ScanPage};

@@ -47,7 +47,7 @@ fn counts(store: &Store) -> [u64; 3] {
 
 /// Two requests share a key: one is allowed, and the other counts nothing.
 #[test]
-fn two_that_share_keys() {
+fn two_requests_share_keys() {
     model(|| {
         let store = store();
         let other = Arc::clone(&store);
@@ -62,7 +62,7 @@ fn two_that_share_keys() {
 /// Three requests in a ring, each with a key of the one before. They would deadlock if they locked in the
 /// order of their keys.
 #[test]
-fn three_in_a_ring() {
+fn three_requests_share_keys_in_a_ring() {
     model(|| {
         let store = store();
         let ask_apart = |keys: [usize; 2]| {
@@ -81,7 +81,7 @@ fn three_in_a_ring() {
 
 /// A joint request and a limit of a single key.
 #[test]
-fn a_single_key_beside_several() {
+fn a_single_limit_races_a_joint_request() {
     model(|| {
         let store = store();
         let other = Arc::clone(&store);

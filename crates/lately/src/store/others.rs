@@ -44,6 +44,33 @@ const _: () = assert!(SHARDS.is_multiple_of(PARTS) || cfg!(loom), "each part bel
 /// What a key takes beside its name and its cells.
 const KEY_BYTES: usize = 2 * size_of::<(Box<[u8]>, OtherKey)>();
 
+/// Hits of a store in one or several cells of a level.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OwnSpan {
+    /// The width of the cells, in milliseconds.
+    pub width_ms: i64,
+    /// The first millisecond of the first cell.
+    pub start_ms: i64,
+    /// One past the last millisecond of the last cell.
+    pub end_ms: i64,
+    /// The hits in all of them.
+    pub hits: u64,
+}
+
+impl OwnSpan {
+    /// Whether a cell is one of them.
+    #[must_use]
+    pub fn has(&self, cell: Cell) -> bool {
+        cell.width_ms == self.width_ms && (self.start_ms..self.end_ms).contains(&cell.start_ms)
+    }
+
+    /// The last cell.
+    #[must_use]
+    pub fn last_cell(&self) -> Cell {
+        Cell { start_ms: self.end_ms - self.width_ms, width_ms: self.width_ms }
+    }
+}
+
 impl OtherKey {
     fn bytes(&self, key: &[u8]) -> usize {
         let sum = self.sum.as_ref().map_or(0, |sum| size_of::<Entry>() + sum.heap_bytes());
@@ -167,6 +194,42 @@ impl Store {
         if let Some(others) = self.others.get() {
             self.replace(others, key, Cells::default());
         }
+    }
+
+    /// The hits that this store counted of a key, in the cells of a level that ended by `until_ms`. Where a pane is wider than a
+    /// cell, it is a span of several cells.
+    #[must_use]
+    pub fn own_spans(&self, key: &[u8], until_ms: i64, now: Timestamp) -> Vec<OwnSpan> {
+        let hash = self.hash(key);
+        let (mut shard, now, mut context) = self.lock_for(hash, now, None);
+        let Some(slot) = shard.live(key, hash, &mut context) else { return Vec::new() };
+        let settings = self.classes.settings(slot.class);
+        let mut panes: Vec<_> = slot.state.hits().spans_ms(settings).collect();
+        drop(shard);
+        panes.sort_unstable();
+        let mut spans = Vec::new();
+        for (level, from_ms, _) in settings.levels().ranges_ms(now) {
+            let oldest_ms = from_ms.max(settings.horizon_ms(now));
+            let first = spans.len();
+            for &(start_ms, end_ms, hits) in &panes {
+                let start_ms = level.cell_of_ms(start_ms).start_ms;
+                let end_ms = level.cell_of_ms(end_ms - 1).end_ms();
+                match spans
+                    .get_mut(first..)
+                    .and_then(<[OwnSpan]>::last_mut)
+                    .filter(|last| start_ms < last.end_ms)
+                {
+                    Some(last) => (last.end_ms, last.hits) = (last.end_ms.max(end_ms), last.hits + hits),
+                    None => spans.push(OwnSpan { width_ms: level.width_ms, start_ms, end_ms, hits }),
+                }
+            }
+            let mut index = 0;
+            spans.retain(|span| {
+                index += 1;
+                index <= first || (oldest_ms <= span.start_ms && span.end_ms <= until_ms)
+            });
+        }
+        spans
     }
 
     /// Takes back hits of this store that another node has deleted: of each cell, this number. The key goes when none are left.

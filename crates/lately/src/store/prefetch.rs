@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn old_tables_stay_while_somebody_looks() {
+    fn old_tables_stay_while_they_are_read() {
         let shared = PrefetchTables::new(2, 4);
         let groups = |shared: &PrefetchTables| {
             let view = shared.view().expect("nobody writes");
@@ -213,8 +213,8 @@ mod tests {
         assert!(shared.publish(1, &second));
         assert_eq!(groups(&shared), [None, Some(2)]);
         shared.tidy();
-        assert!(!shared.publish(1, &third), "the first tables are still looked at");
-        assert_eq!(first.tags.holders(), 2, "one is looked at, the others went");
+        assert!(!shared.publish(1, &third), "the first tables are still read");
+        assert_eq!(first.tags.holders(), 2, "one holder reads them, the others are gone");
         drop(view);
         shared.tidy();
         assert_eq!(first.tags.holders(), 1);
@@ -222,10 +222,10 @@ mod tests {
         assert_eq!(groups(&shared), [None, Some(4)]);
     }
 
-    /// Symptom: each connection took 8 KiB beside what it holds. Cause: while nobody called `tidy`, a shard that could not
-    /// publish its tables was listed again by each lock. Fix: it is listed once.
+    /// Symptom: each connection took 8 KiB more than accounted for. Cause: while nobody called `tidy`, a shard that could
+    /// not publish its tables was listed again by each lock. Fix: it is listed once.
     #[test]
-    fn a_shard_that_publishes_in_vain_is_listed_once() {
+    fn a_shard_that_cannot_publish_is_listed_once() {
         let shared = PrefetchTables::new(2, 4);
         let [first, second, third] = [8, 16, 32].map(tables);
         assert!(shared.publish(1, &first) && shared.publish(1, &second));
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guess_of_nothing_is_harmless() {
+    fn a_prefetch_without_tables_or_pages_is_harmless() {
         let shared = PrefetchTables::new(1, 1);
         let look = |hash: u64| {
             let view = shared.view().expect("nobody writes");

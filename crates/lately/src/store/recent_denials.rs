@@ -138,14 +138,14 @@ mod tests {
         starts.map(|ms| (ms, entry.sum(ms, ms + step, settings))).filter(|&(_, hits)| hits > 0).collect()
     }
 
-    /// Each denied request reads it.
+    /// Each denied request reads these 48 bytes.
     #[test]
-    fn it_takes_less_than_a_line() {
+    fn recent_denials_take_less_than_a_cache_line() {
         assert_eq!(size_of::<RecentDenials>(), 48);
     }
 
     #[test]
-    fn a_few_panes_have_a_number_each() {
+    fn eleven_panes_have_a_count_each() {
         let settings = Settings::builder().resolution(milliseconds(500)).build().expect("valid");
         let mut recent = RecentDenials::new(at(1_000), 2, &settings).expect("few");
         let steps = [
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn panes_far_behind_the_newest_have_none() {
+    fn panes_far_ahead_of_the_others_are_refused() {
         let settings = Settings::default();
         let mut recent = RecentDenials::new(at(1_000), 2, &settings).expect("few");
         let last = 1_000 + 1_000 * i64::from(u8::MAX);
@@ -223,7 +223,7 @@ mod tests {
     proptest! {
         /// A hit is accepted in a pane that is in use, and in the next of the eleven.
         #[test]
-        fn it_holds_what_it_took(
+        fn recent_denials_hold_every_accepted_hit(
             first in 300_u64..310,
             hits in prop::collection::vec((0_u64..640, 0_u64..40_000, 0..5), 1..40),
         ) {
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_do_not_wrap() {
+    fn recent_denials_do_not_wrap() {
         let settings = Settings::default();
         let most = u64::from(u16::MAX);
         let mut recent = RecentDenials::new(at(1_000), most - 1, &settings).expect("few");
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_nowhere() {
+    fn empty_recent_denials_take_no_hit() {
         let mut recent = RecentDenials::default();
         assert!(recent.is_empty() && !recent.reaches(at(0)) && !recent.add(at(0), 1));
         assert_eq!((recent.newest(), held(&recent, &Settings::default())), (None, vec![]));

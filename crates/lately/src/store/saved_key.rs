@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_come_back() {
+    fn saved_keys_round_trip() {
         let until = Timestamp::from_millis(1_700_000_000_123);
         let long = [7; MAX_KEY_BYTES];
         let none = LimitState::default();
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn sources_come_back() {
+    fn saved_sources_round_trip() {
         let long = [7; MAX_SOURCE_BYTES];
         let all = [Mark { source: b"s", position: 0 }, Mark { source: &long, position: u64::MAX }];
         let mut bytes = Vec::new();
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_key_is_refused() {
+    fn invalid_saved_keys_are_refused() {
         let arrival = Arrival::from_parts(1, 2);
         let limits = LimitState { arrival, denied: b"denied", ..LimitState::default() };
         let saved = SavedKey { key: b"key", generation: Generation(9), limits, entry: b"entry" };

@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_every_length_come_back() {
+    fn keys_of_every_length_round_trip() {
         let classes = Classes::new(Vec::new(), Settings::default()).expect("few");
         let mut long_keys = LongKeys::default();
         for len in 1..=MAX_KEY_BYTES {
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn an_arrival_time_is_in_the_slot_or_beside_the_hits() {
+    fn an_arrival_time_is_in_the_slot_or_on_the_heap() {
         let classes = Classes::new(Vec::new(), Settings::default()).expect("few");
         let settings = Settings::default();
         let at = |ms| Timestamp::from_millis(ms).expect("a time");

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn the_source_not_heard_of_for_longest_is_forgotten() {
+    fn the_least_recently_used_source_is_forgotten() {
         let mut sources = Sources::default();
         let all = usize::MAX;
         (0..MAX_SOURCES).for_each(|number| _ = sources.set(&name(number), 1, all));

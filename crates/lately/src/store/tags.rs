@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_has_its_slots_and_no_more() {
+    fn the_last_word_has_only_its_own_slots() {
         let tags = Tags::new(11);
         let mut taken: Vec<_> = (0..11).map(|hash| tags.take(hash << 56)).collect();
         taken.sort_unstable();
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hash_takes_its_seat_or_else_the_next_that_is_free() {
+    fn a_hash_takes_its_seat_or_the_next_free_one() {
         let of = |seat: u64, tag: u64| tag << 56 | seat << 53;
         let tags = Tags::new(8);
         for (hash, slot) in [(of(6, 9), 6), (of(6, 7), 7), (of(7, 7), 0), (of(7, 3), 1), (of(5, 3), 5)] {
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn most_are_in_their_seats() {
+    fn most_hashes_are_in_their_seats() {
         // Four fifths of the slots are used.
         let tags = Tags::new(8_000);
         let hashes = (0..6_400_u64).map(|key| FixedState::with_seed(7).hash_one(key));

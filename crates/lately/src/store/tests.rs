@@ -1,4 +1,4 @@
-//! Tests beyond the model's traces: keys, generations, memory, walks.
+//! Tests of keys, generations, memory and walks. Traces against the model are in `tests/it`.
 
 use super::*;
 use crate::class::Pattern;
@@ -74,20 +74,20 @@ fn a_key_lives_until_its_last_hit_leaves_the_retention() {
     let last = after(days(7)).saturating_sub(Span::MIN);
     assert_eq!(store.time_to_live(b"k", last), Some(Span::MIN));
     assert_eq!(store.hits(b"k", days(7), last).estimate, 1);
-    // A limit may need it for another pane, and the cell at the far edge of the window has its share.
+    // The key stays for another pane: a limit may need it, and the cell at the far edge of the window has a share of it.
     let edge = after(days(7));
     let count = store.hits(b"k", days(7), edge);
     assert_eq!((store.time_to_live(b"k", edge), count.estimate, count.lower), (None, 1, 0));
-    assert!(!store.forget(b"k", edge), "there is none");
+    assert!(!store.forget(b"k", edge), "the key has expired");
     store.hit(b"k", START).expect("counted");
     assert_eq!(store.time_to_live(b"k", after(days(14)).saturating_add(seconds(1))), None);
-    assert!(store.is_empty(), "found expired, it is removed");
+    assert!(store.is_empty(), "an expired key is removed when it is found");
     assert_eq!(store.hits(b"k", days(7), after(days(14))).estimate, 0);
     assert_eq!(store.memory().used_bytes, 0);
 }
 
 #[test]
-fn a_sweep_removes_what_has_expired() {
+fn a_sweep_removes_expired_keys() {
     let store = store();
     for key in 0..1_000_u32 {
         store.hit(&key.to_le_bytes(), START).expect("counted");
@@ -141,7 +141,7 @@ fn a_scan_sees_each_key_once_while_others_come_and_go() {
 }
 
 #[test]
-fn the_ceiling_holds_and_says_what_it_cost() {
+fn the_ceiling_holds_and_evictions_are_counted() {
     let ceiling = 200_000;
     let store = Store::builder().memory_ceiling(ceiling).build().expect("valid");
     for n in 0..20_000_u32 {
@@ -157,7 +157,7 @@ fn the_ceiling_holds_and_says_what_it_cost() {
 }
 
 #[test]
-fn a_key_that_limits_is_never_evicted() {
+fn a_key_with_a_limit_in_force_is_never_evicted() {
     let store = Store::builder().memory_ceiling(100_000).build().expect("valid");
     store.hit(b"limited", START).expect("counted");
     store.limit_until(b"limited", after(minutes(15)), START, None);
@@ -202,7 +202,7 @@ fn when_only_limited_keys_remain_new_keys_are_refused() {
         store.limit_until(key.as_bytes(), after(minutes(1)), START, None);
     }
     assert_eq!(refused, Some(HitError::OutOfMemory { ceiling_bytes: 20_000, other_bytes: 0 }));
-    assert_eq!(store.hit(b"limited:0", START), Ok(2), "a key that is there is counted on");
+    assert_eq!(store.hit(b"limited:0", START), Ok(2), "an existing key is still counted");
     assert_eq!(store.memory().evicted_keys, 0);
     assert!(store.hit(b"new", after(minutes(2))).is_ok(), "room again when limits are over");
 }
@@ -263,7 +263,7 @@ fn a_series_over_the_longest_window() {
 }
 
 #[test]
-fn what_is_counted_can_be_read() {
+fn every_accepted_hit_can_be_read() {
     let store = store();
     let now = after(crate::time::milliseconds(900));
     let oldest = store.settings_of(b"k").oldest(now);
@@ -274,7 +274,7 @@ fn what_is_counted_can_be_read() {
 }
 
 #[test]
-fn a_refused_hit_evicts_nobody() {
+fn a_refused_hit_evicts_nothing() {
     let store = Store::builder().memory_ceiling(10_000).build().expect("valid");
     for n in 0..1_000 {
         store.hit(format!("k:{n}").as_bytes(), START).expect("counted");
@@ -285,7 +285,7 @@ fn a_refused_hit_evicts_nobody() {
         assert!(store.hit_at(key.as_bytes(), after(minutes(1)), START).is_err());
         assert!(store.hit_n(key.as_bytes(), u64::MAX, None, START).is_err());
     }
-    // At most one key, for the page of a table that was being moved, and not one for each of 200.
+    // At most one key is evicted, for a page of a table that is being moved; not one for each of the 200 hits.
     assert!(store.memory().evicted_keys <= evicted_keys + 1);
 }
 
@@ -307,7 +307,7 @@ fn keys_that_grow_evict_others() {
 /// Cause: eviction gives up after some thousand places, and removed keys left as many empty places in a row
 /// until the next sweep. Fix: a shard with far more places than keys is shrunk before it is searched.
 #[test]
-fn keys_are_found_to_evict_where_most_have_gone() {
+fn eviction_finds_keys_in_a_nearly_empty_shard() {
     let ceiling = 10 << 20;
     let builder = Store::builder().class(Pattern::new(b"large:*"), fine());
     let store = builder.memory_ceiling(ceiling).build().expect("valid");
@@ -373,7 +373,7 @@ fn keys_that_collide_without_a_seed_are_spread() {
 /// third tables, because only batches dropped the first ones, and tried again at every hit. Fix: single hits
 /// drop old tables, too.
 #[test]
-fn hits_one_by_one_let_old_tables_go() {
+fn single_hits_drop_old_tables() {
     let store = store();
     for n in 0..100_000 {
         store.hit(format!("k:{n}").as_bytes(), START).expect("counted");
@@ -383,7 +383,7 @@ fn hits_one_by_one_let_old_tables_go() {
 
 /// Keys are hit, deleted and added while their tables grow, some places at a time.
 #[test]
-fn keys_are_found_while_places_move() {
+fn keys_are_found_while_slots_move() {
     let store = store();
     let key = |n: u32| format!("k:{n}").into_bytes();
     // Enough keys that the table of each shard moves in several steps.
@@ -408,7 +408,7 @@ fn keys_are_found_while_places_move() {
 }
 
 #[test]
-fn a_sweep_gives_back_the_room_of_keys_that_went() {
+fn a_sweep_frees_the_memory_of_removed_keys() {
     let store = store();
     let places =
         |store: &Store| -> u32 { (0..SHARDS).map(|index| store.lock(index, Timestamp::MIN).places()).sum() };
@@ -432,7 +432,7 @@ fn a_sweep_gives_back_the_room_of_keys_that_went() {
 /// expired keys were removed only when they were accessed or swept. Fix: each new key has a few places
 /// checked.
 #[test]
-fn keys_that_nobody_asks_for_again_go_as_others_come() {
+fn new_keys_remove_expired_ones() {
     let store = Store::builder().exact(minutes(10)).retain(minutes(10)).build().expect("valid");
     let day_ms = 86_400_000;
     let (mut keys, mut most_keys, mut most_bytes) = (0_u32, Vec::new(), Vec::new());
@@ -461,7 +461,7 @@ fn keys_that_nobody_asks_for_again_go_as_others_come() {
 
 /// A burst of keys expires, and its memory is freed.
 #[test]
-fn a_burst_of_keys_goes_as_others_come() {
+fn new_keys_remove_an_expired_burst() {
     let store = Store::builder().exact(minutes(10)).retain(minutes(10)).build().expect("valid");
     for n in 0..200_000_u32 {
         store.hit(&n.to_le_bytes(), START).expect("counted");
@@ -482,7 +482,7 @@ fn a_burst_of_keys_goes_as_others_come() {
 /// at the same places of a shard each time, because tables have round numbers of places. Fix: it starts at
 /// scattered places.
 #[test]
-fn old_keys_go_before_young_ones_at_the_ceiling() {
+fn old_keys_are_evicted_before_young_ones() {
     let store = Store::builder().memory_ceiling(6 << 20).build().expect("valid");
     let key = |n: u32| n.to_le_bytes();
     let count = 400_000;

@@ -1,4 +1,4 @@
-//! Each hit of a key and its millisecond: what decisions are held against.
+//! An exact log of the hits of a key, to the millisecond. Tests compare decisions with it.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +21,7 @@ impl ExactLog {
         self.0.iter().map(|(_, hits)| hits).sum()
     }
 
-    /// Hits that count in a window, those after its end among them.
+    /// The hits that count in a window, including those after its end.
     pub(crate) fn used(&self, at_ms: i64, window_ms: i64) -> u64 {
         self.0.iter().filter(|(ms, _)| *ms > at_ms - window_ms).map(|(_, hits)| hits).sum()
     }
@@ -30,7 +30,7 @@ impl ExactLog {
         self.0.retain(|&(at_ms, _)| at_ms > ms);
     }
 
-    /// The most hits in any window of this length: one that is fullest ends with a hit.
+    /// The most hits in any window of this length. A fullest window ends with a hit.
     pub(crate) fn fullest(&self, window_ms: i64) -> u64 {
         let ending_at = |end_ms: i64| {
             let is_in = |ms: i64| end_ms - window_ms < ms && ms <= end_ms;
@@ -39,13 +39,13 @@ impl ExactLog {
         self.0.iter().map(|&(end_ms, _)| ending_at(end_ms)).max().unwrap_or(0)
     }
 
-    /// Of how many milliseconds there are hits that count.
+    /// The number of different milliseconds with hits that count.
     pub(crate) fn milliseconds(&self, at_ms: i64, window_ms: i64) -> usize {
         let counted = self.0.iter().map(|(ms, _)| *ms).filter(|ms| *ms > at_ms - window_ms);
         counted.collect::<BTreeSet<i64>>().len()
     }
 
-    /// How long until at most `most` hits count.
+    /// The time until at most `most` hits count; none if that holds now.
     pub(crate) fn until(&self, most: u64, at_ms: i64, window_ms: i64) -> Option<Span> {
         let mut leaves: Vec<i64> = self.0.iter().map(|(ms, _)| ms + window_ms - at_ms).collect();
         leaves.sort_unstable();
@@ -56,13 +56,13 @@ impl ExactLog {
         leaves.into_iter().find(|&ms| ms > 0 && fits(ms)).and_then(Span::from_millis)
     }
 
-    /// What is left of a limit.
+    /// The remaining hits of a limit.
     pub(crate) fn left(&self, max: u64, window_ms: i64, at_ms: i64) -> u64 {
         max.saturating_sub(self.used(at_ms, window_ms))
     }
 
-    /// What a limit says as long as nothing is counted.
-    pub(crate) fn says(&self, max: u64, window_ms: i64, cost: u64, at_ms: i64) -> Decision {
+    /// The decision, without counting the request.
+    pub(crate) fn peek(&self, max: u64, window_ms: i64, cost: u64, at_ms: i64) -> Decision {
         let retry = match max.checked_sub(cost) {
             None => Retry::Never,
             Some(most) => self.until(most, at_ms, window_ms).map_or(Retry::Now, Retry::After),
@@ -75,7 +75,7 @@ impl ExactLog {
     pub(crate) fn decide(&mut self, request: &Request<'_>, now_ms: i64) -> Decision {
         let &Request { max, cost, window, is_peek, .. } = request;
         let (at_ms, window_ms) = (request.at.map_or(now_ms, Timestamp::as_millis), window.as_millis());
-        let decision = self.says(max, window_ms, cost, at_ms);
+        let decision = self.peek(max, window_ms, cost, at_ms);
         if !decision.is_allowed() || is_peek || cost == 0 {
             return decision;
         }

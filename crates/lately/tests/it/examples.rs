@@ -1,4 +1,4 @@
-//! The counter's defining examples, on every face of the crate that can hold them.
+//! The examples that define a counter, on every type of the crate that can run them.
 
 use std::fs;
 use std::path::Path;
@@ -42,9 +42,9 @@ fn the_examples_on_a_store() {
     assert_eq!(shortest.estimate, 1, "a window is at least a pane");
 }
 
-/// The front page of the documentation is compiled; README.md has the same lines.
+/// The example in the crate documentation is compiled, and README.md has the same lines.
 #[test]
-fn the_example_of_the_readme_is_that_of_the_front_page() {
+fn readme_and_crate_docs_have_the_same_example() {
     let read = |path: &str| {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
         fs::read_to_string(path).expect("it is in the repository")

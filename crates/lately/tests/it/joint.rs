@@ -1,4 +1,4 @@
-//! Requests with several limits: all of them allow and count, or nothing is counted.
+//! Joint requests: either every limit allows and counts, or nothing is counted.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,7 +35,7 @@ fn request(limits: &[(usize, u64, i64)], cost: u64) -> JointRequest<'static> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
-    /// Each limit as an exact log of its key says, and hits of a key named twice counted once.
+    /// Each limit is decided as by an exact log of its key. A key named twice is counted once.
     #[test]
     fn all_or_none_are_counted(
         steps in prop::collection::vec(
@@ -58,7 +58,7 @@ proptest! {
             let joint = JointRequest { at, is_peek, ..request(&limits, cost) };
             let mut wanted: Vec<Decision> = limits
                 .iter()
-                .map(|&(key, max, window_ms)| logs[key].says(max, window_ms, cost, at_ms))
+                .map(|&(key, max, window_ms)| logs[key].peek(max, window_ms, cost, at_ms))
                 .collect();
             let is_allowed = wanted.iter().all(Decision::is_allowed);
             for key in (0..4).filter(|_| !is_peek) {
@@ -123,10 +123,9 @@ fn a_request_that_cannot_be_decided_changes_nothing() {
     assert_eq!(store.hits(KEYS[0], span(1_000), now).estimate, 1);
 }
 
-/// Threads with keys in common, in any order, and others that ask for one of the keys, or count it.
-/// More than have what is behind them fetched together, whose hits are on the heap.
+/// One batch has more keys than are prefetched together, and their hits are on the heap.
 #[test]
-fn requests_of_many_keys_come_together() {
+fn a_batch_of_joint_requests_with_many_keys_is_decided() {
     const REQUESTS: usize = 4;
     let store = store();
     let keys: Vec<String> = (0..REQUESTS * MAX_LIMITS).map(|key| format!("key:{key}")).collect();
@@ -154,6 +153,7 @@ fn requests_of_many_keys_come_together() {
     }
 }
 
+/// Some threads request several keys, in different orders; others request one of these keys.
 #[test]
 fn threads_share_keys_without_a_deadlock() {
     const MAX: u64 = 3_000;
@@ -192,7 +192,7 @@ fn threads_share_keys_without_a_deadlock() {
     let now = time(START_MS + 2_000);
     let counted = KEYS.map(|key| store.hits(key, window, now).estimate);
     assert!(counted.iter().all(|&hits| hits <= MAX), "{counted:?}");
-    // More was asked for than there was: some key is used up.
+    // The threads request more than the limits allow, so at least one key is used up.
     assert!(counted.contains(&MAX), "{counted:?}");
     let joint = |key: usize| -> u64 {
         allowed.iter().filter(|(index, _)| sets[*index].contains(&key)).map(|(_, allowed)| allowed).sum()
@@ -208,7 +208,7 @@ fn a_key_that_is_locked_out_denies_all() {
     let store = store();
     let lockout = Some(span(60_000));
     let ask = Request { lockout, ..Request::new(KEYS[0], 1, span(1_000), 2) };
-    // That it can never be allowed makes no difference.
+    // A request above the limit starts the lockout, although it can never be allowed.
     assert_eq!(store.decide(ask, time(START_MS)).expect("decided").retry, Retry::Never);
     let joint = store.decide_all(request(&[(0, 9, 1_000), (1, 9, 1_000)], 1), time(START_MS));
     let retries: Vec<Retry> =

@@ -1,4 +1,5 @@
-//! Decisions: equal to an exact log while that can be, and never more than it in any window.
+//! Decisions of limits equal those of an exact log where that is promised. No window ever has more hits than
+//! the limit.
 
 use lately::{Decision, LimitError, Request, Retry, Settings, Span, Store, Timestamp};
 use proptest::prelude::*;
@@ -15,12 +16,12 @@ fn span(ms: i64) -> Span {
     Span::from_millis(ms).expect("a span")
 }
 
-/// A request for the key, now, that counts.
+/// A request for the key that counts, at the current time.
 fn request(max: u64, window_ms: i64, cost: u64) -> Request<'static> {
     Request::new(b"k", max, span(window_ms), cost)
 }
 
-/// What happens to the key.
+/// A step of a test.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Wait { ms: i64 },
@@ -45,7 +46,7 @@ const WINDOWS_MS: [i64; 6] = [1, 900, 1_000, 60_000, 299_999, 86_400_000];
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
-    /// The most distinct milliseconds of two hundred requests.
+    /// Two hundred requests have at most as many different milliseconds.
     #[test]
     fn few_milliseconds_are_decided_as_by_an_exact_log(
         steps in steps(200),
@@ -69,13 +70,13 @@ proptest! {
                     prop_assert_eq!(decided, log.decide(&request, now_ms), "{:?} at {}", step, now_ms);
                 }
             }
-            // What has left every window.
+            // These hits have left every window.
             log.forget_before(now_ms - 604_000_000);
         }
         store.check_consistency();
     }
 
-    /// Many requests, and hits without a decision among them. Few of them are in the window.
+    /// Many requests, and hits without a decision between them. Only a few are in the window.
     #[test]
     fn the_newest_milliseconds_of_a_hot_key_are_decided_as_by_an_exact_log(
         gaps_ms in prop::collection::vec(0_i64..12, 600..1_500),
@@ -107,7 +108,7 @@ proptest! {
         store.check_consistency();
     }
 
-    /// However many there are, and whenever panes are joined.
+    /// With any number of requests, and panes merged at any time.
     #[test]
     fn no_window_ever_has_more_than_the_limit(
         gaps_ms in prop::collection::vec(0_i64..40, 400..1_200),
@@ -151,10 +152,9 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
-    /// Requests come with times of their own, before and after others and now, in bursts, and the clock is set back
-    /// and ahead.
+    /// Requests have explicit times in any order, or none, and come in bursts. The clock is set back and ahead.
     #[test]
-    fn neither_times_nor_clocks_open_a_window(
+    fn no_times_and_no_clock_steps_exceed_the_limit(
         steps in prop::collection::vec((-9_000_i64..12_000, 1_u64..4, prop::option::of(-40_000_i64..10_000)), 100..700),
         scale in prop::sample::select(vec![1_i64, 10, 100]),
         window_ms in prop::sample::select(vec![1_i64, 900, 1_000, 30_000, 400_000]),
@@ -183,10 +183,10 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
-    /// A window may be as long as hits are kept, and ends at any millisecond. One of the past that reaches behind what
-    /// is kept is refused.
+    /// A window may be as long as the retention, and ends at any millisecond. A window in the past that begins before
+    /// the retention is refused.
     #[test]
-    fn windows_as_long_as_hits_are_kept_are_decided_as_by_an_exact_log(
+    fn windows_of_the_whole_retention_are_decided_as_by_an_exact_log(
         steps in prop::collection::vec((0_i64..500, 0_u64..3, prop::option::of(-50_i64..300), any::<bool>()), 1..100),
         resolution_ms in prop::sample::select(vec![1_i64, 10, 1_000, 10_000, 86_400_000]),
         panes in prop::sample::select(vec![1_i64, 3, 60, 500]),
@@ -200,7 +200,7 @@ proptest! {
         let window_ms = (retain_ms - shorter * resolution_ms / 3).max(1);
         let (mut log, mut now_ms) = (ExactLog::new(), START_MS);
         for (index, (gap, cost, back, sweeps)) in steps.into_iter().enumerate() {
-            // A few of them are a window.
+            // A few steps add up to a window.
             now_ms += gap * window_ms / 1_000 + i64::from(gap % 3 == 1);
             let at = back.map(|back| (now_ms - back * resolution_ms / 50).max(now_ms - retain_ms + resolution_ms));
             let request = Request { at: at.map(time), ..request(max, window_ms, cost) };
@@ -222,8 +222,8 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// A window that is nearly as long as hits are kept, of a key whose hits come from limits, on their own, late and early; with starts in
-    /// between.
+    /// The window is nearly as long as the retention. Hits come from limits and on their own, late and early, and the
+    /// store is sometimes loaded from its parts.
     #[test]
     fn few_milliseconds_near_the_retention_are_decided_as_by_an_exact_log(
         steps in prop::collection::vec((0_i64..1_000, 0_u8..8, 0_u64..4, -1_000_i64..1_000, 0_u8..80), 1..1_200),
@@ -236,7 +236,7 @@ proptest! {
         let (resolution, retain_ms) = (span(resolution_ms), panes * resolution_ms);
         let skew_ms = (retain_ms / 4).max(1);
         let settings = Settings::builder().resolution(resolution).window(resolution).retain(span(retain_ms));
-        // The shortest that is valid, or a share of the retention.
+        // The shortest valid exact span, or a share of the retention.
         let exact_ms = (retain_ms * exact / 10).max(61 * resolution_ms).min(retain_ms);
         let settings = settings.exact(span(exact_ms)).max_skew(span(skew_ms));
         let new_store = || Store::builder().settings(settings.clone()).build().expect("valid");
@@ -281,7 +281,7 @@ proptest! {
 }
 
 #[test]
-fn a_limit_of_more_than_is_kept_is_refused() {
+fn a_limit_longer_than_the_retention_is_refused() {
     let store = Store::builder().build().expect("valid");
     let retain = Settings::default().retain();
     let window = span(retain.as_millis() + 1);
@@ -307,7 +307,7 @@ fn a_peek_makes_no_key() {
 }
 
 #[test]
-fn denied_hits_are_counted_apart() {
+fn denied_hits_are_counted_separately() {
     let store = Store::builder().build().expect("valid");
     let week = span(7 * 86_400_000);
     let ask = |max, cost, after_ms: i64| {
@@ -329,7 +329,7 @@ fn denied_hits_are_counted_apart() {
     assert_eq!(counts(week, 1_000), (4, 6 + 2 * 999));
     assert_eq!(counts(span(1_000), 1_500), (0, 0));
     store.check_consistency();
-    // What was denied keeps the key as long as hits do, and no longer.
+    // Denied hits keep the key as long as hits do, and no longer.
     assert!(store.contains(b"k", time(START_MS + week.as_millis() - 1)));
     assert!(!store.contains(b"k", time(START_MS + week.as_millis() + 1_000)));
     assert!(!ask(0, 1, 0).is_allowed());
@@ -337,7 +337,7 @@ fn denied_hits_are_counted_apart() {
     assert_eq!(counts(week, 0), (0, 0));
 }
 
-/// What a limit in shadow says is what enforcing it would have done.
+/// A shadow limit returns the decisions of an enforced one.
 #[test]
 fn shadow_denials_are_not_counted() {
     let store = Store::builder().build().expect("valid");
@@ -349,7 +349,7 @@ fn shadow_denials_are_not_counted() {
     assert_eq!((counted, store.denied(b"k", None, None, now).estimate), (4, 0));
 }
 
-/// Threads that ask for one key at once are never given one more than there is.
+/// Threads that request one key at the same time never get more than the limit.
 #[test]
 fn threads_share_a_limit() {
     let store = Store::builder().build().expect("valid");
@@ -386,7 +386,7 @@ fn hits_of_256_milliseconds_are_decided_as_by_an_exact_log() {
 }
 
 #[test]
-fn the_longest_lockout_denies_requests_of_the_past_too() {
+fn the_longest_lockout_also_denies_requests_in_the_past() {
     let store = Store::builder().build().expect("valid");
     let lock = Request { lockout: Some(Span::MAX), ..request(0, 1_000, 1) };
     assert!(!store.decide(lock, time(START_MS)).expect("decided").is_allowed());
@@ -410,7 +410,7 @@ fn a_lockout_outlives_the_window() {
     // A peek starts no lockout.
     assert_eq!(ask(2, true), Retry::After(span(998)));
     assert_eq!(ask(3, false), Retry::After(span(60_000)));
-    // It is not made longer, and ends to the millisecond.
+    // Further requests do not extend it, and it ends to the millisecond.
     assert_eq!(ask(5_000, false), Retry::After(span(55_003)));
     assert_eq!(ask(60_002, false), Retry::After(span(1)));
     assert_eq!(ask(60_003, false), Retry::Now);

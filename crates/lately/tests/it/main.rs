@@ -1,4 +1,4 @@
-//! The crate through its public face: against the exact model, and from many threads.
+//! Tests of the public interface: against the exact model, and from many threads.
 
 mod exact_log;
 mod examples;

@@ -1,4 +1,4 @@
-//! Every answer equals the exact log's on the grid, whatever happened and whenever panes were merged.
+//! Every answer equals that of the exact log read on the same grid, whenever panes were merged.
 
 use lately_classics::strategies::{disordered_ops, ordered_ops, settings};
 use lately_classics::{ModelSettings, Op, drive, drive_from};
@@ -7,9 +7,10 @@ use proptest::prelude::*;
 use crate::subject::{Merging, StoreSubject};
 use crate::trace::warmed;
 
-/// Runs a trace with panes merged early, as told, and only by the store itself.
+/// Runs a trace three times: panes are merged where the trace has a merge, before every operation, and only by the
+/// store itself.
 fn check(settings: &ModelSettings, ops: &[Op]) -> Result<(), TestCaseError> {
-    for merging in [Merging::AsTold, Merging::Early, Merging::Never] {
+    for merging in [Merging::FromTrace, Merging::Early, Merging::Never] {
         let mut subject = StoreSubject::new(settings, merging);
         drive(&mut subject, settings, ops)
             .map_err(|difference| TestCaseError::fail(format!("merged {merging:?}: {difference}")))?;
@@ -46,7 +47,7 @@ proptest! {
 
     #[test]
     fn traces_near_the_start_of_time(settings in settings(), ops in disordered_ops(), start in 0_i64..1_000_000) {
-        let mut subject = StoreSubject::new(&settings, Merging::AsTold);
+        let mut subject = StoreSubject::new(&settings, Merging::FromTrace);
         drive_from(start, &mut subject, &settings, &ops).map_err(TestCaseError::fail)?;
     }
 }
@@ -55,7 +56,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn traces_of_stores_that_follow_each_other(
+    fn traces_over_restarts_and_restores(
         settings in settings(),
         steps in prop_oneof![Just(Vec::new()), warm_up()],
         ops in disordered_ops(),
@@ -66,7 +67,7 @@ proptest! {
     }
 }
 
-/// A key goes through every form and back: a few hits, a list, a ring, quiet, a list again.
+/// A key goes through every form and back: a few hits, a list, a ring, a quiet ring, a list again.
 #[test]
 fn every_change_of_form_keeps_the_answers() {
     let hit = |count| Op::Hit { key: 0, offset_ms: 0, count };
@@ -99,8 +100,7 @@ fn every_change_of_form_keeps_the_answers() {
     check(&ModelSettings::default(), &ops).expect("no difference");
 }
 
-/// A week of a hit each second: the answers hold and the panes stay within their bound, which
-/// `check_consistency` verifies after every operation.
+/// After every operation, `check_consistency` verifies the bound of the panes.
 #[test]
 fn a_week_of_a_hit_each_ten_seconds() {
     let mut ops = Vec::new();
@@ -116,10 +116,10 @@ fn a_week_of_a_hit_each_ten_seconds() {
     drive(&mut StoreSubject::new(&settings, Merging::Never), &settings, &ops).expect("no difference");
 }
 
-/// A key that is hit in the very pane in which its last hits left the retention: it is the same key still, before the
-/// hit and after it, and a wide cell at the edge of the retention shows its share both times.
+/// A key is hit in the pane in which its last hits leave the retention. The key is not replaced, and a wide cell at
+/// the edge of the retention shows its share before and after the hit.
 #[test]
-fn a_hit_in_the_pane_after_the_retention_finds_the_key_as_a_read_does() {
+fn a_hit_just_past_the_retention_agrees_with_a_read() {
     let of_panes = ModelSettings::of_panes(1_000, [374, 111, 0]);
     let settings = ModelSettings { retain_ms: 654_000, precision_millionths: 508_162, ..of_panes };
     let gap_ms = settings.retain_ms;

@@ -1,5 +1,4 @@
-//! The counters shared by threads: against the exact model one operation at a time, and from many
-//! threads at once.
+//! Tests of the counters shared by threads: against the exact model in one thread, and from many threads.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
@@ -17,12 +16,12 @@ use proptest::sample::select;
 
 use crate::trace::{for_a_counter, warmed};
 
-/// Both counters, driven and compared in one go.
+/// Both counters, which get the same operations and must agree.
 struct Shared {
     atomic: AtomicCounter,
     striped: StripedCounter,
     model: ModelSettings,
-    /// The latest time any call gave.
+    /// The latest time of any call.
     now_ms: i64,
 }
 
@@ -34,7 +33,7 @@ fn time(millis: i64) -> Timestamp {
     Timestamp::from_millis(millis).expect("a time")
 }
 
-/// The settings of a model that keeps what a counter of `window` keeps, and nothing longer.
+/// The settings of a model that keeps hits exactly as long as a counter of `window_ms`.
 fn model(resolution_ms: i64, window_ms: i64) -> ModelSettings {
     let asked =
         Settings::builder().resolution(span(resolution_ms)).window(span(window_ms)).retain(Span::MAX).build();
@@ -67,7 +66,7 @@ impl Subject for Shared {
     fn hit(&mut self, _key: u8, at_ms: i64, count: u64, now_ms: i64) -> HitOutcome {
         self.now_ms = self.now_ms.max(now_ms);
         let outcome = self.atomic.hit_n(count, time(at_ms));
-        // Every other hit comes from another thread, and so into the other stripe.
+        // Every second hit comes from another thread and goes to the other stripe.
         let striped = if count.is_multiple_of(2) {
             self.striped.hit_n(count, time(at_ms))
         } else {
@@ -158,7 +157,7 @@ fn a_refused_hit_changes_no_shared_counter() {
     assert_eq!(counter.hit(second(1_000)), full(most, 1));
     assert_eq!(counter.hits(minutes(6), second(1_000)), most + 1);
     assert_eq!(counter.hit_n(0, second(2_000)), Ok(()));
-    assert_eq!(counter.newest(), Some(second(1_000)), "no hits are no news");
+    assert_eq!(counter.newest(), Some(second(1_000)), "a weight of 0 changes nothing");
 }
 
 #[test]
@@ -183,7 +182,7 @@ const WRITERS: u64 = 4;
 const READERS: u64 = 2;
 const HITS_PER_WRITER: u64 = 60_000;
 
-/// What both counters can do, for the tests with threads.
+/// The common methods of both counters, for the tests with threads.
 trait Count: Sync {
     fn hit_n(&self, weight: u64, at: Timestamp) -> Result<(), HitError>;
     fn hits(&self, window: Span, at: Timestamp) -> u64;
@@ -209,8 +208,8 @@ impl Count for StripedCounter {
     }
 }
 
-/// Writers move a clock through a few minutes, with clocks of their own that differ by up to two
-/// seconds; readers ask about a window that holds them all.
+/// Writers move a clock through a few minutes; each is behind it by a fixed offset of up to two seconds. Readers ask
+/// for a window that contains all hits.
 fn check_bounds(counter: &impl Count) {
     let at = |millis: u64| time(1_700_000_000_000 + i64::try_from(millis).expect("small"));
     let (sent, acknowledged) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -236,7 +235,7 @@ fn check_bounds(counter: &impl Count) {
                 let mut n = reader;
                 while writing.load(SeqCst) > 0 {
                     let before = acknowledged.load(SeqCst);
-                    // By the running total, at two times in turn, and by a scan.
+                    // Reads by the running total, at two different times, and by a scan.
                     let hits = match n % 8 {
                         0 => counter.hits(minutes(6), end),
                         1..4 => counter.hits(minutes(5), end),
@@ -254,15 +253,14 @@ fn check_bounds(counter: &impl Count) {
 }
 
 #[test]
-fn every_shared_read_lies_between_what_was_acknowledged_and_what_was_sent() {
+fn every_shared_read_lies_between_acknowledged_and_sent_hits() {
     check_bounds(&AtomicCounter::new());
     check_bounds(&StripedCounter::new());
     let more_threads_than_stripes = StripedCounter::with_stripes(seconds(1), minutes(5), 2);
     check_bounds(&more_threads_than_stripes.expect("valid"));
 }
 
-/// Threads run far apart through many turns of the ring: what is refused is late, what is
-/// acknowledged is there, and each pane that is kept has its own hits.
+/// Threads run through many turns of the ring, far apart. Each pane that is kept has exactly the acknowledged hits.
 fn check_rolls(counter: &impl Count) {
     const PANES: u64 = 20_000;
     let at = |pane: u64| time(i64::try_from(pane).expect("small"));

@@ -1,4 +1,4 @@
-//! A store and a counter as subjects of the model's traces.
+//! A store and a counter that run the traces of the model.
 
 use lately::{Count, HitCounter, HitError, Settings, Span, Store, Timestamp};
 use lately_classics::{HitOutcome, ModelCount, ModelSettings, Subject};
@@ -10,18 +10,18 @@ pub(crate) struct StoreSubject {
     merge: Merging,
 }
 
-/// When panes are merged beside the store's own schedule.
+/// When panes are merged, in addition to the store's own schedule.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Merging {
-    /// As the trace says.
-    AsTold,
+    /// Where the trace has a merge.
+    FromTrace,
     /// Before every operation.
     Early,
     /// Only by the store itself.
     Never,
-    /// At the steps that the trace names, all goes to another store, as with a checkpoint and a start.
+    /// At each merge of the trace everything is moved to a new store, as by a checkpoint and a start.
     Restarted,
-    /// The same by way of a store that carries all classes, as with a dump and a restore of folders.
+    /// The same by way of a store that keeps the settings of all classes, as by a dump and a restore of folders.
     Carried,
 }
 
@@ -42,7 +42,7 @@ fn model_count(count: &Count) -> ModelCount {
     }
 }
 
-/// The settings of the model, as a store has them.
+/// The settings of the model for a store.
 #[expect(clippy::cast_precision_loss, reason = "at most a million")]
 pub(crate) fn settings(model: &ModelSettings) -> Settings {
     Settings::builder()
@@ -53,7 +53,7 @@ pub(crate) fn settings(model: &ModelSettings) -> Settings {
         .max_skew(span(model.max_skew_ms))
         .precision(model.precision_millionths as f64 / 1e6)
         .build()
-        .expect("the strategies give settings that hold")
+        .expect("the strategies give valid settings")
 }
 
 /// A store whose keys have these settings.
@@ -62,9 +62,9 @@ fn store(settings: Settings) -> Store {
     builder.build().expect("valid settings")
 }
 
-/// Puts all that a store has into another.
+/// Copies the content of a store to another.
 fn hand_over(from: &Store, to: &Store, now: Timestamp) {
-    // Where the clock was set back the store's time was not.
+    // The store's time does not go back with the clock.
     let (mut bytes, now) = (Vec::new(), now.max(from.now()));
     for part in 0..Store::PARTS {
         bytes.clear();
@@ -80,7 +80,7 @@ impl StoreSubject {
         StoreSubject { store: store(settings.clone()), settings, merge }
     }
 
-    /// Goes over to another store.
+    /// Moves everything to a new store.
     fn restart(&mut self, now: Timestamp) {
         let mut from = std::mem::replace(&mut self.store, store(self.settings.clone()));
         if self.merge == Merging::Carried {
@@ -132,8 +132,8 @@ impl Subject for StoreSubject {
     fn merge(&mut self, key: u8, now_ms: i64) {
         let now = time(now_ms);
         match self.merge {
-            Merging::AsTold | Merging::Early => self.store.merge_panes(&StoreSubject::key(key), now),
-            // The store still sees the time.
+            Merging::FromTrace | Merging::Early => self.store.merge_panes(&StoreSubject::key(key), now),
+            // The store must still see the time.
             Merging::Never => self.store.merge_panes(b"another", now),
             Merging::Restarted | Merging::Carried => self.restart(now),
         }
@@ -144,7 +144,7 @@ impl Subject for StoreSubject {
     }
 }
 
-/// A counter driven by a trace of one key, whose clock is the newest hit.
+/// A counter that runs a trace of one key. Its clock is the newest hit.
 pub(crate) struct CounterSubject {
     counter: HitCounter,
     window: Span,
@@ -176,6 +176,6 @@ impl Subject for CounterSubject {
         panic!("a counter cannot forget");
     }
 
-    /// A counter has nothing to merge by hand.
+    /// A counter merges by itself only.
     fn merge(&mut self, _key: u8, _now_ms: i64) {}
 }

@@ -1,4 +1,4 @@
-//! Many threads on one store: nothing acknowledged is missed, nothing is counted twice.
+//! Many threads use one store: no acknowledged hit is missed, and none is counted twice.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
@@ -15,14 +15,14 @@ fn at(millis: u64) -> Timestamp {
     Timestamp::from_millis(1_700_000_000_000 + i64::try_from(millis).expect("small")).expect("a time")
 }
 
-/// A number that looks random, from a counter: the same in every run.
+/// A pseudo-random number for `n`, the same in every run.
 fn scramble(n: u64) -> u64 {
     let mut x = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     x ^= x >> 29;
     x.wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 16
 }
 
-/// Hits sent and acknowledged of one key.
+/// The sent and the acknowledged hits of a key.
 #[derive(Default)]
 struct Ledger {
     sent: AtomicU64,
@@ -30,7 +30,7 @@ struct Ledger {
 }
 
 #[test]
-fn every_read_lies_between_what_was_acknowledged_and_what_was_sent() {
+fn every_read_lies_between_acknowledged_and_sent_hits() {
     let store = Store::builder().build().expect("valid");
     let ledgers: Vec<Ledger> = (0..SHARED_KEYS).map(|_| Ledger::default()).collect();
     let clock_ms = AtomicU64::new(700_000);
@@ -41,9 +41,9 @@ fn every_read_lies_between_what_was_acknowledged_and_what_was_sent() {
             scope.spawn(move || {
                 for n in 0..HITS_PER_WRITER {
                     let random = scramble(writer << 32 | n);
-                    // The clock runs on for half a day in all, so that panes roll and merge.
+                    // The clock advances by half a day in total, so that panes roll and merge.
                     let now_ms = clock_ms.fetch_add(random % 1_100, SeqCst);
-                    // Up to 10 minutes late or 10 s early.
+                    // Hits are up to 10 minutes late or 10 s early.
                     let hit_ms = now_ms + 10_000 - (random >> 8) % 610_000;
                     let key = random % SHARED_KEYS;
                     let ledger = &ledgers[usize::try_from(key).expect("small")];
@@ -53,7 +53,7 @@ fn every_read_lies_between_what_was_acknowledged_and_what_was_sent() {
                         .hit_n(format!("shared:{key}").as_bytes(), weight, Some(at(hit_ms)), at(now_ms))
                         .expect("counted");
                     ledger.acknowledged.fetch_add(weight, SeqCst);
-                    // Keys of its own make the table grow and shrink meanwhile.
+                    // Other keys make the table grow and shrink meanwhile.
                     let own = format!("own:{writer}:{n}");
                     store.hit(own.as_bytes(), at(now_ms)).expect("counted");
                     if n % 3 == 0 {
@@ -72,8 +72,7 @@ fn every_read_lies_between_what_was_acknowledged_and_what_was_sent() {
                     let ledger = &ledgers[usize::try_from(key).expect("small")];
                     let acknowledged = ledger.acknowledged.load(SeqCst);
                     let now = at(clock_ms.load(SeqCst));
-                    // A window that begins before every hit and ends after, whatever the clock does
-                    // between here and there: nothing falls out of it.
+                    // The window contains every hit, however far the clock moves meanwhile.
                     let end = now.saturating_add(hours(12));
                     let key = format!("shared:{key}");
                     let count = store.count(key.as_bytes(), Some(days(6)), Some(end), now);

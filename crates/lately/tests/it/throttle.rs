@@ -1,4 +1,4 @@
-//! Requests that keep to a rate: what they admit is counted, and what is known of a key is kept with it.
+//! Rates: admitted hits are counted, and the state of the rate is kept with its key.
 
 use lately::{Decision, Rate, Retry, Span, Store, Throttle, Timestamp, days, minutes, seconds};
 
@@ -19,7 +19,7 @@ fn ask(store: &Store, rate: Rate, quantity: i64, now: Timestamp) -> Decision {
 #[test]
 fn hits_admitted_by_a_rate_are_counted() {
     let store = store();
-    // Three at once, and one each two seconds.
+    // Three at once, and one every two seconds.
     let rate = Rate::new(2, 30, seconds(60)).expect("a rate");
     let mut allowed = 0;
     for ms in (0..60_000).step_by(250) {
@@ -30,7 +30,7 @@ fn hits_admitted_by_a_rate_are_counted() {
         assert_eq!((counted, counted + denied), (allowed, u64::try_from(ms / 250 + 1).expect("small")));
     }
     assert_eq!(allowed, 3 + 29);
-    // Hits that were counted otherwise do not matter to it.
+    // Other hits of the key do not change the rate.
     store.hit_n(b"k", 1_000, None, after(60_000)).expect("counted");
     assert!(ask(&store, rate, 1, after(60_000)).is_allowed());
     store.check_consistency();
@@ -55,9 +55,9 @@ fn peeks_change_nothing_and_refunds_free_room() {
     assert_eq!(store.denied(b"k", None, None, after(1)).estimate, 7);
 }
 
-/// One a month: longer than hits are kept.
+/// One hit a month takes longer than the retention.
 #[test]
-fn a_key_stays_until_all_that_it_was_given_is_used_up() {
+fn a_key_stays_until_its_rate_has_recovered() {
     let store = store();
     let rate = Rate::new(0, 1, days(30)).expect("a rate");
     assert!(ask(&store, rate, 1, after(0)).is_allowed());
@@ -70,7 +70,7 @@ fn a_key_stays_until_all_that_it_was_given_is_used_up() {
     assert!(!store.contains(b"k", after(61 * day_ms)));
 }
 
-/// Threads that ask for one key at once are never given one more than there is.
+/// Threads that request one key at the same time never get more than the rate allows.
 #[test]
 fn threads_share_a_rate() {
     let store = store();

@@ -1,13 +1,14 @@
-//! Any text as a time and as a span: what it means by long division, and that what is printed parses back.
+//! Parses any text as a time and as a span, compares that with a long division, and checks that printed values parse
+//! back.
 //!
 //! The fuzz target `times` includes this file; the property test at its end is the same without a fuzzer.
 
 use lately::{Span, Timestamp};
 
-/// Checks the bytes as they are, as a text of the characters that times are made of, and as milliseconds.
+/// Checks the bytes as a text, as indices of the characters of times, and as a number of milliseconds.
 ///
 /// # Panics
-/// When something does not hold.
+/// If a check fails.
 pub(crate) fn check(bytes: &[u8]) {
     const CHARACTERS: &[u8] = b"0123456789012345678900055.msmhdw";
     if let Ok(text) = std::str::from_utf8(bytes) {
@@ -42,10 +43,10 @@ fn prints_back<T: Copy + PartialEq + std::fmt::Debug + std::fmt::Display + std::
     assert_eq!(text.parse::<T>().ok(), Some(value), "printed {text:?}");
 }
 
-/// More digits than fit are beyond this check.
+/// The text has more digits than this check can compute with.
 struct TooManyDigits;
 
-/// What `text` means as a span, if it is one.
+/// The milliseconds of `text` as a span; none if it is not valid.
 fn span_ms(text: &str) -> Result<Option<i64>, TooManyDigits> {
     const UNITS_MS: [(&str, i128); 6] =
         [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000), ("w", 604_800_000)];
@@ -61,13 +62,13 @@ fn span_ms(text: &str) -> Result<Option<i64>, TooManyDigits> {
     Ok(i64::try_from(millis).ok().filter(|millis| whole && (1..=Span::MAX.as_millis()).contains(millis)))
 }
 
-/// What `text` means as a time, if it is one.
+/// The milliseconds of `text` as a time; none if it is not valid.
 fn time_ms(text: &str) -> Result<Option<i64>, TooManyDigits> {
     let Some((digits, scale)) = decimal(text)? else { return Ok(None) };
     Ok(i64::try_from(digits * 1_000 / scale).ok().filter(|&millis| millis <= Timestamp::MAX.as_millis()))
 }
 
-/// `12.5` as 125 and 10.
+/// A decimal number as a fraction: `12.5` is 125 and 10.
 fn decimal(text: &str) -> Result<Option<(i128, i128)>, TooManyDigits> {
     const MOST_DIGITS: usize = 28;
     let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
@@ -92,7 +93,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(2_048))]
 
         #[test]
-        fn any_text_is_what_it_means(bytes in prop::collection::vec(any::<u8>(), 0..30)) {
+        fn any_text_parses_as_its_definition(bytes in prop::collection::vec(any::<u8>(), 0..30)) {
             check(&bytes);
         }
     }

@@ -1,9 +1,9 @@
-//! Any bytes as settings and a trace, run on a store or a counter beside the exact model.
+//! Decodes any bytes as settings and a trace, and compares a store or a counter with the exact model.
 //!
 //! The fuzz target `store` includes this file; the property test at its end is the same without a fuzzer.
 //!
-//! A header of [`HEADER_BYTES`], zeros where bytes are missing, says what is driven and with which settings;
-//! what follows is a trace by [`ops_from_bytes`].
+//! A header of [`HEADER_BYTES`] selects the subject and its settings; missing bytes are zeros. The rest is a trace,
+//! decoded by [`ops_from_bytes`].
 
 use lately_classics::limits::MAX_TIME_MS;
 use lately_classics::{ModelSettings, Op, RUNGS_MS, START_MS, drive_from, ops_from_bytes};
@@ -14,21 +14,21 @@ const HEADER_BYTES: usize = 9;
 const DAY_MS: i64 = 86_400_000;
 const MOST_STEP_MS: [i64; 6] = [1, 2, 40, 1_200, 70_000, 4_000_000];
 
-/// Decodes and runs.
+/// Decodes the bytes and runs the trace.
 ///
 /// # Errors
 /// The first difference.
 pub(crate) fn check(bytes: &[u8]) -> Result<(), String> {
     let (header, rest) = bytes.split_at(HEADER_BYTES.min(bytes.len()));
     let byte = |index: usize| header.get(index).copied().unwrap_or(0);
-    // Low bits: what is driven; then whether the settings are the default ones; then when it starts.
+    // From the low bits: the subject, whether the settings are the defaults, and the start time.
     let what = byte(0);
     let settings =
         if what & 0x04 == 0 { settings([1, 2, 3, 4, 5, 6].map(byte)) } else { ModelSettings::default() };
     let start_ms = [START_MS, 0, 1_000_123, MAX_TIME_MS - 1_000_123][usize::from(what >> 3 & 0x03)];
     let ops = warmed(&warm_up(byte(7), byte(8)), ops_from_bytes(rest));
     let merging = match what & 0x03 {
-        0 => Merging::AsTold,
+        0 => Merging::FromTrace,
         1 => Merging::Early,
         2 => Merging::Never,
         _ => {
@@ -39,7 +39,7 @@ pub(crate) fn check(bytes: &[u8]) -> Result<(), String> {
     drive_from(start_ms, &mut StoreSubject::new(&settings, merging), &settings, &ops)
 }
 
-/// Hits enough to make a key hot, a step apart, before the rest of a trace.
+/// Puts hits before a trace, separated by the steps: enough to make a key hot.
 pub(crate) fn warmed(steps_ms: &[i64], ops: Vec<Op>) -> Vec<Op> {
     let warm_up = steps_ms.iter().flat_map(|&ms| {
         [Op::Advance { ms }, Op::Hit { key: 0, offset_ms: 0, count: 1 + ms.unsigned_abs() % 3 }]
@@ -47,7 +47,7 @@ pub(crate) fn warmed(steps_ms: &[i64], ops: Vec<Op>) -> Vec<Op> {
     warm_up.chain(ops).collect()
 }
 
-/// Each byte chooses a setting.
+/// Each byte selects a setting.
 fn settings([resolution, window, slack, retain, precision, skew]: [u8; 6]) -> ModelSettings {
     let resolutions = RUNGS_MS.iter().filter(|&&rung_ms| rung_ms <= DAY_MS).count();
     let retain = 8 * i64::from(retain);
@@ -62,22 +62,22 @@ fn settings([resolution, window, slack, retain, precision, skew]: [u8; 6]) -> Mo
     }
 }
 
-/// The steps of some hundred hits, none longer than `pace` says; mostly there are none, which is quicker.
+/// The steps between some hundred hits; `pace` selects the longest. Most values of `hits` give none, which is faster.
 fn warm_up(hits: u8, pace: u8) -> Vec<i64> {
     let most_ms = MOST_STEP_MS[usize::from(pace) % MOST_STEP_MS.len()];
     let hits = hits.checked_sub(192).map_or(0, |more| 260 + 2 * i64::from(more));
-    // A prime far from every power of ten, so that steps differ.
+    // The factor is a prime, so that steps differ.
     (0..hits).map(|step| 1 + step * 2_654_435_761 % most_ms).collect()
 }
 
-/// What a counter can follow, having one key and no clock but its newest hit: hits are not ahead of the
-/// clock, each step of the clock is hit, and none is so long that the model forgets the key.
+/// Changes a trace so that a counter can run it, which has one key and its newest hit as the clock. No hit is ahead of
+/// the clock, each step of the clock has a hit, and no step is so long that the model forgets the key.
 pub(crate) fn for_a_counter(ops: &[Op], settings: &ModelSettings) -> Vec<Op> {
     let now = Op::Hit { key: 0, offset_ms: 0, count: 1 };
     let longest_ms = settings.retain_ms - settings.resolution_ms;
     let followed = ops.iter().flat_map(|op| match *op {
         Op::Hit { offset_ms, count, .. } => {
-            // The counter refuses totals as the store does; here one would stop its clock.
+            // A refused total would stop the counter's clock.
             [Some(Op::Hit { key: 0, offset_ms: offset_ms.min(0), count: count.min(u32::MAX.into()) }), None]
         }
         Op::Read { back_ms, window_ms, .. } => {

@@ -39,11 +39,11 @@ pub(super) fn rows(options: &Options) -> Result<Vec<Row>, Failure> {
     ];
     let figures = interleave(&mut contenders, options.rounds());
     drop(contenders);
-    let told = |at: usize| {
+    let describe = |at: usize| {
         let measured = Measured::median(&figures[at]);
         format!("{} k/s, {}", number(measured.per_second / 1e3), measured.describe())
     };
-    let note = format!("{}; INCR, append-only file always {}", told(0), told(1));
+    let note = format!("{}; INCR, append-only file always {}", describe(0), describe(1));
     let name = format!("HIT, durability always, {CLIENTS} connections: hits per sync");
     Ok(vec![
         Row::new(TABLE, name, median(&shares.into_inner()), "hits", Must::AtLeast(40.0, 40.0)).note(note),

@@ -117,12 +117,12 @@ impl Rounds {
         let (off, kept): (Vec<Measured>, Vec<Measured>) =
             pairs.filter(|(off, kept)| off.p999_us.is_finite() && kept.p999_us.is_finite()).unzip();
         let p999 = |rounds: &[Measured]| rounds.iter().map(|measured| measured.p999_us).collect::<Vec<f64>>();
-        let told = |rounds: &[Measured]| {
+        let describe = |rounds: &[Measured]| {
             let measured = Measured::median(rounds);
             format!("{}; {} M/s", measured.describe(), number(measured.per_second / 1e6))
         };
         let name = format!("p99.9 of HIT while checkpoints are made ÷ off, {load}");
-        let note = format!("{}; off {}; {} rounds", told(&kept), told(&off), kept.len());
+        let note = format!("{}; off {}; {} rounds", describe(&kept), describe(&off), kept.len());
         Row::new(TABLE, name, median_ratio(&p999(&kept), &p999(&off)), "×", must).note(note)
     }
 }

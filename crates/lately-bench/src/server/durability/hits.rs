@@ -8,9 +8,9 @@ use lately_load::run;
 use super::TABLE;
 use super::kept::Kept;
 use crate::options::Options;
+use crate::output;
 use crate::rounds::{Contender, interleave, median, median_ratio};
 use crate::row::{Must, Row};
-use crate::say;
 use crate::server::failure::Failure;
 use crate::server::measured::Measured;
 use crate::server::plans::{KEYS, fill, round};
@@ -61,7 +61,7 @@ fn rows_at(options: &Options, servers: &Servers, pipeline: usize, must: Must) ->
             // If the log was cut in a round, the bytes of its hits are unknown.
             match bytes {
                 Ok(bytes) => log.borrow_mut().extend(bytes),
-                Err(failure) => say::message(format_args!("lately-bench: {failure}")),
+                Err(failure) => output::message(format_args!("lately-bench: {failure}")),
             }
             measured
         }),
@@ -71,13 +71,13 @@ fn rows_at(options: &Options, servers: &Servers, pipeline: usize, must: Must) ->
     drop(contenders);
     let throughput = |at: usize| figures[at].iter().map(|measured| measured.per_second).collect::<Vec<f64>>();
     let ratio = |name: &str, theirs: usize, must: Must| {
-        let told = |at: usize| {
+        let describe = |at: usize| {
             let measured = Measured::median(&figures[at]);
             format!("{} M/s, {}", number(measured.per_second / 1e6), measured.describe())
         };
         let value = median_ratio(&throughput(1), &throughput(theirs));
         let name = format!("HIT, durability interval ÷ {name}, pipeline {pipeline}");
-        Row::new(TABLE, name, value, "×", must).note(format!("{}; beside {}", told(1), told(theirs)))
+        Row::new(TABLE, name, value, "×", must).note(format!("{}; beside {}", describe(1), describe(theirs)))
     };
     let must_by_redis = if pipeline == 64 { Must::AtLeast(2.5, 2.5) } else { Must::Nothing };
     let bytes = median(&log.into_inner());

@@ -8,8 +8,8 @@ mod persistence;
 mod recovery;
 
 use crate::options::Options;
+use crate::output::section;
 use crate::row::Row;
-use crate::say::section;
 use crate::server::failure::Failure;
 
 const TABLE: &str = "durability of the server";

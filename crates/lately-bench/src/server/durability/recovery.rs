@@ -13,9 +13,9 @@ use super::persistence::Persistence;
 use super::{TABLE, to_f64};
 use crate::clock::{nanos_between, now, pause};
 use crate::options::Options;
+use crate::output;
 use crate::rounds::{Contender, interleave, median};
 use crate::row::{Must, Row};
-use crate::say;
 use crate::server::failure::Failure;
 use crate::server::plans::fill;
 use crate::server::process::Process;
@@ -79,7 +79,7 @@ impl Left {
     /// The time until another server has everything. `None` if something is missing.
     fn seconds(&self, options: &Options, keys: u64) -> f64 {
         recover(options, self.folder.path(), keys).unwrap_or_else(|failure| {
-            say::message(format_args!("lately-bench: {failure}"));
+            output::message(format_args!("lately-bench: {failure}"));
             f64::NAN
         })
     }

@@ -13,7 +13,7 @@ use crate::server::process::Process;
 use crate::table::number;
 
 pub(super) fn row(options: &Options, servers: &Servers) -> Result<Row, Failure> {
-    let mut told = Vec::new();
+    let mut counts = Vec::new();
     let mut wrong_keys = 0;
     for (name, server, load) in [
         ("LIMIT", &servers.limit, Load::limit()),
@@ -23,10 +23,10 @@ pub(super) fn row(options: &Options, servers: &Servers) -> Result<Row, Failure> 
         let checked = check(options, server, &load)?;
         wrong_keys += checked.wrong_keys;
         let (counted, sent) = (number(to_f64(checked.counted)), number(to_f64(checked.sent)));
-        told.push(format!("{name} {counted} of {sent} hits counted"));
+        counts.push(format!("{name} {counted} of {sent} hits counted"));
     }
     let name = "keys whose count is not what they were allowed, pipeline 64";
-    Ok(Row::new(TABLE, name, to_f64(wrong_keys), "", Must::AtMost(0.0, 0.0)).note(told.join(", ")))
+    Ok(Row::new(TABLE, name, to_f64(wrong_keys), "", Must::AtMost(0.0, 0.0)).note(counts.join(", ")))
 }
 
 /// A request for each key, or for three; all are allowed.

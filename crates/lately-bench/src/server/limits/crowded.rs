@@ -41,9 +41,9 @@ pub(super) fn rows(options: &Options) -> Result<Vec<Row>, Failure> {
     let (denied_plan, allowed_plan) = (round(&narrow, &denying), round(&wide, &allowing));
     let wrong = RefCell::new(0);
     let denied = || -> Result<Measured, Failure> {
-        let before = Told::of(&denying)?;
+        let before = Tally::of(&denying)?;
         let measured = Measured::load_denied(&denying, &denied_plan);
-        *wrong.borrow_mut() += Told::of(&denying)?.is_off(&before, Told { hits: 0, denied: keys });
+        *wrong.borrow_mut() += Tally::of(&denying)?.is_off(&before, Tally { hits: 0, denied: keys });
         Ok(measured)
     };
     let round = Cell::new(0_u64);
@@ -52,9 +52,9 @@ pub(super) fn rows(options: &Options) -> Result<Vec<Row>, Failure> {
             redis::cmd("FLUSHALL").exec(&mut allowing.connect()?)?;
             wide.fill(&allowing, keys, MAX - GROWTH / 2)?;
         }
-        let before = Told::of(&allowing)?;
+        let before = Tally::of(&allowing)?;
         let measured = Measured::load(&allowing, &allowed_plan);
-        *wrong.borrow_mut() += Told::of(&allowing)?.is_off(&before, Told { hits: keys, denied: 0 });
+        *wrong.borrow_mut() += Tally::of(&allowing)?.is_off(&before, Tally { hits: keys, denied: 0 });
         Ok(measured)
     };
     let contenders = vec![
@@ -72,27 +72,27 @@ pub(super) fn rows(options: &Options) -> Result<Vec<Row>, Failure> {
 
 /// The hits that the server has counted and denied.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Told {
+struct Tally {
     hits: u64,
     denied: u64,
 }
 
-impl Told {
-    fn of(server: &Process) -> Result<Told, Failure> {
+impl Tally {
+    fn of(server: &Process) -> Result<Tally, Failure> {
         let text: String = redis::cmd("INFO").arg("stats").query(&mut server.connect()?)?;
-        Told::parse(&text).ok_or_else(|| Failure::new("INFO says nothing of hits that were denied"))
+        Tally::parse(&text).ok_or_else(|| Failure::new("INFO says nothing of hits that were denied"))
     }
 
-    fn parse(text: &str) -> Option<Told> {
+    fn parse(text: &str) -> Option<Tally> {
         let field = |name: &str| {
             let mut values = text.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
             values.next()?.trim_end().parse().ok()
         };
-        Some(Told { hits: field("total_hits")?, denied: field("denied_hits")? })
+        Some(Tally { hits: field("total_hits")?, denied: field("denied_hits")? })
     }
 
     /// The difference between these hits and those that were sent since `before`.
-    fn is_off(self, before: &Told, since: Told) -> u32 {
+    fn is_off(self, before: &Tally, since: Tally) -> u32 {
         let off = |now: u64, before: u64, since: u64| now.abs_diff(before + since);
         let sum = off(self.hits, before.hits, since.hits) + off(self.denied, before.denied, since.denied);
         u32::try_from(sum).unwrap_or(u32::MAX)
@@ -105,11 +105,11 @@ mod tests {
 
     #[test]
     fn info_is_parsed_for_hits_and_denials() {
-        let told = Told::parse("# Stats\r\ntotal_hits:10\r\nrefused_hits:0\r\ndenied_hits:4\r\n");
-        assert_eq!(told, Some(Told { hits: 10, denied: 4 }));
-        assert_eq!(Told::parse("# Stats\r\ntotal_hits:10\r\n"), None);
-        let (before, after) = (Told { hits: 10, denied: 4 }, Told { hits: 17, denied: 9 });
-        assert_eq!(after.is_off(&before, Told { hits: 7, denied: 5 }), 0);
-        assert_eq!(after.is_off(&before, Told { hits: 5, denied: 8 }), 5);
+        let tally = Tally::parse("# Stats\r\ntotal_hits:10\r\nrefused_hits:0\r\ndenied_hits:4\r\n");
+        assert_eq!(tally, Some(Tally { hits: 10, denied: 4 }));
+        assert_eq!(Tally::parse("# Stats\r\ntotal_hits:10\r\n"), None);
+        let (before, after) = (Tally { hits: 10, denied: 4 }, Tally { hits: 17, denied: 9 });
+        assert_eq!(after.is_off(&before, Tally { hits: 7, denied: 5 }), 0);
+        assert_eq!(after.is_off(&before, Tally { hits: 5, denied: 8 }), 5);
     }
 }

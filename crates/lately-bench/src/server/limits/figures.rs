@@ -29,7 +29,7 @@ impl Figures {
     }
 
     /// `LIMIT 3.1 M/s, p50 0.9, p99 1.4, p99.9 1.8 ms; server CPU 0.31 µs`.
-    fn told(&self, name: &str) -> String {
+    fn described(&self, name: &str) -> String {
         let median = Measured::median(self.rounds(name));
         format!("{name} {} M/s, {}", number(median.per_second / 1e6), median.describe())
     }
@@ -53,7 +53,7 @@ impl Figures {
         let each = |name: &str| self.rounds(name).iter().map(of).collect::<Vec<f64>>();
         let value = median_ratio(&each(ours), &each(theirs));
         let name = format!("{name}, pipeline {}", self.pipeline);
-        let note = format!("{}; {}", self.told(ours), self.told(theirs));
+        let note = format!("{}; {}", self.described(ours), self.described(theirs));
         Row::new(TABLE, name, value, "×", must).note(note)
     }
 }

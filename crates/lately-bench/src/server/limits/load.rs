@@ -1,5 +1,4 @@
-//! The requests of the section. Except where requests are denied, limits are higher than what any key is
-//! sent.
+//! The requests of the section. Limits are never reached, except in the loads of denied requests.
 
 use lately_load::{Answer, Ending, Plan, run};
 

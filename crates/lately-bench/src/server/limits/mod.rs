@@ -11,8 +11,8 @@ mod single;
 use servers::Servers;
 
 use crate::options::Options;
+use crate::output::section;
 use crate::row::Row;
-use crate::say::section;
 use crate::server::failure::Failure;
 
 const TABLE: &str = "decisions of the server";

@@ -7,9 +7,9 @@ use super::figures::Figures;
 use super::load::Load;
 use super::servers::Servers;
 use crate::options::Options;
+use crate::output;
 use crate::rounds::Contender;
 use crate::row::{Must, Row};
-use crate::say;
 use crate::server::failure::Failure;
 use crate::server::measured::Measured;
 use crate::server::plans::KEYS;
@@ -46,7 +46,7 @@ pub(super) fn rows(options: &Options, servers: &Servers) -> Result<Vec<Row>, Fai
         rows.push(figures.cpu(THROTTLE, RIVAL, Must::AtMost(0.8, 0.8)));
         rows.push(figures.throughput(THROTTLE, RIVAL, Must::Nothing));
     } else {
-        say::message(format_args!("lately-bench: throttlecrab-server: {THROTTLECRAB_MISSING}"));
+        output::message(format_args!("lately-bench: throttlecrab-server: {THROTTLECRAB_MISSING}"));
         let name = format!("server CPU per {THROTTLE} ÷ {RIVAL}, pipeline 1");
         rows.push(Row::new(TABLE, name, f64::NAN, "×", Must::Nothing).note(THROTTLECRAB_MISSING));
     }

@@ -13,7 +13,7 @@ const WINDOWS: usize = 6;
 const TIMES: usize = 3;
 /// The points of a series.
 const POINTS: i64 = 12;
-/// The maximum of a limit. What is left of it shows how many hits it counts.
+/// The maximum of a limit. The remaining hits show how many it counts.
 const LARGE_MAX: u64 = 1 << 40;
 /// The longest window of a question. A retention may be thirty years.
 const MOST_WINDOW_MS: i64 = 1_000_000_000_000;
@@ -36,7 +36,7 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// What is left of a limit, if it can be decided.
+    /// The remaining hits of a limit, if it can be decided.
     pub(crate) fn left(&self) -> Option<u64> {
         self.decision.as_ref().map(|decision| decision.remaining)
     }

@@ -14,7 +14,7 @@ pub(crate) const KEYS: [&[u8]; 4] = [b"a:0", b"a:1", b"b:0", b"b:1"];
 /// The number of keys that match the pattern.
 const PATTERN_KEYS: usize = 2;
 
-/// The settings of a class as an operator gives them: some of all, in milliseconds.
+/// The settings of a class, in milliseconds. As in a config file, some may be missing.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Class {
     resolution_ms: Option<i64>,
@@ -92,7 +92,7 @@ impl Class {
     }
 
     fn settings(&self) -> Settings {
-        self.build().expect("it was tried when it was made")
+        self.build().expect("`any` makes only valid classes")
     }
 }
 

@@ -15,7 +15,7 @@ use crate::sim_disk::SimDisk;
 /// The changes during the dump: the times of batches, and their changes.
 type Happened = Vec<(Timestamp, Vec<u8>)>;
 
-/// The dump of a store, which is hit meanwhile.
+/// Dumps a store that is hit meanwhile.
 pub(crate) fn dump(
     store: &Store,
     hits: usize,
@@ -63,7 +63,7 @@ fn restore_folder(disk: &SimDisk, bytes: &[u8], seed: u64, now: Timestamp) -> Re
 
 type Keys = Sorted<Cursor<Vec<u8>>>;
 
-/// Reads a dump for a store, which does not change.
+/// Reads a dump for a store, without changing it.
 fn read(bytes: &[u8], into: &Store, now: Timestamp) -> Result<Keys, Fault> {
     let file = || Cursor::new(Vec::new());
     let mut spool = Spool::receive(&mut { bytes }, file()).map_err(|error| unreadable("a dump", error))?;

@@ -3,7 +3,7 @@
 use super::class::{Classes, KEYS};
 use crate::rng::Rng;
 
-/// The steps of a script from a seed. Bytes give fewer, but never more.
+/// The number of steps of a script from a seed. Bytes give at most as many.
 const MOST_STEPS: usize = 40;
 
 /// A script: the classes of the server at its start, and its steps.
@@ -15,7 +15,6 @@ pub(crate) struct Script {
 }
 
 /// A step, and the seed of the questions after it, so that these do not depend on earlier steps.
-/// depend on the steps before.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Step {
     pub(crate) act: Act,
@@ -106,8 +105,8 @@ impl Choices<'_> {
         self.below(times) == times - 1
     }
 
-    pub(crate) fn one_of<T: Copy>(&mut self, these: &[T]) -> T {
-        these[self.below(these.len())]
+    pub(crate) fn one_of<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[self.below(choices.len())]
     }
 
     /// From a millisecond to twenty days; each order of magnitude is equally likely.

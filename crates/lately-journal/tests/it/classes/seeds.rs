@@ -17,27 +17,27 @@ use super::world::World;
 
 /// The default number of seeds.
 const SEEDS: u64 = 1_000;
-/// The findings of a kind that are shrunk and reported completely.
-const TOLD: usize = 3;
+/// The number of findings of a kind that are shrunk and reported completely.
+const REPORTED: usize = 3;
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().expect("a number"))
 }
 
 /// Reports a finding, and the shortest script with a finding of the same kind.
-fn tell(seed: u64, script: &Script, finding: Finding) {
+fn report(seed: u64, script: &Script, finding: Finding) {
     let Finding { kind, what, steps } = &finding;
-    let mut told = format!("seed {seed}: {kind:?} after {steps} steps: {what}\n");
+    let mut report = format!("seed {seed}: {kind:?} after {steps} steps: {what}\n");
     // With a trace, only the steps of one script are wanted.
     if std::env::var_os("LATELY_SIM_TRACE").is_none() {
         let (script, finding) = shrink(script, finding, play);
         let Script { start_ms, classes, steps } = script;
-        told += &format!("  shorter, from {start_ms} with {classes:?}:\n");
-        steps.iter().for_each(|step| told += &format!("    {:?}\n", step.act));
-        told += &format!("  {}\n", finding.what);
+        report += &format!("  shorter, from {start_ms} with {classes:?}:\n");
+        steps.iter().for_each(|step| report += &format!("    {:?}\n", step.act));
+        report += &format!("  {}\n", finding.what);
     }
-    // Also if the output of tests is captured.
-    let _ = std::io::stderr().write_all(told.as_bytes());
+    // This shows even if the output of tests is captured.
+    let _ = std::io::stderr().write_all(report.as_bytes());
 }
 
 #[test]
@@ -59,23 +59,23 @@ fn answers_are_true_while_classes_change() {
         if let Err(finding) = play(&script) {
             let seeds = found.entry(finding.kind).or_default();
             seeds.push(seed);
-            if seeds.len() <= TOLD {
-                tell(seed, &script, finding);
+            if seeds.len() <= REPORTED {
+                report(seed, &script, finding);
             }
         }
         (played, steps) = (played + 1, steps + script.steps.len());
     }
-    let mut told = String::new();
+    let mut summary = String::new();
     for (kind, seeds) in &found {
-        told +=
+        summary +=
             &format!("{kind:?}: {} of {played} seeds, {:?}\n", seeds.len(), &seeds[..seeds.len().min(10)]);
     }
     if let Some(seed) = found.values().flatten().min() {
-        told += &format!("seed {seed}\n");
+        summary += &format!("seed {seed}\n");
     } else {
-        told += &format!("{played} seeds, {steps} steps\n");
+        summary += &format!("{played} seeds, {steps} steps\n");
     }
-    let _ = std::io::stdout().write_all(told.as_bytes());
+    let _ = std::io::stdout().write_all(summary.as_bytes());
     assert!(found.is_empty(), "answers that cannot be true, of {found:?}");
 }
 
@@ -83,7 +83,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn answers_are_true_whatever_bytes_do(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
+    fn answers_are_true_for_scripts_of_any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
         super::check(&bytes);
     }
 }
@@ -117,14 +117,14 @@ fn mistakes_are_found() {
         let now = world.now();
         world.server.store.hit(b"a:0", now).expect("it is counted");
     };
-    assert_eq!(found_after(too_many), Some(Kind::Bounds), "a hit that there was not");
+    assert_eq!(found_after(too_many), Some(Kind::Bounds), "a hit that was never sent");
     let late = |world: &mut World| world.truths[0].counted.add(now(world) - 50_000, 100, &world.models[0]);
     let found = found_after(late);
     assert!(matches!(found, Some(Kind::Bounds | Kind::LimitAdmits)), "{found:?}");
 }
 
 #[test]
-fn a_seed_is_the_same_script_again() {
+fn a_seed_repeats_its_script() {
     let script = |seed| format!("{:?}", Script::any(&mut Choices::of_seed(seed)));
     assert_eq!(script(5), script(5));
     assert_ne!(script(5), script(6));

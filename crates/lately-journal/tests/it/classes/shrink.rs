@@ -61,7 +61,7 @@ fn try_shorter(shortest: &mut (Script, Finding), mut shorter: Script, play: Play
 }
 
 impl Step {
-    /// The same with half as many hits.
+    /// The same step with half as many hits.
     fn fewer(&self) -> Option<Step> {
         let mut act = self.act;
         let times = match &mut act {
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_matter_is_left_out() {
+    fn shrinking_leaves_out_irrelevant_steps() {
         let scripts = (0..200).map(|seed| Script::any(&mut Choices::of_seed(seed)));
         let mut found = 0;
         for script in scripts {

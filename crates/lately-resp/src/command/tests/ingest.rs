@@ -4,7 +4,7 @@ use super::*;
 use crate::command::Stretch;
 
 #[test]
-fn ingest_takes_a_stretch_of_a_source() {
+fn ingest_takes_a_batch_of_a_source() {
     let source = Source::new(b"log").expect("a name");
     check("INGEST log", Command::Position { source });
     with_args("ingest log 10 40 a 2 1700000000 b 0 1700000000.25", |args| match Command::parse(args) {
@@ -32,7 +32,7 @@ fn ingest_takes_a_stretch_of_a_source() {
 }
 
 #[test]
-fn a_stretch_has_bounds() {
+fn a_batch_of_a_source_has_bounds() {
     let name = |len: usize| "s".repeat(len);
     check(
         &format!("INGEST {}", name(256)),

@@ -147,7 +147,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(2_048))]
 
         #[test]
-        fn any_bytes_are_a_stream(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn any_stream_is_parsed_the_same_when_cut(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             check(&bytes);
         }
     }

@@ -31,7 +31,7 @@ pub(super) struct Problem {
 }
 
 impl Problem {
-    fn new(status: StatusCode, title: &'static str, detail: &impl ToString) -> Problem {
+    pub(super) fn new(status: StatusCode, title: &'static str, detail: &impl ToString) -> Problem {
         Problem { status, title, detail: detail.to_string() }
     }
 
@@ -259,7 +259,7 @@ fn shown(text: &str) -> String {
 }
 
 /// Unix seconds: an integer, or with a fraction.
-fn seconds(at: Timestamp) -> Number {
+pub(super) fn seconds(at: Timestamp) -> Number {
     let millis = at.as_millis();
     #[expect(clippy::cast_precision_loss, reason = "below 2^53")]
     let fraction = Number::from_f64(millis as f64 / 1_000.0);

@@ -204,7 +204,7 @@ impl Place {
 mod tests {
     use super::*;
 
-    /// What becomes of a request with these headers, sent to 192.0.2.7.
+    /// Checks a request with these headers that was sent to 192.0.2.7.
     fn check(target: &str, headers: &[(&str, &str)]) -> Result<(), Foreign> {
         let hosts: [HostName; 2] =
             ["lately.example.org", "2001:db8::1"].map(|host| host.parse().expect(host));
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_is_this_server() {
+    fn hosts_of_this_server_are_accepted() {
         let check = |host: &str| check("/v1/dump", &[("host", host)]);
         for own in [
             "localhost",
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_has_one_host() {
+    fn a_request_needs_exactly_one_host() {
         let local = ("host", "localhost");
         assert_eq!(check("/", &[]), Err(Foreign::NoHost));
         assert_eq!(check("/", &[local, local]), Err(Foreign::NoHost));
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn an_origin_is_this_server() {
+    fn origins_of_this_server_are_accepted() {
         let check = |host: &str, origins: &[&str]| {
             let origins = origins.iter().map(|origin| ("origin", *origin));
             check("/", &[("host", host)].into_iter().chain(origins).collect::<Vec<_>>())

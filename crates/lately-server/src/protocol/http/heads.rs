@@ -118,10 +118,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fragment_is_found_in_any_target_and_nowhere_else() {
+    fn a_fragment_is_found_only_in_targets() {
         let check = |bytes: &str, expected: bool| {
             assert_eq!(Heads::default().has_fragment(bytes.as_bytes()), expected, "{bytes:?}");
-            // However the network cuts it.
+            // The network may cut the head anywhere.
             let mut heads = Heads::default();
             let found = bytes.bytes().any(|byte| heads.has_fragment(&[byte]));
             assert_eq!(found, expected, "{bytes:?}");

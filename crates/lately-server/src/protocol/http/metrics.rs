@@ -141,7 +141,19 @@ pub(crate) fn text(service: &Service) -> String {
             "lately_cluster_unsent_keys",
             gauge,
             "Keys with counts that other nodes do not have yet.",
-            &state.unsent_keys,
+            &cluster.unsent_keys(),
+        );
+        metric(
+            "lately_cluster_resent_hits_total",
+            counter,
+            "Hits of this node that the engine lacked, and that were sent again.",
+            &state.resent_hits,
+        );
+        metric(
+            "lately_cluster_reconciled",
+            gauge,
+            "1 once all keys were compared with what the engine has, since it may have lost some.",
+            &u8::from(state.is_reconciled),
         );
     }
     limits(service, &mut text);

@@ -1,5 +1,6 @@
 //! HTTP: counting, health, metrics, dumps.
 
+mod cluster;
 mod counts;
 mod dumps;
 mod guard;

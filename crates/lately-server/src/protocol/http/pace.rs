@@ -206,7 +206,7 @@ mod tests {
 
     const LOOKS: u64 = MOST_BEHIND_BYTES / BYTES_A_LOOK;
 
-    /// How many looks it lasts, at most twice the usual number.
+    /// The number of looks until the client is too slow, up to twice [`LOOKS`].
     fn lasts(pace: &Pace, moved_bytes: u64) -> u64 {
         (1..=2 * LOOKS)
             .find(|_| {
@@ -217,16 +217,16 @@ mod tests {
     }
 
     #[test]
-    fn a_client_has_a_least_rate() {
+    fn clients_have_a_minimum_rate() {
         assert_eq!(lasts(&Pace::default(), 0), LOOKS);
         assert_eq!(lasts(&Pace::default(), 1), LOOKS + 1);
         assert_eq!(lasts(&Pace::default(), BYTES_A_LOOK / 2), 2 * LOOKS);
         assert_eq!(lasts(&Pace::default(), BYTES_A_LOOK), u64::MAX);
     }
 
-    /// What it moves early is no store for later.
+    /// Bytes that were moved early do not count later.
     #[test]
-    fn a_client_that_was_fast_has_no_longer_than_others() {
+    fn early_bytes_do_not_extend_the_time_of_a_client() {
         let pace = Pace::default();
         pace.moved(1 << 40);
         assert_eq!(pace.look(), Ok(()));
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transfer_is_slow_by_its_last_share_of_time() {
+    fn the_rate_of_a_transfer_covers_its_last_fair_share() {
         let pace = Pace::default();
         pace.begin_transfer();
         let fast_bytes = usize::try_from(FAIR_SHARE_BYTES).expect("little") / FAIR_LOOKS;
@@ -259,12 +259,12 @@ mod tests {
             }
             pace.slow_bytes().is_some()
         };
-        // It has its share of time, however slow.
+        // A slow transfer still has its share of time.
         assert!(!looks(fast_bytes / 10, FAIR_LOOKS - 1));
         assert_eq!(pace.fair_share_left(), HTTP_LOOK_EVERY);
         assert!(looks(fast_bytes / 10, 1));
         assert!(!looks(fast_bytes, FAIR_LOOKS));
-        // To have been fast once is no store for later.
+        // Speed in the past does not count later.
         assert!(!looks(fast_bytes * 1_000, 1));
         assert!(!looks(fast_bytes / 10, FAIR_LOOKS - 1));
         assert!(looks(fast_bytes / 10, 1));

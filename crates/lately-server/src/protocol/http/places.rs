@@ -123,7 +123,7 @@ mod tests {
     const FAIR_LOOKS: u128 = FAIR_SHARE.as_millis() / HTTP_LOOK_EVERY.as_millis();
     const FAST_BYTES: u64 = FAIR_BYTES * HTTP_LOOK_EVERY.subsec_millis() as u64 / 1_000;
 
-    /// Has all of them move bytes for as long as a fair share, but for some looks.
+    /// Lets each transfer move its bytes in each of `looks` looks.
     fn pass(transfers: &[(Arc<Pace>, u64)], looks: u128) {
         for (pace, bytes) in transfers {
             (0..looks).for_each(|_| {
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn the_slowest_loses_its_place_to_another() {
+    fn the_slowest_transfer_loses_its_place() {
         let service = service();
         let places = Transfers::new(&service).dumps;
         let take = |pace: &Arc<Pace>| places.try_take(pace);
@@ -148,13 +148,13 @@ mod tests {
         assert_eq!(take(&next).err(), Some(10));
         pass(&transfers, 100);
         assert!(take(&next).is_ok_and(|place| place.is_none()));
-        // One for the next, and no more.
+        // Only one transfer has to go for the next one.
         assert!(take(&next).is_ok_and(|place| place.is_none()));
         assert_eq!(transfers.each_ref().map(|(pace, _)| pace.look().is_err()), [false, false, true, false]);
         held[2] = None;
-        let (count, told) = service.slow();
+        let (count, text) = service.slow();
         assert_eq!(
-            (count, told.as_str()),
+            (count, text.as_str()),
             (1, "the client of a dump was slower than 1000000 B/s while another waited for its place")
         );
         held[2] = take(&next).ok().flatten();

@@ -11,6 +11,7 @@ use axum::routing::{MethodRouter, get, post};
 use axum::{Extension, Router};
 use lately_resp::command::Verb;
 
+use super::cluster;
 use super::counts::{self, key_of};
 use super::dumps::{self, discard};
 use super::guard::{refuse_foreign, refuse_remote};
@@ -37,10 +38,11 @@ static WATCHING: [Route; 3] = [
     Route { path: "/metrics", has_key: false, verb: None, method: || get(metrics) },
 ];
 
-/// Routes about single keys.
-static COUNTING: [Route; 2] = [
+/// Routes about single keys, and about the nodes that count them.
+static COUNTING: [Route; 3] = [
     Route { path: "/v1/hit/", has_key: true, verb: Some(Verb::Hit), method: || post(counts::hit) },
     Route { path: "/v1/hits/", has_key: true, verb: Some(Verb::Read), method: || get(counts::hits) },
+    Route { path: "/v1/cluster", has_key: false, verb: Some(Verb::Read), method: || get(cluster::nodes) },
 ];
 
 /// Routes that read or replace all keys.
@@ -150,9 +152,9 @@ mod tests {
         (status, String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// Leave to listen beyond loopback does not give away all keys, nor have them replaced.
+    /// A server that listens beyond loopback still refuses dumps and restores by other machines.
     #[test]
-    fn dumps_are_for_peers_on_the_same_machine() {
+    fn only_clients_on_the_same_machine_may_dump() {
         let asked = |peer, local, path: &'static str| {
             run(async move { asked(&service(), link(peer, local, Principal::ANYONE), "GET", path).await })
         };
@@ -180,6 +182,7 @@ mod tests {
             ("GET", "/metrics", None),
             ("POST", "/v1/hit/", Some(Verb::Hit)),
             ("GET", "/v1/hits/", Some(Verb::Read)),
+            ("GET", "/v1/cluster", Some(Verb::Read)),
             ("GET", "/v1/dump", Some(Verb::Admin)),
             ("POST", "/v1/restore", Some(Verb::Admin)),
         ];
@@ -200,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_route_is_refused_for_a_key_that_is_not_allowed() {
+    fn routes_refuse_forbidden_keys() {
         let service = service();
         let principal = Principal { verbs: Verb::ALL, keys: Some(Pattern::new(b"app:*")) };
         let check = |method, path, expected: StatusCode| {
@@ -215,10 +218,22 @@ mod tests {
             check("POST", path, if is_key { StatusCode::FORBIDDEN } else { StatusCode::BAD_REQUEST });
         }
         check("GET", "/v1/hits/other", StatusCode::FORBIDDEN);
-        // They are about all keys.
+        // These routes concern all keys.
+        check("GET", "/v1/cluster", StatusCode::FORBIDDEN);
         check("GET", "/v1/dump", StatusCode::FORBIDDEN);
         check("POST", "/v1/restore", StatusCode::FORBIDDEN);
         assert_eq!(service.key_count(), 1);
+    }
+
+    #[test]
+    fn a_server_without_a_cluster_says_so() {
+        let (status, body) =
+            run(asked(&service(), link(LOCAL, LOCAL, Principal::ANYONE), "GET", "/v1/cluster"));
+        assert_eq!(status, StatusCode::NOT_FOUND);
+        assert_eq!(
+            body,
+            r#"{"title":"no cluster","status":404,"detail":"this server is not part of a cluster"}"#
+        );
     }
 
     #[test]

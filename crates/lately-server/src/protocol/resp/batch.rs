@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_keeps_buffers_of_the_usual_size() {
+    fn a_thread_keeps_only_small_buffers() {
         let mut batch = Batch::new();
         for bytes in [KEPT_BYTES, KEPT_BYTES + 1] {
             batch.output.resize(bytes, b'x');

@@ -147,7 +147,7 @@ mod tests {
     use super::*;
     use crate::protocol::fixture::client;
 
-    /// A stream and its client's end.
+    /// A stream and the socket of its client.
     fn stream() -> (Poll, Stream, std::net::TcpStream) {
         let poll = Poll::new().expect("an event queue");
         let (socket, _, client) = client();
@@ -155,7 +155,7 @@ mod tests {
         (poll, stream, client)
     }
 
-    /// Takes note of events until there is something to read.
+    /// Handles events until the stream is readable.
     fn wait_readable(poll: &mut Poll, stream: &mut Stream) {
         let mut events = Events::with_capacity(8);
         while !stream.is_readable() {
@@ -172,15 +172,15 @@ mod tests {
         wait_readable(&mut poll, &mut stream);
         let mut room = [0; 4];
         assert_eq!(stream.read(&mut room).expect("a socket"), Taken::Bytes(4));
-        assert!(stream.is_readable(), "it was filled");
+        assert!(stream.is_readable(), "the buffer was filled");
         assert_eq!(stream.read(&mut room).expect("a socket"), Taken::Bytes(1));
-        assert!(!stream.is_readable(), "it was not");
+        assert!(!stream.is_readable(), "the buffer was not filled");
         assert_eq!(stream.read(&mut room).expect("a socket"), Taken::Nothing);
         assert!(!stream.is_readable());
     }
 
     #[test]
-    fn the_end_is_read_after_what_came_before_it() {
+    fn the_end_is_read_after_the_bytes_before_it() {
         let (mut poll, mut stream, mut client) = stream();
         client.write_all(b"1").expect("the system takes it");
         client.shutdown(Shutdown::Write).expect("a socket");
@@ -190,7 +190,7 @@ mod tests {
         }
         let mut room = [0; 4];
         assert_eq!(stream.read(&mut room).expect("a socket"), Taken::Bytes(1));
-        assert!(stream.is_readable(), "the end is left");
+        assert!(stream.is_readable(), "the end is still unread");
         assert_eq!(stream.read(&mut room).expect("a socket"), Taken::End);
     }
 
@@ -199,13 +199,13 @@ mod tests {
         let (_poll, mut stream, mut client) = stream();
         assert!(!stream.look());
         client.write_all(b"1").expect("the system takes it");
-        // Loopback has it by then.
+        // The byte has arrived over loopback when the loop ends.
         while !stream.look() {}
         assert!(stream.is_readable());
     }
 
     #[test]
-    fn a_write_takes_what_the_socket_takes() {
+    fn a_write_fills_the_socket() {
         let (_poll, mut stream, mut client) = stream();
         let bytes = vec![b'x'; 64 << 20];
         let written = stream.write(&bytes).expect("the client is there");

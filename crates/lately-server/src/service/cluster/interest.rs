@@ -110,13 +110,6 @@ pub(super) struct Due {
     number: usize,
 }
 
-impl Due {
-    /// A key that is read for the sake of the node itself.
-    pub(super) fn of(key: &[u8], window: Span) -> Due {
-        Due { key: key.into(), window, number: usize::MAX }
-    }
-}
-
 /// A question about a key.
 #[derive(Clone, Copy)]
 pub(super) struct Question<'q> {

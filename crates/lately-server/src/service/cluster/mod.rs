@@ -2,23 +2,32 @@
 //!
 //! `outgoing.rs` makes absolute counts of committed changes, `worker.rs` sends these to the
 //! engine and reads what other nodes counted of the keys in `interest.rs`. The store merges that, so all answers have it.
+//! `reconcile.rs` finds what the engine lacks of this node's hits.
+//! `nodes.rs` lists the nodes.
 
 mod config;
 mod interest;
+mod nodes;
 mod origins;
 mod outgoing;
+mod reconcile;
+#[cfg(test)]
+mod simulation;
 mod wait;
 mod worker;
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use lately::{DeltaBatch, Span, Store, Timestamp};
+use lately::{Delta, DeltaBatch, Span, Store, Timestamp};
 
 use crate::limits::INTEREST_SHARE;
 
 pub use config::ClusterConfig;
 use interest::{Answer, Interest, Question};
+pub(crate) use nodes::Node;
+use nodes::Nodes;
 use outgoing::Outgoing;
 pub(crate) use wait::Wait;
 pub use worker::ClusterError;
@@ -31,7 +40,21 @@ pub(crate) struct Cluster {
     outgoing: OnceLock<Outgoing>,
     interest: Interest,
     state: Mutex<State>,
+    /// Changes that wait for the disk: they are in the store, and not yet in what is to be sent.
+    waiting: Mutex<WaitingChanges>,
+    nodes: Nodes,
 }
+
+/// The time of the oldest hit of each batch of changes that waits for the disk.
+#[derive(Default)]
+struct WaitingChanges {
+    last: u64,
+    oldest_ms: BTreeMap<u64, i64>,
+}
+
+/// A batch of changes that waits for the disk.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WaitingId(u64);
 
 /// How the exchange with the engine goes.
 #[derive(Clone, Default, Debug)]
@@ -40,8 +63,10 @@ pub(crate) struct State {
     pub(crate) failure: Option<String>,
     /// When the engine was last reached.
     pub(crate) reached: Option<Timestamp>,
-    /// Keys with counts that others do not have.
-    pub(crate) unsent_keys: usize,
+    /// Hits that were missing in the engine, and were sent again. A hit is in a cell of each width, and counts for each.
+    pub(crate) resent_hits: u64,
+    /// Whether all keys were compared with what the engine has, since the start or since it may have lost some.
+    pub(crate) is_reconciled: bool,
 }
 
 impl Cluster {
@@ -53,7 +78,37 @@ impl Cluster {
             config,
             outgoing: OnceLock::new(),
             state: Mutex::default(),
+            waiting: Mutex::default(),
+            nodes: Nodes::default(),
         }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, WaitingChanges> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes changes that wait for the disk.
+    pub(crate) fn wait_for(&self, deltas: &DeltaBatch) -> WaitingId {
+        let times = deltas.deltas().flatten().filter_map(|delta| match delta.1 {
+            Delta::Hits { at, .. } => Some(at.as_millis()),
+            _ => None,
+        });
+        let oldest_ms = times.min().unwrap_or(i64::MAX);
+        let mut waiting = self.waiting();
+        waiting.last += 1;
+        let id = waiting.last;
+        waiting.oldest_ms.insert(id, oldest_ms);
+        WaitingId(id)
+    }
+
+    /// Changes wait no more.
+    pub(crate) fn settled(&self, WaitingId(id): WaitingId) {
+        self.waiting().oldest_ms.remove(&id);
+    }
+
+    /// The time of the oldest hit that waits for the disk.
+    fn oldest_waiting_ms(&self) -> i64 {
+        self.waiting().oldest_ms.values().copied().min().unwrap_or(i64::MAX)
     }
 
     /// Adds committed changes to what is to be sent.
@@ -82,7 +137,7 @@ impl Cluster {
 
     /// Notes that somebody reads keys. Returns what to wait for before the answer, and how long at most. `None` if all are known,
     /// or waiting would not help.
-    pub(crate) fn wait_for<'k>(
+    pub(crate) fn wait_for_keys<'k>(
         &self,
         keys: impl Iterator<Item = (&'k [u8], Span)>,
         store: &Store,
@@ -123,9 +178,15 @@ impl Cluster {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Keys with counts that others do not have.
+    pub(crate) fn unsent_keys(&self) -> usize {
+        self.outgoing.get().map_or(0, Outgoing::unsent_keys)
+    }
+
     /// How long ago the engine was last reached; `None` when it never was.
     pub(crate) fn staleness_ms(&self, now: Timestamp) -> Option<i64> {
-        Some((now.as_millis() - self.state().reached?.as_millis()).max(0))
+        let reached = self.state.lock().unwrap_or_else(PoisonError::into_inner).reached;
+        Some((now.as_millis() - reached?.as_millis()).max(0))
     }
 
     fn set_state(&self, change: impl FnOnce(&mut State)) {

@@ -1,58 +1,64 @@
 //! What this node tells the others: absolute counts of committed hits.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use lately::{Cell, Delta, Deltas, Forgotten, Levels, Origin, Outbox, Store, Tally, Timestamp};
+use lately::limits::MAX_KEY_BYTES;
+use lately::{Cell, Delta, Deltas, Forgotten, Levels, Origin, Outbox, OwnSpan, Store, Tally, Timestamp};
 use lately_engines::{Block, Known, Told, Write};
 
 use super::origins::Origins;
-use crate::limits::{BLOCK_SLACK_MS, CLUSTER_SEND_KEYS, OUTGOING_PARTS};
+use crate::limits::{BLOCK_SLACK_MS, CLUSTER_SEND_KEYS, OUTGOING_PARTS, PROMPT_DELETION_MS};
 
 /// Counts of this node, in parts with a lock each.
 pub(super) struct Outgoing {
-    node: String,
     /// The origin of hits of now.
     origin: Origin,
     /// The origins whose hits are in the store.
-    origins: Mutex<Origins>,
+    origins: Origins,
+    /// What a part may hold.
+    most_bytes: usize,
     parts: Box<[Mutex<Part>]>,
 }
 
 /// The counts of some of the keys.
 struct Part {
-    /// One outbox for hits of now, the first; others for late hits, whose cells that has dropped.
-    outboxes: Vec<Outbox>,
-    /// Hits that wait for an origin.
-    waiting: Vec<Waiting>,
+    outbox: Outbox,
+    /// Keys with hits that the outbox has not taken, because they are late: what the engine has of these is compared soon.
+    late: HashSet<Box<[u8]>>,
+    /// Whether there were more hits of other keys than the outbox and the list above may hold: all keys are to be compared.
+    has_left_out: bool,
     /// Keys that were deleted, and when: what the engine has of them is to be marked.
     deleted: Vec<(Box<[u8]>, Timestamp)>,
 }
 
-/// The key of hits, their time and their number.
-type Waiting = (Box<[u8]>, (Timestamp, u64));
-
 /// Counts to be sent, and their key.
 pub(super) type Pending = (Box<[u8]>, Known);
 
-/// What was taken out of a part to be sent: the number of each message.
-pub(super) struct Taken {
-    part: usize,
-    messages: Vec<(Origin, u64)>,
-}
+/// What was taken out of a part to be sent: the part, and the number of the message.
+pub(super) struct Taken(usize, u64);
 
 impl Outgoing {
-    /// Nothing was counted yet.
+    /// Nothing was counted yet. What is held takes at most about `most_bytes`.
     ///
     /// # Errors
     /// The new origin cannot be written to the data folder.
-    pub(super) fn new(node: &str, mut origins: Origins, now: Timestamp) -> io::Result<Outgoing> {
+    pub(super) fn new(
+        node: &str,
+        mut origins: Origins,
+        most_bytes: usize,
+        now: Timestamp,
+    ) -> io::Result<Outgoing> {
         let origin = origins.add(node, now)?;
-        let part =
-            || Part { outboxes: vec![Outbox::new(origin.clone())], waiting: Vec::new(), deleted: Vec::new() };
+        let part = || Part {
+            outbox: Outbox::new(origin.clone()),
+            late: HashSet::new(),
+            has_left_out: false,
+            deleted: Vec::new(),
+        };
         let parts = (0..OUTGOING_PARTS).map(|_| Mutex::new(part())).collect();
-        Ok(Outgoing { node: node.to_owned(), origin, origins: Mutex::new(origins), parts })
+        Ok(Outgoing { origin, origins, most_bytes: most_bytes / OUTGOING_PARTS, parts })
     }
 
     fn lock(&self, part: usize) -> MutexGuard<'_, Part> {
@@ -60,17 +66,22 @@ impl Outgoing {
     }
 
     fn part_of(&self, key: &[u8]) -> MutexGuard<'_, Part> {
-        let last = key.last_chunk::<2>().map_or(0, |last| u16::from_le_bytes(*last));
-        self.lock((usize::from(last) ^ key.len()) % OUTGOING_PARTS)
+        // FNV-1a.
+        let hash = key.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+        });
+        let folded = hash ^ (hash >> 32) ^ (hash >> 15);
+        self.lock(usize::try_from(folded % OUTGOING_PARTS as u64).expect("a part"))
     }
 
-    fn origins(&self) -> MutexGuard<'_, Origins> {
-        self.origins.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The origin of hits of now.
+    pub(super) fn origin(&self) -> &Origin {
+        &self.origin
     }
 
     /// Whether the hits of an origin are in the store of this node: it counted them since its start, or has loaded them.
     pub(super) fn is_own(&self, origin: &Origin) -> bool {
-        *origin == self.origin || self.origins().contains(origin)
+        *origin == self.origin || self.origins.contains(origin)
     }
 
     /// Adds committed changes.
@@ -80,13 +91,12 @@ impl Outgoing {
             match delta.1 {
                 Delta::Hits { key, at, hits, .. } => {
                     let levels = store.settings_of(key).levels();
-                    self.part_of(key)
-                        .hit(key, (at, hits), levels, now, || self.origins().add(&self.node, now));
+                    self.part_of(key).hit(key, (at, hits), levels, self.most_bytes, now);
                 }
                 Delta::Forget { key, why: Forgotten::Deleted, .. } => {
                     let levels = store.settings_of(key).levels();
                     let mut part = self.part_of(key);
-                    part.outboxes.iter_mut().for_each(|outbox| outbox.delete(key, levels));
+                    part.outbox.delete(key, levels);
                     part.deleted.push((key.into(), now));
                 }
                 _ => {}
@@ -103,65 +113,108 @@ impl Outgoing {
         to_the_end: bool,
     ) -> (Vec<Pending>, Taken) {
         let levels = |key: &[u8]| store.settings_of(key).levels();
-        let (mut pending, mut taken) = (Vec::new(), Taken { part, messages: Vec::new() });
-        let mut part = self.lock(part);
-        for (key, hits) in std::mem::take(&mut part.waiting) {
-            part.hit(&key, hits, levels(&key), now, || self.origins().add(&self.node, now));
-        }
-        for outbox in &mut part.outboxes {
-            let due = if to_the_end { Timestamp::MAX } else { now };
-            outbox.roll_up(due, CLUSTER_SEND_KEYS, levels);
-            let Some(changes) = outbox.take(CLUSTER_SEND_KEYS) else { continue };
-            taken.messages.push((changes.origin.clone(), changes.until));
-            for its in changes.keys {
-                for (_, cell, tally) in its.cells {
-                    // What was deleted here was removed here.
-                    let origin = changes.origin.clone();
-                    let known = Known { origin, cell, tally, removed: tally.deleted };
-                    pending.push((its.key.clone(), known));
-                }
+        let mut pending = Vec::new();
+        let number = part;
+        let outbox = &mut self.lock(part).outbox;
+        outbox.roll_up(if to_the_end { Timestamp::MAX } else { now }, CLUSTER_SEND_KEYS, levels);
+        let Some(changes) = outbox.take(CLUSTER_SEND_KEYS) else { return (pending, Taken(number, 0)) };
+        for its in changes.keys {
+            for (_, cell, tally) in its.cells {
+                // What was deleted here was removed here.
+                let known = Known { origin: changes.origin.clone(), cell, tally, removed: tally.deleted };
+                pending.push((its.key.clone(), known));
             }
         }
-        (pending, taken)
+        (pending, Taken(number, changes.until))
     }
 
-    /// What was taken has arrived. Cells that ended long ago are dropped if `tidies`.
-    pub(super) fn confirm(&self, taken: &[Taken], tidies: Option<usize>, now: Timestamp) {
-        for Taken { part, messages } in taken {
-            let mut part = self.lock(*part);
-            for (origin, until) in messages {
-                let outbox = part.outboxes.iter_mut().find(|outbox| outbox.origin() == origin);
-                outbox.into_iter().for_each(|outbox| outbox.acknowledge(*until));
-            }
-        }
-        if let Some(part) = tidies {
-            let mut part = self.lock(part % OUTGOING_PARTS);
-            part.outboxes.iter_mut().for_each(|outbox| outbox.tidy(now));
-            let first = &self.origin;
-            part.outboxes.retain(|outbox| !outbox.is_empty() || outbox.origin() == first);
-        }
+    /// What was taken has arrived.
+    pub(super) fn confirm(&self, Taken(part, until): &Taken) {
+        self.lock(*part).outbox.acknowledge(*until);
+    }
+
+    /// Drops what has arrived and is not needed any more, of a part.
+    pub(super) fn tidy(&self, part: usize, now: Timestamp) {
+        let outbox = &mut self.lock(part % OUTGOING_PARTS).outbox;
+        outbox.tidy(now);
+        outbox.release_idle();
+    }
+
+    /// Takes keys with late hits, at most `most` of each part.
+    pub(super) fn take_late(&self, most: usize) -> Vec<Box<[u8]>> {
+        let take = |part: usize| {
+            let late = &mut self.lock(part).late;
+            let keys: Vec<_> = late.iter().take(most).cloned().collect();
+            keys.into_iter().filter_map(|key| late.take(&key)).collect::<Vec<_>>()
+        };
+        (0..OUTGOING_PARTS).flat_map(take).collect()
+    }
+
+    /// Whether hits were left out since this was last asked.
+    pub(super) fn take_left_out(&self) -> bool {
+        let take = |part: usize| std::mem::take(&mut self.lock(part).has_left_out);
+        (0..OUTGOING_PARTS).fold(false, |any, part| take(part) | any)
     }
 
     /// What was taken may not have arrived: it is taken again. With `all`, everything that is held is.
     pub(super) fn send_again(&self, all: bool) {
         for part in 0..OUTGOING_PARTS {
             let again = if all { Outbox::send_all_again } else { Outbox::send_again };
-            self.lock(part).outboxes.iter_mut().for_each(again);
+            again(&mut self.lock(part).outbox);
         }
+    }
+
+    /// Notes own hits that another node has deleted, and that left the store.
+    pub(super) fn note_removed(&self, key: &[u8], removed: &[Known]) {
+        let outbox = &mut self.part_of(key).outbox;
+        for known in removed.iter().filter(|known| known.origin == self.origin) {
+            outbox.note_deleted(key, known.cell, known.removed);
+        }
+    }
+
+    /// Adds to what is to be sent what the engine lacks of the hits in these spans. `known` is what it has in their cells. Returns how
+    /// many hits it lacks.
+    pub(super) fn top_up<'k>(
+        &self,
+        key: &[u8],
+        spans: &[OwnSpan],
+        known: impl Iterator<Item = &'k Known>,
+        levels: &Levels,
+    ) -> u64 {
+        let outbox = &mut self.part_of(key).outbox;
+        // What is in the engine, and what will be once all that is held is sent.
+        let mut sent: HashMap<(Origin, Cell), Tally> = HashMap::new();
+        for known in known.filter(|known| self.is_own(&known.origin)) {
+            let tally = Tally { counted: known.tally.counted, deleted: known.removed };
+            sent.entry((known.origin.clone(), known.cell)).or_default().merge(tally);
+        }
+        for (cell, tally) in outbox.held(key, levels) {
+            sent.entry((self.origin.clone(), cell)).or_default().merge(tally);
+        }
+        let mut missing = 0;
+        for span in spans {
+            let in_span = sent.iter().filter(|((_, cell), _)| span.has(*cell));
+            let sent_hits: u64 = in_span.map(|(_, tally)| tally.hits()).sum();
+            let hits = span.hits.saturating_sub(sent_hits);
+            if hits > 0 {
+                let cell = span.last_cell();
+                let tally = sent.get(&(self.origin.clone(), cell)).copied().unwrap_or_default();
+                outbox.top_up(key, cell, tally, hits);
+                missing += hits;
+            }
+        }
+        missing
     }
 
     /// The keys with counts that others do not have.
     pub(super) fn unsent_keys(&self) -> usize {
-        let keys = |part: MutexGuard<'_, Part>| -> usize {
-            part.outboxes.iter().map(Outbox::changed_keys).sum::<usize>() + part.waiting.len()
-        };
+        let keys = |part: MutexGuard<'_, Part>| part.outbox.changed_keys() + part.late.len();
         (0..OUTGOING_PARTS).map(|part| keys(self.lock(part))).sum()
     }
 
     /// Memory of what is held, in bytes.
     pub(super) fn held_bytes(&self) -> usize {
-        let bytes =
-            |part: MutexGuard<'_, Part>| -> usize { part.outboxes.iter().map(Outbox::held_bytes).sum() };
+        let bytes = |part: MutexGuard<'_, Part>| part.outbox.held_bytes() + late_bytes(&part.late);
         (0..OUTGOING_PARTS).map(|part| bytes(self.lock(part))).sum()
     }
 
@@ -178,14 +231,21 @@ impl Outgoing {
         }
     }
 
-    /// The marks for a key that was deleted at a time, of what an engine has of it.
-    pub(super) fn marks(&self, key: &[u8], deleted_at: Timestamp, told: Told) -> Vec<Pending> {
+    /// The marks for a key that was deleted at a time, of what an engine has of it now.
+    pub(super) fn marks(
+        &self,
+        key: &[u8],
+        (deleted_at, now): (Timestamp, Timestamp),
+        told: Told,
+    ) -> Vec<Pending> {
         let part = self.part_of(key);
+        // Clocks of nodes differ: at once, all that is there is older. Later only what is older by its time.
+        let is_prompt = now.as_millis() - deleted_at.as_millis() <= PROMPT_DELETION_MS;
+        let newest_ms = if is_prompt { i64::MAX } else { deleted_at.as_millis() };
         let is_deleted = |Known { origin, cell, tally, .. }: &Known| {
             // What began later has no hit that was deleted. The marks of what is held here are held, too.
-            let is_held =
-                part.outboxes.iter().any(|outbox| outbox.origin() == origin && outbox.holds(key, *cell));
-            cell.start_ms <= deleted_at.as_millis() && tally.counted > 0 && !is_held
+            let is_held = *origin == self.origin && part.outbox.holds(key, *cell);
+            cell.start_ms <= newest_ms && tally.counted > 0 && !is_held
         };
         let mark = |known: Known| {
             // Own hits left the store when the key was deleted.
@@ -203,22 +263,24 @@ impl Part {
         key: &[u8],
         hits: (Timestamp, u64),
         levels: &Levels,
+        most_bytes: usize,
         now: Timestamp,
-        new_origin: impl FnOnce() -> io::Result<Origin>,
     ) {
-        let counts = |outbox: &mut Outbox| outbox.hit(key, hits, levels, now).is_ok();
-        if self.outboxes.iter_mut().any(counts) {
-            return;
+        let has_room = self.outbox.held_bytes() + late_bytes(&self.late) < most_bytes;
+        if !has_room && !self.outbox.has_key(key) {
+            self.has_left_out = true;
+        } else if self.outbox.hit(key, hits, levels, now).is_err() && !self.late.contains(key) {
+            match has_room {
+                true => _ = self.late.insert(key.into()),
+                false => self.has_left_out = true,
+            }
         }
-        // Without the line in the folder, the next start takes these hits for those of another node. So they wait here.
-        let Ok(origin) = new_origin() else {
-            self.waiting.push((key.into(), hits));
-            return;
-        };
-        let mut outbox = Outbox::new(origin);
-        outbox.hit(key, hits, levels, now).expect("a new origin has dropped nothing");
-        self.outboxes.push(outbox);
     }
+}
+
+/// About what a list of keys takes.
+fn late_bytes(late: &HashSet<Box<[u8]>>) -> usize {
+    late.capacity() * 2 * size_of::<Box<[u8]>>() + late.len() * MAX_KEY_BYTES / 16
 }
 
 /// The writes that send counts: one for each block.

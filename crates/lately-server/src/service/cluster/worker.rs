@@ -1,24 +1,27 @@
 //! The worker: sends what this node counted, and reads what others counted of the keys that are read here.
 
+use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lately::{DeltaBatch, Span, Tally, Timestamp};
+use lately::{Cell, DeltaBatch, Origin, Span, Tally, Timestamp};
 use lately_engines::{Block, Engine, EngineError, Known, Redis, Told};
 
 use thiserror::Error;
 
 use crate::limits::{
-    CLAIM_EVERY, CLAIM_LASTS, CLUSTER_READ_KEYS, DRAIN_SENDS_MS, OUTGOING_PARTS, TIDY_EVERY,
+    CLAIM_EVERY, CLAIM_LASTS, CLUSTER_READ_KEYS, DRAIN_SENDS_MS, OUTBOX_SHARE, OUTGOING_PARTS, TIDY_PARTS,
 };
 use crate::service::Service;
 use crate::stopper::Stopper;
 
 use super::Cluster;
 use super::interest::Due;
+use super::nodes;
 use super::origins::Origins;
 use super::outgoing::{Outgoing, writes};
+use super::reconcile::Reconcile;
 
 /// Signals to the worker and from it.
 pub(crate) struct Signals {
@@ -77,19 +80,26 @@ enum Claim {
 }
 
 /// What the worker has.
-struct Worker<'s, E> {
-    service: &'s Service,
-    cluster: &'s Cluster,
-    outgoing: &'s Outgoing,
+pub(super) struct Worker<E> {
+    pub(super) service: Arc<Service>,
+    pub(super) reconcile: Reconcile,
     /// Counts exchanges.
     turn: usize,
-    engine: E,
+    pub(super) engine: E,
     /// The life of the engine to which everything was sent that is confirmed.
     life: u64,
     /// When the name of the node was claimed last.
     claimed: Option<i64>,
     /// Since when another server has it.
     refused_since: Option<i64>,
+    /// Own hits that were deleted by another node and left the store, and of which the engine may not know that.
+    removed: HashMap<(Box<[u8]>, Origin, Cell), u64>,
+}
+
+/// The cluster of a service that has one, and what it has to send.
+pub(super) fn parts(service: &Service) -> (&Cluster, &Outgoing) {
+    let cluster = service.cluster.as_ref().expect("it counts together with others");
+    (cluster, cluster.outgoing.get().expect("it was started"))
 }
 
 /// Starts to count what is to be sent. Called before the first client is served.
@@ -99,8 +109,9 @@ struct Worker<'s, E> {
 pub(crate) fn start(service: &Service) -> Result<(), ClusterError> {
     let Some(cluster) = &service.cluster else { return Ok(()) };
     let folder = service.config.storage.as_ref().map(|storage| storage.path.as_path());
+    let most_bytes = usize::try_from(service.config.ceiling_bytes / OUTBOX_SHARE).unwrap_or(usize::MAX);
     let outgoing = Origins::load(folder)
-        .and_then(|origins| Outgoing::new(&cluster.config.node, origins, service.now()))
+        .and_then(|origins| Outgoing::new(&cluster.config.node, origins, most_bytes, service.now()))
         .map_err(ClusterError::Origins)?;
     let _ = cluster.outgoing.set(outgoing);
     Ok(())
@@ -113,17 +124,7 @@ pub(crate) fn start(service: &Service) -> Result<(), ClusterError> {
 pub(crate) async fn run(service: Arc<Service>, signals: Signals) -> Result<(), ClusterError> {
     let Some(cluster) = &service.cluster else { return Ok(()) };
     let Ok(engine) = Redis::new(&cluster.config.url) else { unreachable!("the config was checked") };
-    let outgoing = cluster.outgoing.get().expect("it was started");
-    let mut worker = Worker {
-        service: &service,
-        cluster,
-        outgoing,
-        turn: 0,
-        engine,
-        life: 0,
-        claimed: None,
-        refused_since: None,
-    };
+    let mut worker = Worker::new(Arc::clone(&service), engine);
     loop {
         let is_stopping = {
             let mut flush = pin!(crate::protocol::pause(cluster.config.flush));
@@ -141,24 +142,54 @@ pub(crate) async fn run(service: Arc<Service>, signals: Signals) -> Result<(), C
             signals.stopper.stop();
             return Err(taken);
         }
+        // A node has no status while another may have its name.
+        if worker.claimed.is_some() && !is_stopping && !matches!(done, Err(EngineError::Away(_))) {
+            nodes::renew(&mut worker.engine, &service, cluster, &*signals.tell).await;
+        }
         if is_stopping {
             // The next server of this name need not wait.
-            let name = (&cluster.config.node, &service.run_id);
-            let _ = worker.engine.claim(name.0, name.1, Duration::from_millis(1)).await;
+            if worker.claimed.is_some() {
+                nodes::leave(&mut worker.engine, cluster).await;
+            }
+            let name = parts(&service).1.origin().to_string();
+            let lasts = Duration::from_millis(1);
+            let _ = worker.engine.claim(&cluster.config.node, &name, &|_| false, lasts).await;
             return Ok(());
         }
     }
 }
 
-impl<E: Engine> Worker<'_, E> {
+impl<E: Engine> Worker<E> {
+    /// A worker of a service that was started.
+    pub(super) fn new(service: Arc<Service>, engine: E) -> Worker<E> {
+        Worker {
+            service,
+            reconcile: Reconcile::new(),
+            turn: 0,
+            engine,
+            life: 0,
+            claimed: None,
+            refused_since: None,
+            removed: HashMap::new(),
+        }
+    }
+
     /// Sends what was counted, then reads what is due.
-    async fn exchange(&mut self, is_stopping: bool) -> Result<Option<ClusterError>, EngineError> {
+    pub(super) async fn exchange(&mut self, is_stopping: bool) -> Result<Option<ClusterError>, EngineError> {
         match self.claim().await? {
             Claim::Ours => {}
-            Claim::Wait => return Ok(None),
+            Claim::Wait => {
+                // What others counted is read meanwhile.
+                self.read(true).await?;
+                return Ok(None);
+            }
             Claim::Taken(taken) => return Ok(Some(taken)),
         }
         self.send(is_stopping).await?;
+        if is_stopping {
+            return self.reconcile_all().await.map(|()| None);
+        }
+        self.reconcile().await?;
         self.read(true).await?;
         Ok(None)
     }
@@ -170,8 +201,12 @@ impl<E: Engine> Worker<'_, E> {
         if self.claimed.is_some_and(|at_ms| passed(at_ms) < CLAIM_EVERY) {
             return Ok(Claim::Ours);
         }
-        let Cluster { config, .. } = self.cluster;
-        let holder = self.engine.claim(&config.node, &self.service.run_id, CLAIM_LASTS).await?;
+        let service = Arc::clone(&self.service);
+        let (Cluster { config, .. }, outgoing) = parts(&service);
+        let name = outgoing.origin().to_string();
+        // An earlier start of this server in this data folder.
+        let is_former = |holder: &str| holder != name && holder.parse().is_ok_and(|of| outgoing.is_own(&of));
+        let holder = self.engine.claim(&config.node, &name, &is_former, CLAIM_LASTS).await?;
         if holder.is_none() {
             self.claimed = Some(now_ms);
             return Ok(Claim::Ours);
@@ -188,62 +223,66 @@ impl<E: Engine> Worker<'_, E> {
     }
 
     /// Sends counts until others have all of them. With `to_the_end`, the wider cells are brought up to date first.
-    async fn send(&mut self, to_the_end: bool) -> Result<(), EngineError> {
-        let begun = self.service.now();
+    pub(super) async fn send(&mut self, to_the_end: bool) -> Result<(), EngineError> {
+        let service = Arc::clone(&self.service);
+        let (cluster, outgoing) = parts(&service);
+        let begun = service.now();
         loop {
-            let now = self.service.now();
+            let now = service.now();
             let mut sent = 0;
             for part in 0..OUTGOING_PARTS {
-                let (pending, taken) = self.outgoing.take(part, &self.service.store, now, to_the_end);
+                let (pending, taken) = outgoing.take(part, &service.store, now, to_the_end);
                 if pending.is_empty() {
                     continue;
                 }
                 sent += pending.len();
-                if let Err(error) = self.engine.send(&writes(&pending, &self.service.store)).await {
-                    self.outgoing.send_again(false);
+                if let Err(error) = self.engine.send(&writes(&pending, &service.store)).await {
+                    outgoing.send_again(false);
                     return Err(error);
                 }
-                self.outgoing.confirm(&[taken], None, now);
+                outgoing.confirm(&taken);
             }
             if self.life != self.engine.life() {
                 // What was confirmed before may be lost by now.
                 self.life = self.engine.life();
-                self.outgoing.send_again(true);
+                outgoing.send_again(true);
+                self.reconcile.restart(now);
+                cluster.set_state(|state| state.is_reconciled = false);
                 continue;
             }
-            let unsent_keys = self.outgoing.unsent_keys();
-            self.cluster.set_state(|state| state.unsent_keys = unsent_keys);
             let took_ms = now.as_millis() - begun.as_millis();
             if sent == 0 || !to_the_end || took_ms > DRAIN_SENDS_MS {
                 break;
             }
         }
         self.turn = self.turn.wrapping_add(1);
-        let tidies = self.turn.is_multiple_of(TIDY_EVERY).then_some(self.turn / TIDY_EVERY);
-        self.outgoing.confirm(&[], tidies, self.service.now());
+        for part in 0..TIDY_PARTS {
+            outgoing.tidy(self.turn.wrapping_mul(TIDY_PARTS).wrapping_add(part), service.now());
+        }
         self.delete().await
     }
 
     /// Marks everything that the engine has of deleted keys.
     async fn delete(&mut self) -> Result<(), EngineError> {
-        let now = self.service.now();
-        while let Some((key, deleted_at)) = self.outgoing.deleted() {
-            let retain = self.service.store.settings_of(&key).retain();
-            let told = self.told(&[Due::of(&key, retain)], now).await?.pop().unwrap_or_default();
-            let marks = self.outgoing.marks(&key, deleted_at, told);
-            self.engine.send(&writes(&marks, &self.service.store)).await?;
-            self.service.store.unlearn(&key);
-            self.outgoing.marked(&key);
+        let service = Arc::clone(&self.service);
+        let (outgoing, now) = (parts(&service).1, service.now());
+        while let Some((key, deleted_at)) = outgoing.deleted() {
+            let told = self.all_told(&key, now).await?;
+            let marks = outgoing.marks(&key, (deleted_at, now), told);
+            self.engine.send(&writes(&marks, &service.store)).await?;
+            service.store.unlearn(&key);
+            outgoing.marked(&key);
         }
         Ok(())
     }
 
     /// What the engine has of keys that windows which end now may need, in the order of the keys.
     async fn told(&mut self, due: &[Due], now: Timestamp) -> Result<Vec<Told>, EngineError> {
+        let service = &self.service;
         let (mut blocks, mut ends) = (Vec::new(), Vec::with_capacity(due.len()));
         for Due { key, window, .. } in due {
-            let levels = self.service.store.settings_of(key).levels();
-            let (oldest_ms, newest_ms) = reach(*window, self.service, key, now);
+            let levels = service.store.settings_of(key).levels();
+            let (oldest_ms, newest_ms) = reach(*window, service, key, now);
             for (level, from_ms, to_ms) in levels.ranges_ms(now) {
                 let (from_ms, to_ms) = (from_ms.max(oldest_ms - level.width_ms), to_ms.min(newest_ms));
                 if from_ms < to_ms {
@@ -262,19 +301,48 @@ impl<E: Engine> Worker<'_, E> {
         Ok(ends.into_iter().map(of_key).collect())
     }
 
-    /// Removes own hits that another node has deleted, and notes in the engine that they are.
-    async fn remove(&mut self, key: &[u8], own: Vec<Known>, now: Timestamp) -> Result<(), EngineError> {
-        let is_new = |known: &Known| known.tally.deleted.min(known.tally.counted) > known.removed;
-        let marks: Vec<Known> = own.into_iter().filter(is_new).collect();
+    /// What the engine has of a key, in cells of all levels: also in those that are read later.
+    async fn all_told(&mut self, key: &[u8], now: Timestamp) -> Result<Told, EngineError> {
+        let settings = self.service.store.settings_of(key);
+        let (oldest_ms, newest_ms) = reach(settings.retain(), &self.service, key, now);
+        let blocks = settings.levels().ranges_ms(now).flat_map(|(level, from_ms, _)| {
+            Block::between(key, level, from_ms.max(oldest_ms - level.width_ms), newest_ms)
+        });
+        let blocks: Vec<_> = blocks.collect();
+        Ok(self.engine.read(&blocks).await?.into_iter().flatten().collect())
+    }
+
+    /// Removes own hits that another node has deleted, and notes in the engine that they are. `told` is of some cells of the key.
+    pub(super) async fn remove(
+        &mut self,
+        key: &[u8],
+        told: impl Iterator<Item = &Known>,
+        now: Timestamp,
+    ) -> Result<(), EngineError> {
+        let service = Arc::clone(&self.service);
+        let outgoing = parts(&service).1;
+        let is_marked = |known: &Known| {
+            outgoing.is_own(&known.origin) && known.tally.deleted.min(known.tally.counted) > known.removed
+        };
+        if !told.into_iter().any(is_marked) {
+            return Ok(());
+        }
+        // A hit is in a cell of each level. What is removed in one is removed in all.
+        let own = self.all_told(key, now).await?.into_iter().filter(is_marked);
+        let name = |known: &Known| (Box::<[u8]>::from(key), known.origin.clone(), known.cell);
+        // With how many of its hits have left the store, and how many are to leave it.
+        let mut marks = Vec::new();
+        for known in own {
+            let deleted = known.tally.deleted.min(known.tally.counted);
+            let removed = known.removed.max(self.removed.get(&name(&known)).copied().unwrap_or(0));
+            marks.push((Known { removed: removed.max(deleted), ..known }, deleted.saturating_sub(removed)));
+        }
         if marks.is_empty() {
             return Ok(());
         }
-        let service = self.service;
-        // A hit is in a cell of each level, and is removed once.
         let levels = service.store.settings_of(key).levels();
-        let read = marks.iter().filter(|known| levels.is_read(known.cell, now));
-        let hits =
-            read.map(|known| (known.cell, known.tally.deleted.min(known.tally.counted) - known.removed));
+        let read = marks.iter().filter(|(known, _)| levels.is_read(known.cell, now));
+        let hits = read.map(|(known, hits)| (known.cell, *hits));
         let mut deltas = DeltaBatch::default();
         {
             let _entered = service.enter();
@@ -284,17 +352,23 @@ impl<E: Engine> Worker<'_, E> {
             service.store.roll_back(&mut deltas);
             return Err(EngineError::Away(refused.to_string()));
         }
-        let removed = marks.into_iter().map(|known| {
-            let removed = known.tally.deleted.min(known.tally.counted);
-            (key.into(), Known { tally: Tally::default(), removed, ..known })
-        });
-        let removed: Vec<_> = removed.collect();
-        self.engine.send(&writes(&removed, &service.store)).await
+        let removed: Vec<Known> =
+            marks.into_iter().map(|(known, _)| Known { tally: Tally::default(), ..known }).collect();
+        self.removed.extend(removed.iter().map(|known| (name(known), known.removed)));
+        // So that it is not sent as if it were there when the engine has lost it.
+        outgoing.note_removed(key, &removed);
+        let removed: Vec<_> = removed.into_iter().map(|known| (Box::from(key), known)).collect();
+        self.engine.send(&writes(&removed, &service.store)).await?;
+        for (_, known) in &removed {
+            self.removed.remove(&name(known));
+        }
+        Ok(())
     }
 
     /// Reads what other nodes counted of keys that somebody asked for, unless the engine is away.
     async fn read_wanted(&mut self) {
-        if self.cluster.state().failure.is_none() {
+        let service = Arc::clone(&self.service);
+        if parts(&service).0.state().failure.is_none() {
             // The next exchange reports a failure.
             let _ = self.read(false).await;
         }
@@ -303,7 +377,8 @@ impl<E: Engine> Worker<'_, E> {
     /// Reads what other nodes counted of keys that are due: those that are not known first, and only these unless there are none,
     /// or `all` is set.
     async fn read(&mut self, all: bool) -> Result<(), EngineError> {
-        let (now, interest, store) = (self.service.now(), &self.cluster.interest, &self.service.store);
+        let service = Arc::clone(&self.service);
+        let (now, interest, store) = (service.now(), &parts(&service).0.interest, &service.store);
         let due = interest.due(CLUSTER_READ_KEYS, all, now);
         let mut is_over = false;
         let done = self.read_keys(&due, now, &mut is_over).await;
@@ -315,7 +390,7 @@ impl<E: Engine> Worker<'_, E> {
         }
         interest.tidy(now, |key| store.unlearn(key));
         if is_over {
-            self.service.wake();
+            service.wake();
         }
         done
     }
@@ -327,16 +402,16 @@ impl<E: Engine> Worker<'_, E> {
         now: Timestamp,
         is_over: &mut bool,
     ) -> Result<(), EngineError> {
+        let service = Arc::clone(&self.service);
+        let ((cluster, outgoing), store) = (parts(&service), &service.store);
         let told = self.told(due, now).await?;
         for (due, told) in due.iter().zip(told) {
-            let (own, of_others): (Vec<_>, Vec<_>) =
-                told.into_iter().partition(|known| self.outgoing.is_own(&known.origin));
-            self.remove(&due.key, own, now).await?;
-            let of_others = of_others.into_iter().map(|known| (known.origin, known.cell, known.tally));
-            let store = &self.service.store;
+            self.remove(&due.key, told.iter(), now).await?;
+            let of_others = told.into_iter().filter(|known| !outgoing.is_own(&known.origin));
+            let of_others = of_others.map(|known| (known.origin, known.cell, known.tally));
             // What the engine has was checked when it was read.
             let known_bytes = store.learn(&due.key, of_others, now).unwrap_or(0);
-            *is_over |= self.cluster.interest.note_read(due, known_bytes, |key| store.unlearn(key));
+            *is_over |= cluster.interest.note_read(due, known_bytes, |key| store.unlearn(key));
         }
         Ok(())
     }

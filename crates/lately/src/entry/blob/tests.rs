@@ -35,7 +35,7 @@ fn answers(entry: &Entry, settings: &Settings, now_ms: i64) -> Vec<crate::Count>
 }
 
 #[test]
-fn entries_of_every_form_come_back() {
+fn entries_of_every_form_round_trip() {
     let settings = Settings::default();
     for (step_ms, count) in [
         (1, 1),
@@ -65,7 +65,7 @@ fn entries_of_every_form_come_back() {
 }
 
 #[test]
-fn moments_whose_gaps_are_plain_numbers_are_read() {
+fn moments_of_the_old_format_are_read() {
     let settings = Settings::default();
     for (step_ms, count) in [(1_000, 100), (77_777, 200), (3_600_001, 160), (150_000_001, 4)] {
         let (entry, newest_ms) = entry(step_ms, count);
@@ -114,7 +114,7 @@ fn hits_survive_a_change_of_settings() {
 }
 
 #[test]
-fn hits_that_are_taken_back_were_never_there() {
+fn subtracted_hits_leave_no_trace() {
     let settings = Settings::default();
     for (step_ms, count) in [(1, 1), (1_000, 4), (1_000, 100), (60_000, 256), (60_000, 5_000), (900, 3_000)] {
         let (before, newest_ms) = entry(step_ms, count);
@@ -135,7 +135,7 @@ fn hits_that_are_taken_back_were_never_there() {
 }
 
 #[test]
-fn what_is_no_entry_is_refused() {
+fn invalid_entries_are_refused() {
     let settings = Settings::default();
     let (entry, newest_ms) = entry(60_000, 5_000);
     let bytes = written(&entry, &settings);
@@ -163,7 +163,7 @@ fn what_is_no_entry_is_refused() {
 
 proptest::proptest! {
     #[test]
-    fn any_bytes_are_an_entry_or_refused(bytes in proptest::collection::vec(0_u8.., 0..64)) {
+    fn any_bytes_are_an_entry_or_are_refused(bytes in proptest::collection::vec(0_u8.., 0..64)) {
         let settings = Settings::default();
         if let Ok(entry) = Entry::read(&bytes, &settings, at(0)) {
             let copy = Entry::read(&written(&entry, &settings), &settings, at(0));

@@ -343,7 +343,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gaps_come_back_in_the_bytes_they_need() {
+    fn gaps_round_trip_in_the_bytes_they_need() {
         let powers = (0..48).map(|bit| 1_i64 << bit);
         let plain_end_ms = PLAIN_END_MS.cast_signed();
         let bounds = [1_000, 524_287_000, 524_288_000, plain_end_ms, plain_end_ms / 3, 2 * plain_end_ms / 3];
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_of_any_bytes_is_some_time() {
+    fn any_bytes_are_a_valid_gap() {
         for first in 0..=u8::MAX {
             for rest in [0, u64::MAX] {
                 let (gap, len) = Gap::read(rest << 8 | u64::from(first));

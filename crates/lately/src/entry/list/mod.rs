@@ -541,7 +541,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_is_nearly_full_makes_room_for_no_more_than_may_come() {
+    fn a_nearly_full_list_allocates_no_spare_room() {
         for (gap_ms, most) in [(60_000, MAX_MOMENTS), (LONE_GAP_MS - 1, MOST_MOMENTS)] {
             let (head, bytes, _) = list(&vec![gap_ms; most]);
             let list = List { head: &head, bytes: &bytes };

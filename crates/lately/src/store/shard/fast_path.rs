@@ -1,5 +1,5 @@
 //! The fast path of limits, for requests of now on existing keys. The hits must be in a form that it can
-//! count in, or the denial must be cached. The test `the_fast_path_is_the_general_path` compares it with the
+//! count in, or the denial must be cached. The test `the_fast_path_agrees_with_the_general_path` compares it with the
 //! general path.
 
 use super::super::context::{Context, FastPath, Hit};

@@ -562,7 +562,7 @@ mod tests {
 
     /// The lock itself takes the first word.
     #[test]
-    fn what_a_hit_changes_is_on_the_line_of_the_lock() {
+    fn the_fields_of_a_hit_share_the_cache_line_of_the_lock() {
         assert!(size_of::<u64>() + mem::offset_of!(Shard, slots) + Table::<Slot>::SEARCHED_BYTES <= 64);
     }
 }

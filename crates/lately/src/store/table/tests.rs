@@ -39,7 +39,7 @@ fn find(table: &mut Table<u32>, value: u32, hash_of: fn(&u32) -> u64) -> Option<
 
 proptest! {
     #[test]
-    fn it_finds_what_is_in_it(steps in prop::collection::vec((0..8, 0..600_u32), 0..2_000)) {
+    fn a_table_finds_its_values(steps in prop::collection::vec((0..8, 0..600_u32), 0..2_000)) {
         let mut table = Table::default();
         let mut known = BTreeSet::new();
         for (step, value) in steps {
@@ -86,7 +86,7 @@ proptest! {
     }
 
     #[test]
-    fn a_walk_sees_once_what_stays(
+    fn a_walk_sees_each_remaining_value_once(
         stay in 1..700_u32,
         pages in prop::collection::vec((1..80_usize, 0..300_u32, any::<bool>()), 1..40),
         few in any::<bool>(),
@@ -130,7 +130,7 @@ fn removed_values_do_not_pile_up() {
 }
 
 #[test]
-fn a_table_that_grows_is_well_filled() {
+fn a_growing_table_is_well_filled() {
     let mut table = Table::default();
     for value in 0..20_000 {
         insert(&mut table, value, spread);
@@ -164,7 +164,7 @@ fn a_table_that_grows_is_well_filled() {
 /// mark of the one that went counted as a value, and the table was full. Fix: where a search is short anyway,
 /// marks do not count.
 #[test]
-fn a_small_table_is_not_made_anew_for_a_value_that_comes_back() {
+fn a_small_table_is_not_rebuilt_for_a_returning_value() {
     for len in 1..=32 {
         let mut table = Table::default();
         (0..len).for_each(|value| insert(&mut table, value, spread));

@@ -89,7 +89,7 @@ fn answers(store: &Store, now: Timestamp) -> Vec<(Count, Count, Option<Span>)> {
 
 proptest! {
     #[test]
-    fn the_fast_path_is_the_general_path(
+    fn the_fast_path_agrees_with_the_general_path(
         steps in prop::collection::vec(
             (0..KEYS.len(), 0..100_u8, 0..420_u64, prop_oneof![4 => 0..40_i64, 2 => 0..3_000_i64, 1 => 0..400_000_i64]),
             1..160,
@@ -116,7 +116,7 @@ proptest! {
 
     /// [`Store::hit`] has no batch and no change records.
     #[test]
-    fn a_single_hit_is_counted_as_on_the_general_path(
+    fn a_single_hit_agrees_with_the_general_path(
         steps in prop::collection::vec((0..KEYS.len(), 0..10_u8, 0..4_u64, 0..2_000_i64), 1..120),
     ) {
         let [fast, general] = stores();

@@ -1,4 +1,4 @@
-//! Tests of deltas, parts and rollback.
+//! Tests of deltas, parts and rollbacks.
 
 use super::*;
 use crate::delta::{Delta, Deltas, Forgotten};
@@ -29,12 +29,12 @@ fn hit(store: &Store, key: &[u8], weight: u64, at: Timestamp, batch: &mut DeltaB
     assert!(matches!(out[..], [Outcome::Hit(Ok(_))]), "{out:?}");
 }
 
-/// Four at once, and one an hour.
+/// Four hits at once, and one an hour.
 fn rate() -> Rate {
     Rate::new(3, 1, hours(1)).expect("a rate")
 }
 
-/// Requests as many hits of a key by a limit and by a rate.
+/// Requests `cost` hits of a key by a limit and by a rate.
 fn ask(store: &Store, key: &[u8], cost: u64, now: Timestamp, batch: &mut DeltaBatch) {
     let request = Request::new(key, 5, minutes(5), cost);
     let throttle = Throttle { key, rate: rate(), quantity: i64::try_from(cost).expect("small") };
@@ -85,7 +85,7 @@ fn sequences_of_a_key_rise() {
 /// Threads record their changes in any order: hits of a key after its deletion, or the deletion before the
 /// hits that it deleted.
 #[test]
-fn what_is_told_in_another_order_happened_in_one() {
+fn changes_replay_in_any_order() {
     let original = store();
     let mut batches: Vec<DeltaBatch> = (0..60).map(|_| DeltaBatch::default()).collect();
     for (step, batch) in batches.iter_mut().enumerate() {
@@ -110,7 +110,7 @@ fn what_is_told_in_another_order_happened_in_one() {
                 .for_each(|n| replay.record(batches[n].deltas()).expect("well formed"));
         }
         assert_eq!(answers(&copy, now), wanted, "each {stride}th");
-        // Missing changes are given up, and the rest is applied.
+        // `settle` skips missing changes and applies the rest.
         let copy = store();
         let mut replay = replay(&copy, Portion::ALL);
         batches[1..].iter().for_each(|batch| replay.record(batch.deltas()).expect("well formed"));
@@ -271,7 +271,7 @@ fn keys_that_cannot_be_evicted_do_not_outgrow_the_ceiling() {
         for n in 0..keys {
             let decision = limit(&key(n), after(seconds(s)));
             assert!(decision.is_ok_and(|decision| !decision.is_allowed()), "denied as long as it is full");
-            // Refused if there is no room, late or not.
+            // A hit is refused if there is no room, late or not.
             let _ = store.hit(&key(n), after(seconds(s)));
             let _ = store.hit_at(&key(n), after(seconds(1)), after(seconds(s)));
         }
@@ -287,7 +287,7 @@ fn keys_that_cannot_be_evicted_do_not_outgrow_the_ceiling() {
 /// class with a longer retention, all of them together exceed the bound of a key. Fix: the oldest hits are
 /// dropped.
 #[test]
-fn hits_that_are_too_many_in_a_longer_retention_are_put_back() {
+fn hits_past_the_bound_of_a_longer_retention_are_loaded() {
     const MOST: u64 = i64::MAX.unsigned_abs();
     let of = |retain| Store::builder().retain(retain).seed(7).build().expect("valid");
     let store = of(hours(1));
@@ -318,7 +318,7 @@ fn hits_that_are_too_many_in_a_longer_retention_are_put_back() {
 /// another thread had made room a moment later, it took the key for new. Fix: the function that makes room
 /// returns the place of the key.
 #[test]
-fn a_key_keeps_its_place_when_there_is_room() {
+fn a_key_keeps_its_slot_when_room_is_made() {
     let store = Store::builder().memory_ceiling(300_000).seed(7).build().expect("valid");
     let now = after(seconds(1));
     let key = |n: u32| format!("key:{n}").into_bytes();
@@ -332,7 +332,7 @@ fn a_key_keeps_its_place_when_there_is_room() {
     };
     let (found, place) = place_then(&store);
     assert_eq!(found, (true, place));
-    // The same if other keys are evicted for it.
+    // The same holds if other keys are evicted for it.
     let mut hits = 0;
     while store.memory().evicted_keys == 0 {
         store.hit(&key(hits), now).expect("others go");
@@ -420,7 +420,7 @@ fn answers(store: &Store, now: Timestamp) -> Vec<Answers> {
 }
 
 #[test]
-fn parts_of_a_store_make_another() {
+fn a_store_is_rebuilt_from_its_parts() {
     let original = store();
     let now = crowd(&original, &mut DeltaBatch::default());
     let copy = store();
@@ -441,7 +441,7 @@ fn parts_of_a_store_make_another() {
 /// Like a checkpoint: parts are written while hits continue, and the changes that a part includes are not
 /// replayed.
 #[test]
-fn parts_and_the_changes_they_have_not_make_another() {
+fn a_store_is_rebuilt_from_parts_and_later_changes() {
     let original = store();
     let mut parts = Vec::new();
     let mut bytes = Vec::new();
@@ -478,7 +478,7 @@ fn parts_and_the_changes_they_have_not_make_another() {
 /// key's part that was further, or of a sweep during the start; the key had then expired before the hit that
 /// kept it. Fix: each change is applied as of the time of its own part.
 #[test]
-fn changes_are_made_as_of_their_own_time_at_the_edge_of_the_retention() {
+fn changes_are_replayed_as_of_their_own_time() {
     let names = |prefix: &str, count: u32| (0..count).map(|n| format!("{prefix}:{n}").into_bytes()).collect();
     let (edge, others): (Vec<Vec<u8>>, Vec<Vec<u8>>) = (names("edge", 300), names("other", 20_000));
     let window = Some(seconds(604_400));
@@ -541,7 +541,7 @@ fn changes_are_made_as_of_their_own_time_at_the_edge_of_the_retention() {
 /// Symptom: hits of a deleted key came back with a longer retention at the next start. Cause: the key had
 /// expired, so there was nothing to delete, and nothing was written. Fix: a deletion is written in any case.
 #[test]
-fn a_key_that_was_deleted_after_it_expired_does_not_come_back_with_a_longer_retention() {
+fn a_longer_retention_does_not_restore_a_deleted_key() {
     for is_swept in [false, true] {
         let original = Store::builder().retain(hours(1)).build().expect("valid");
         let mut batches: [DeltaBatch; 3] = Default::default();
@@ -575,7 +575,7 @@ fn a_key_that_was_deleted_after_it_expired_does_not_come_back_with_a_longer_rete
 }
 
 #[test]
-fn a_batch_that_is_taken_back_was_never_there() {
+fn a_rolled_back_batch_leaves_no_trace() {
     let (store, untouched) = (store(), self::store());
     let now = crowd(&store, &mut DeltaBatch::default());
     crowd(&untouched, &mut DeltaBatch::default());
@@ -616,13 +616,13 @@ fn a_batch_that_is_taken_back_was_never_there() {
 /// Symptom: refused hits stayed. Cause: the end of a generation that continued in a later one was unknown
 /// when hits of the first were rolled back.
 #[test]
-fn batches_that_ended_each_others_lives_are_taken_back_in_any_order() {
+fn batches_that_deleted_the_same_key_roll_back_in_any_order() {
     for first in 0..2 {
         let store = store();
         let mut before = DeltaBatch::default();
         hit(&store, b"k", 100, START, &mut before);
         let mut batches = [DeltaBatch::default(), DeltaBatch::default()];
-        // Each has hits of a generation, its end, and hits of the next; so does the other.
+        // Each batch has hits of a generation, the deletion that ends it, and hits of the next generation.
         for (weight, batch) in (1..).zip(&mut batches) {
             hit(&store, b"k", weight, START, batch);
             assert!(store.forget_into(b"k", START, Some(batch)));
@@ -637,7 +637,7 @@ fn batches_that_ended_each_others_lives_are_taken_back_in_any_order() {
 }
 
 #[test]
-fn a_store_goes_on_from_where_another_ended() {
+fn a_store_continues_generations_and_sequences() {
     let store = store();
     store.start_after(Generation(7), 100);
     let mut batch = DeltaBatch::default();
@@ -648,7 +648,7 @@ fn a_store_goes_on_from_where_another_ended() {
 }
 
 #[test]
-fn a_flush_that_cannot_be_kept_does_not_happen() {
+fn a_flush_that_cannot_be_recorded_does_nothing() {
     let store = store();
     store.hit(b"k", START).expect("counted");
     assert!(!store.flush_when(START, |_| false));
@@ -656,7 +656,7 @@ fn a_flush_that_cannot_be_kept_does_not_happen() {
 }
 
 #[test]
-fn keys_of_another_store_come_in_place_of_those_that_are_there() {
+fn imported_keys_replace_existing_ones() {
     let (other, here) = (store(), store());
     let now = crowd(&other, &mut DeltaBatch::default());
     let (mut before, mut brought) = (DeltaBatch::default(), DeltaBatch::default());
@@ -670,7 +670,7 @@ fn keys_of_another_store_come_in_place_of_those_that_are_there() {
     let is_mine = |(key, ..): &Answers| &**key == b"mine";
     let (mine, found): (Vec<_>, Vec<_>) = answers(&here, now).into_iter().partition(is_mine);
     assert_eq!((found, mine.len()), (wanted, 1));
-    // A third store has the same after a replay.
+    // A third store has the same content after a replay.
     let copy = store();
     let mut replay = replay(&copy, Portion::ALL);
     for deltas in [&before, &brought] {
@@ -683,9 +683,9 @@ fn keys_of_another_store_come_in_place_of_those_that_are_there() {
     assert_eq!((here.len(), here.hits(b"hot", minutes(5), now).estimate), (2, 1_000));
 }
 
-/// A replaced key keeps the place of its slot and its name.
+/// A replaced key keeps its slot and the memory of its name.
 #[test]
-fn keys_that_are_replaced_again_and_again_take_no_more() {
+fn repeated_imports_take_no_more_memory() {
     let (other, here) = (store(), store());
     for key in 0..20_000_usize {
         let len = [9, 30, 200, 900][key % 4];
@@ -704,7 +704,7 @@ fn keys_that_are_replaced_again_and_again_take_no_more() {
 }
 
 #[test]
-fn a_key_that_cannot_be_read_does_not_come_in_place_of_another() {
+fn an_unreadable_key_replaces_no_other() {
     let (other, here) = (store(), store());
     for store in [&other, &here] {
         store.hit(b"key", START).expect("counted");
@@ -723,7 +723,7 @@ fn a_key_that_cannot_be_read_does_not_come_in_place_of_another() {
 /// Then the deletion was rolled back, too, and restored the hit. Fix: a hit of an ended generation is
 /// remembered as a debt.
 #[test]
-fn batches_of_several_threads_are_taken_back_in_any_order() {
+fn batches_of_several_threads_roll_back_in_any_order() {
     for first in [0, 1] {
         let store = store();
         let (mut before, mut hits, mut deletion) =
@@ -746,7 +746,7 @@ fn batches_of_several_threads_are_taken_back_in_any_order() {
 
 /// The fast path decides most of these.
 #[test]
-fn each_request_of_many_is_written_down() {
+fn every_request_is_recorded() {
     let (original, copy) = replayed(|store, batch| {
         for n in 0..40 {
             let now = after(crate::time::milliseconds(1 + 100 * n));
@@ -756,18 +756,18 @@ fn each_request_of_many_is_written_down() {
     });
     let now = after(seconds(5));
     for key in [&b"k"[..], b"other"] {
-        let told = |store: &Store| {
+        let seen = |store: &Store| {
             let denied = store.denied(key, Some(minutes(5)), None, now).estimate;
             (denied, store.hits(key, minutes(5), now).estimate, store.time_to_live(key, now))
         };
-        assert!(told(&original).0 > 20);
-        assert_eq!(told(&copy), told(&original));
+        assert!(seen(&original).0 > 20);
+        assert_eq!(seen(&copy), seen(&original));
         let throttle = Throttle { key, rate: rate(), quantity: 0 };
         assert_eq!(copy.throttle(throttle, now), original.throttle(throttle, now));
     }
 }
 
-/// A source, by its name.
+/// The source of this name.
 fn source(name: &[u8]) -> Source<'_> {
     Source::new(name).expect("a name")
 }
@@ -790,7 +790,7 @@ fn positions_are_replayed_with_the_hits_before_them() {
         assert_eq!(positions, [Some(39), Some(40), Some(38), None]);
         assert_eq!(store.source_count(), 3);
     }
-    // Another portion does not have them.
+    // A replay of another portion leaves them out.
     let (mut batch, other) = (DeltaBatch::default(), store());
     original.set_position(source(b"more"), 1, START, Some(&mut batch));
     let portions: Vec<_> = Portion::each(2).collect();
@@ -839,7 +839,7 @@ fn a_part_has_the_positions() {
         assert_eq!(copy.position(source(&[n])), Some(u64::from(n) << 56 | 1));
     }
     assert_eq!((copy.source_count(), copy.positions()), (50, original.positions()));
-    // Beside keys that come while the store counts, positions stay.
+    // An import into a store that is counting leaves its positions alone.
     assert_eq!((brought.source_count(), brought.position(source(&[7]))), (1, Some(1)));
     assert_eq!(from_deltas.source_count(), 0);
     for store in [&copy, &brought, &from_deltas] {
@@ -860,7 +860,7 @@ fn a_part_has_the_positions() {
 /// A change that was rolled back before its batch was written keeps its number: otherwise a replay would wait
 /// for it.
 #[test]
-fn what_is_taken_back_of_a_batch_leaves_no_gap() {
+fn a_partial_rollback_leaves_no_gap_in_the_sequence() {
     let (original, copy) = replayed(|store, batch| {
         hit(store, b"k", 1, START, batch);
         store.set_position(source(b"log"), 1, START, Some(batch));

@@ -6,7 +6,7 @@ use crate::limit::Retry;
 
 /// New keys move other keys of their shard, even those of the same request.
 #[test]
-fn keys_of_one_request_are_found_while_places_move() {
+fn keys_of_one_request_are_found_while_slots_move() {
     let store = store();
     let keys: Vec<Vec<u8>> = (0_u32..)
         .map(|n| format!("k:{n}").into_bytes())
@@ -63,7 +63,7 @@ fn a_key_near_its_limit_outlives_a_flood() {
     }
     store.check_consistency();
     let now = after(seconds(200));
-    assert!(!store.contains(b"far", now), "somebody has to go");
+    assert!(!store.contains(b"far", now), "a key must be evicted");
     assert_eq!((ask(b"near", 10, now).remaining, ask(b"near", 10, now).is_allowed()), (0, false));
     assert!(!ask(b"full", 1, now).is_allowed());
     assert_eq!(store.throttle(throttle, now).expect("decided").remaining, 0);
@@ -102,7 +102,7 @@ fn lockouts_stay_below_the_ceiling() {
 
 /// The limit state of keys counts towards the ceiling.
 #[test]
-fn what_was_denied_takes_memory_that_is_accounted_for() {
+fn denied_hits_count_towards_the_ceiling() {
     let store = Store::builder().memory_ceiling(200_000).build().expect("valid");
     for n in 0..20_000_u32 {
         let now = after(seconds(1 + u64::from(n) / 1_000));
@@ -141,7 +141,7 @@ fn a_cached_denial_is_for_its_own_limit_only() {
         }
     }
     let denied = store.denied(b"k", Some(minutes(5)), None, START).estimate;
-    assert_eq!(denied, 4, "what was asked wrongly was not denied");
+    assert_eq!(denied, 4, "invalid requests are not counted as denied");
     (0..2).for_each(|_| assert_eq!(retry(2, minutes(1)), after_minutes(1)));
     let lockout = Request { lockout: Some(minutes(15)), ..Request::new(b"k", 0, minutes(1), 1) };
     assert_eq!(store.decide(lockout, START).expect("decided").retry, Retry::Never);
@@ -151,9 +151,9 @@ fn a_cached_denial_is_for_its_own_limit_only() {
     store.check_consistency();
 }
 
-/// A key with many hits, one of them in the future, is used up until that one has left.
+/// A limit is reset only when the newest hit has left the window, even if that hit is in the future.
 #[test]
-fn what_comes_later_is_over_later() {
+fn a_future_hit_delays_the_reset() {
     for hits in [1, 20, 400] {
         let store = store();
         let ask = |now| store.limit(b"k", 10_000, minutes(1), 1, now).expect("decided");
@@ -177,7 +177,7 @@ fn what_comes_later_is_over_later() {
 
 /// A sweep changes no answer.
 #[test]
-fn what_was_denied_leaves_the_retention_at_once() {
+fn a_sweep_does_not_change_denied_counts() {
     let settings = || Settings::builder().resolution(crate::time::milliseconds(10)).retain(minutes(10));
     let stores = [(); 2].map(|()| Store::builder().settings(settings()).build().expect("valid"));
     for store in &stores {

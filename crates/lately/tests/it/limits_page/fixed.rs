@@ -1,17 +1,17 @@
-//! Fixed windows, as `INCR` and `EXPIRE` make them: a count that begins again at 0 when its window is over.
+//! Fixed windows, as built with `INCR` and `EXPIRE`: the count restarts at 0 in each window.
 
 use lately::{Span, Timestamp};
 
 /// Where windows begin.
 #[derive(Clone, Copy)]
 pub(crate) enum Begin {
-    /// At multiples of their length: the key has the number of the window in its name.
+    /// At multiples of their length: the name of the key contains the number of the window.
     OnTheClock,
-    /// With the first request after the one before is over: it finds no key, and gives the key its time to live.
+    /// At the first request after the last window has ended: it finds no key, and sets the time to live.
     WithTheFirstRequest,
 }
 
-/// A count of requests, and until when.
+/// The requests of the current window, and its start.
 pub(crate) struct FixedWindow {
     max: u64,
     length: Span,
@@ -25,7 +25,7 @@ impl FixedWindow {
         FixedWindow { max, length, begin, began: None, count: 0 }
     }
 
-    /// Counts a request, whether it is admitted or not, and says whether it is.
+    /// Counts a request, admitted or not, and returns whether it is admitted.
     pub(crate) fn admits(&mut self, now: Timestamp) -> bool {
         if self.began.is_none_or(|began| began.saturating_add(self.length) <= now) {
             self.began = Some(self.beginning_at(now));
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_window_begins_where_it_is_to() {
+    fn a_window_begins_at_the_clock_or_the_first_request() {
         let check = |begin, expected: [(i64, bool); 6]| {
             let mut window = FixedWindow::new(2, seconds(10), begin);
             for (at_ms, admitted) in expected {

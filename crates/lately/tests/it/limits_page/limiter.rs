@@ -1,25 +1,25 @@
-//! The kinds of limits: 10 requests each 10 s, as each kind says that.
+//! The kinds of limits, each set to 10 requests in 10 s.
 
 use lately::{Rate, Span, Store, Throttle, Timestamp, seconds};
 
 use super::fixed::{Begin, FixedWindow};
 
-/// The most requests in a window, as far as a kind can say so.
+/// The limit of each kind, as far as it can express it.
 pub(crate) const MAX: u64 = 10;
 const KEY: &[u8] = b"client";
 
-/// How long a window is.
+/// The length of a window.
 pub(crate) fn window() -> Span {
     seconds(10)
 }
 
-/// Says of requests, in the order of their times, whether they are admitted.
+/// Admits or denies requests, in the order of their times.
 pub(crate) enum Limiter {
     /// At most [`MAX`] in any window.
     Sliding(Box<Store>),
-    /// Evenly, and so many more at once.
+    /// At a rate, with a burst.
     Throttle(Box<Store>, Rate),
-    /// At most [`MAX`] in windows that follow each other.
+    /// At most [`MAX`] in each of consecutive windows.
     Fixed(FixedWindow),
 }
 
@@ -28,7 +28,7 @@ impl Limiter {
         Limiter::Sliding(Box::new(store()))
     }
 
-    /// `count` each window, evenly, and `burst` more at once.
+    /// `count` in each window, evenly, and a burst of `burst` more.
     pub(crate) fn throttle(burst: u64, count: u64) -> Limiter {
         Limiter::Throttle(Box::new(store()), Rate::new(burst, count, window()).expect("the rate is not zero"))
     }

@@ -1,4 +1,4 @@
-//! The figures of `docs/guide/limits.md` and of its picture: one trace, decided by each kind of limit.
+//! The figures of `docs/guide/limits.md` and of its picture: each kind of limit decides one trace.
 
 mod fixed;
 mod limiter;
@@ -12,7 +12,7 @@ use std::path::Path;
 use replay::Replay;
 use trace::LENGTH_MS;
 
-/// What a column counts, of those that were admitted from one time until before another.
+/// The title of a column, and the period whose admitted requests it counts.
 const COLUMNS: [(&str, i64, i64); 4] = [
     ("admitted, 0 to 45 s", 0, LENGTH_MS),
     ("at the edges, 9 to 13 s", 9_000, 13_000),
@@ -49,21 +49,21 @@ pub(crate) fn table(replays: &[Replay]) -> String {
 }
 
 #[test]
-fn the_page_about_limits_and_its_picture_have_the_figures_of_the_code() {
+fn the_limits_page_and_picture_have_the_computed_figures() {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide");
     let [page, picture] =
         ["limits.md", "limits.svg"].map(|name| fs::read_to_string(docs.join(name)).expect(name));
     let replays = Replay::all();
     let table = table(&replays);
-    assert!(page.contains(&table), "the page is to have this table:\n{table}");
-    // The picture says of each kind the most that it admits in any window, from top to bottom.
+    assert!(page.contains(&table), "the page does not have this table:\n{table}");
+    // From top to bottom, the picture gives the most requests that each kind admits in any window.
     let shown: Vec<usize> = picture
         .split("at most <tspan")
         .skip(1)
         .map(|text| text.split(['>', '<']).nth(1).and_then(|most| most.parse().ok()).expect("a number"))
         .collect();
     assert_eq!(shown, replays.each_ref().map(Replay::most));
-    // And it has a mark for each request that each admitted or denied.
+    // It also has a mark for each request of each kind.
     let marks = picture.matches("<circle").count();
     assert_eq!(marks, replays.iter().map(|replay| replay.requests.len()).sum::<usize>() + 2);
 }

@@ -1,4 +1,4 @@
-//! The trace as a kind of limit decides it, and what that comes to.
+//! The decisions of one kind of limit about the trace, and their sums.
 
 use super::fixed::Begin;
 use super::limiter::{Limiter, MAX, window};
@@ -11,17 +11,17 @@ pub(crate) struct Request {
     pub(crate) is_admitted: bool,
 }
 
-/// What one kind of limit made of the trace. Times are in milliseconds from where it begins.
+/// The decisions of one kind of limit. Times are in milliseconds from the start of the trace.
 pub(crate) struct Replay {
-    /// What the kind is called.
+    /// The name of the kind.
     pub(crate) name: &'static str,
-    /// How one asks for it.
+    /// The command for it.
     pub(crate) how: String,
     pub(crate) requests: Vec<Request>,
 }
 
 impl Replay {
-    /// By all kinds of limits.
+    /// The replays by all kinds of limits.
     pub(crate) fn all() -> [Replay; 4] {
         let (window, burst) = (window().as_millis() / 1_000, MAX - 1);
         let sliding = format!("LIMIT key {MAX} {window}");
@@ -44,22 +44,22 @@ impl Replay {
         Replay { name, how, requests: decided.collect() }
     }
 
-    /// When requests were admitted.
+    /// The times of the admitted requests.
     pub(crate) fn admitted_ms(&self) -> impl Iterator<Item = i64> {
         self.requests.iter().filter(|request| request.is_admitted).map(|request| request.at_ms)
     }
 
-    /// How many were admitted from one time until before another.
+    /// The number of requests admitted from `from_ms` until before `until_ms`.
     pub(crate) fn admitted_between(&self, from_ms: i64, until_ms: i64) -> usize {
         self.admitted_ms().filter(|at_ms| (from_ms..until_ms).contains(at_ms)).count()
     }
 
-    /// How many were admitted in the window that ends with the millisecond of a time.
+    /// The number of requests admitted in the window that ends with the millisecond `at_ms`.
     pub(crate) fn admitted_lately(&self, at_ms: i64) -> usize {
         self.admitted_between(at_ms + 1 - window().as_millis(), at_ms + 1)
     }
 
-    /// The most that were admitted in any window, wherever it lies.
+    /// The most requests admitted in any window.
     pub(crate) fn most(&self) -> usize {
         self.admitted_ms().map(|at_ms| self.admitted_lately(at_ms)).max().unwrap_or(0)
     }

@@ -1,4 +1,4 @@
-//! Clients that are slow, silent or at their end, on a time that is passed in.
+//! Clients that are slow, silent or gone, with time passed in.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -19,7 +19,7 @@ fn unsent(bytes: Vec<u8>) -> Replies {
     Replies::Unsent { bytes, sent: 0, stuck: Duration::ZERO }
 }
 
-/// How much of its replies the socket has taken.
+/// The number of reply bytes that were sent.
 fn sent(connection: &Connection) -> usize {
     match connection.replies {
         Replies::Unsent { sent, .. } => sent,
@@ -27,13 +27,13 @@ fn sent(connection: &Connection) -> usize {
     }
 }
 
-/// Has the connection end, as after `QUIT`.
+/// Ends the connection, as after `QUIT`.
 fn quit(connection: &mut Connection, moment: Instant) {
     connection.enter(Flow::Close);
     assert!(connection.settle(Ok(()), moment, &Stopper::new()), "the client may be sending");
 }
 
-/// The client takes replies until the socket takes more of them.
+/// The client reads replies until the socket accepts more.
 fn take_some(connection: &mut Connection, client: &mut TcpStream) {
     let before = sent(connection);
     while sent(connection) == before {
@@ -47,7 +47,7 @@ fn take_some(connection: &mut Connection, client: &mut TcpStream) {
 fn a_slow_reader_gets_all_replies() {
     let start = clock::moment();
     let (mut connection, mut client) = connect(&service(), start);
-    // More than the sockets hold and the client takes.
+    // More than the sockets hold and the client reads.
     connection.replies = unsent(vec![b'x'; 128 << 20]);
     connection.send_rest().expect("the client is there");
     let looks = WRITE_TIMEOUT.as_millis() / LOOK_EVERY.as_millis();
@@ -58,7 +58,7 @@ fn a_slow_reader_gets_all_replies() {
         take_some(&mut connection, &mut client);
     }
     assert!(matches!(connection.replies, Replies::Unsent { .. }));
-    // From here on it takes none. However long the process stands still, that is one look.
+    // From here on the client reads nothing. A stall of any length counts as one look.
     for _ in 0..looks {
         assert_eq!(connection.look(start + 2 * WRITE_TIMEOUT, None), Look::Fine);
     }
@@ -66,14 +66,14 @@ fn a_slow_reader_gets_all_replies() {
 }
 
 /// Symptom: after SIGSTOP for longer than the idle timeout, clients that had sent meanwhile were reset. Cause: the timer
-/// that looks for the silent may come before the news of their sockets. Fix: a look at the socket.
+/// for idle clients may fire before the events of their sockets. Fix: it polls the socket first.
 #[test]
 fn a_client_that_sent_during_a_stall_is_not_idle() {
     let (start, idle) = (clock::moment(), Duration::from_secs(5));
     let (mut connection, mut client) = connect(&service(), start);
     assert_eq!(connection.look(start + idle / 2, Some(idle)), Look::Fine);
     client.write_all(b"P").expect("the system takes it");
-    // Loopback has it by then.
+    // The byte has arrived over loopback when the loop ends.
     while !connection.stream.look() {}
     assert_eq!(connection.look(start + idle, Some(idle)), Look::News);
     assert_eq!(connection.list(), Some(Task::Read), "it is read");
@@ -83,8 +83,8 @@ fn a_client_that_sent_during_a_stall_is_not_idle() {
     assert_eq!(connection.look(start + idle, Some(idle)), Look::Late);
 }
 
-/// The same at the end of a connection: a socket that is closed while there is something to read is reset, and its client
-/// loses the replies it has not taken.
+/// The same holds at the end of a connection: if a socket is closed with unread input, it is reset, and the client loses
+/// the replies it has not read.
 #[test]
 fn input_of_a_stall_is_read_before_a_connection_is_closed() {
     let start = clock::moment();
@@ -102,10 +102,10 @@ fn input_of_a_stall_is_read_before_a_connection_is_closed() {
     assert_eq!(connection.look(start + 2 * DRAIN_TIMEOUT, None), Look::Late, "not for ever");
 }
 
-/// Symptom: after QUIT or an error of the frame a client was read for 10 s, 21 GB of it. Fix: no more than it can have sent
-/// before it knew.
+/// Symptom: after QUIT or a protocol error the server read from a client for 10 s, 21 GB in all. Fix: it reads at most the
+/// bytes that can be under way.
 #[test]
-fn after_its_end_a_connection_is_read_no_further_than_what_may_be_under_way() {
+fn input_after_the_end_is_discarded_up_to_a_bound() {
     let start = clock::moment();
     let (mut connection, mut client) = connect(&service(), start);
     quit(&mut connection, start);
@@ -120,9 +120,9 @@ fn after_its_end_a_connection_is_read_no_further_than_what_may_be_under_way() {
     assert!(sent_bytes > most_bytes, "{sent_bytes}");
 }
 
-/// Symptom: keys were evicted for replies that no longer existed. Cause: a client that had gone, or held too much, in the
-/// middle of `EXEC` was charged for them until the end of the transaction. Fix: it is charged for what it may hold at
-/// most, and memory that it frees is credited at once.
+/// Symptom: keys were evicted for replies that no longer existed. Cause: a client that left, or held too much, in the
+/// middle of `EXEC` was charged for the replies until the end of the transaction. Fix: the charge has the bound of a
+/// client, and freed memory is credited at once.
 #[test]
 fn a_gone_client_is_charged_nothing() {
     let (service, start) = (service(), clock::moment());
@@ -136,7 +136,7 @@ fn a_gone_client_is_charged_nothing() {
     assert_eq!(charged(), before + (1 << 20));
     assert!(connection.settle(Err(ErrorKind::BrokenPipe.into()), start, &stopper), "its transaction goes on");
     assert_eq!((charged(), connection.task()), (before, Some(Task::Resume)));
-    // Nothing was left of it.
+    // Nothing of it is left.
     let (pending, result) = connection.resume(0);
     assert!(pending.is_none() && !connection.settle(result, start, &stopper));
     assert_eq!(charged(), before);
@@ -197,7 +197,7 @@ fn a_shutdown_is_replied_to_before_the_server_stops() {
 }
 
 #[test]
-fn a_client_that_is_gone_shuts_the_server_down() {
+fn a_shutdown_of_a_gone_client_stops_the_server() {
     let start = clock::moment();
     let (mut connection, _client) = connect(&service(), start);
     let stopper = Stopper::new();

@@ -1,4 +1,4 @@
-//! An event loop whose rounds are run one by one, on a time that is passed in.
+//! An event loop whose rounds are run one by one, with time passed in.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -9,7 +9,7 @@ use crate::protocol::fixture::{client, service, service_in_cluster};
 
 const MOMENT: Duration = Duration::from_secs(1);
 
-/// A loop, the way into it, and the time.
+/// An event loop, its handle, and the time.
 struct Stage {
     handle: Option<Handle>,
     event_loop: EventLoop,
@@ -27,7 +27,7 @@ impl Stage {
         Stage { handle: Some(handle), event_loop, moment }
     }
 
-    /// A client that was accepted, and whose end does not wait.
+    /// An accepted client, with a socket that does not block.
     fn connect(&self) -> TcpStream {
         let (socket, place, client) = client();
         let handle = self.handle.as_ref().expect("the loop goes on");
@@ -36,13 +36,13 @@ impl Stage {
         client
     }
 
-    /// A round, with the news that there are now.
+    /// Runs a round with the current events.
     fn turn(&mut self) {
         self.event_loop.wait(Duration::ZERO);
         self.event_loop.turn(self.moment);
     }
 
-    /// Lets time pass, a look at a time.
+    /// Advances the time in steps of [`LOOK_EVERY`].
     fn pass(&mut self, time: Duration) {
         let end = self.moment + time;
         while self.moment < end {
@@ -51,7 +51,7 @@ impl Stage {
         }
     }
 
-    /// Sends a request, and runs rounds until there is this reply.
+    /// Sends a request, and runs rounds until the expected reply has come.
     fn ask(&mut self, client: &mut TcpStream, request: &str, expected: &str) {
         client.write_all(request.as_bytes()).expect("the system takes it");
         let mut reply = Vec::new();
@@ -71,12 +71,12 @@ impl Stage {
     }
 }
 
-/// Takes what has come; whether more may come.
+/// Reads the available bytes. Returns whether more may come.
 fn take(client: &mut TcpStream, taken: &mut Vec<u8>) -> bool {
     client.read_to_end(taken).is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
 }
 
-/// Whether the connection has come to its end, with nothing before it.
+/// Whether the connection is closed. Discards any bytes before the end.
 fn is_closed(client: &mut TcpStream) -> bool {
     !take(client, &mut Vec::new())
 }
@@ -129,7 +129,7 @@ fn a_read_of_a_key_that_is_not_known_sets_its_connection_aside() {
     assert!(stage.is_over());
 }
 
-/// A round takes long when clients send much, so one round accepts all waiting connections.
+/// A round may take long, so one round accepts all waiting connections.
 #[test]
 fn all_waiting_connections_are_accepted() {
     const CLIENTS: usize = 50;
@@ -139,7 +139,8 @@ fn all_waiting_connections_are_accepted() {
     assert_eq!(stage.event_loop.connections.by_token.len(), CLIENTS);
 }
 
-/// Symptom: a client that sent many walks over all keys at once let everybody wait for all of them. Fix: one in a turn.
+/// Symptom: a client that sent many walks over all keys at once delayed all others until the last one. Fix: one walk in a
+/// turn.
 #[test]
 fn walks_of_one_client_end_in_separate_rounds() {
     let mut stage = Stage::new();
@@ -166,7 +167,7 @@ fn idle_clients_are_disconnected_after_an_hour() {
     assert!(is_closed(&mut client));
 }
 
-/// The look for the silent is late then.
+/// After a stall, the look for idle clients is late.
 #[test]
 fn a_client_that_connects_after_a_stall_is_not_idle() {
     let mut stage = Stage::new();
@@ -177,10 +178,10 @@ fn a_client_that_connects_after_a_stall_is_not_idle() {
     stage.ask(&mut client, "PING\r\n", "+PONG\r\n");
 }
 
-/// A client that asks for more than its socket holds.
+/// A client that requests more than its socket holds.
 fn ask_for_much(stage: &Stage) -> TcpStream {
     let mut greedy = stage.connect();
-    // Where a system has room for more as more comes, it takes replies for a while though the client does not.
+    // A system that grows its buffers would accept replies for a while although the client does not read.
     socket2::SockRef::from(&greedy).set_recv_buffer_size(16 << 10).expect("a socket");
     greedy.write_all(&b"SERIES k 1w 10s\r\n".repeat(40)).expect("the system takes it");
     greedy
@@ -191,14 +192,14 @@ fn a_client_that_reads_no_replies_is_disconnected() {
     let mut stage = Stage::new();
     let mut greedy = ask_for_much(&stage);
     let mut other = stage.connect();
-    // Some rounds later the socket takes no more.
+    // After some rounds the socket is full.
     (0..200).for_each(|_| stage.ask(&mut other, "PING\r\n", "+PONG\r\n"));
     let clients = |stage: &Stage| stage.event_loop.connections.by_token.len();
     stage.pass(WRITE_TIMEOUT - MOMENT);
     assert_eq!(clients(&stage), 2);
     stage.pass(3 * MOMENT);
     assert_eq!(clients(&stage), 1);
-    // What the socket held can still be read, and no more: the connection is cut.
+    // Only the bytes in the socket can still be read, because the connection is cut.
     let mut taken = Vec::new();
     greedy.set_nonblocking(false).expect("a socket");
     let _ = greedy.read_to_end(&mut taken);
@@ -221,7 +222,7 @@ fn a_stop_waits_for_slow_clients_but_not_for_long() {
 }
 
 #[test]
-fn a_stop_does_not_wait_for_the_idle() {
+fn a_stop_does_not_wait_for_idle_clients() {
     let mut stage = Stage::new();
     let mut idle = stage.connect();
     stage.ask(&mut idle, "PING\r\n", "+PONG\r\n");
@@ -235,8 +236,7 @@ fn a_stop_does_not_wait_for_the_idle() {
     assert!(is_closed(&mut idle));
 }
 
-/// Clients whose transactions have long replies get a piece of them in turn, one a round; another client waits for one piece
-/// at most.
+/// Transactions with long replies run in turn, one piece in a round. Another client waits for at most one piece.
 #[test]
 fn a_round_runs_one_piece_of_one_long_command() {
     const ECHOES: usize = 30;
@@ -245,7 +245,7 @@ fn a_round_runs_one_piece_of_one_long_command() {
     let mut stage = Stage::new();
     let mut long = [(); 3].map(|()| (stage.connect(), Vec::new()));
     for (client, _) in &mut long {
-        // It takes less than a socket holds at a time.
+        // Each request is smaller than the buffer of a socket.
         stage.ask(client, "MULTI\r\n", "+OK\r\n");
         (0..ECHOES).for_each(|_| stage.ask(client, &echo, "+QUEUED\r\n"));
     }
@@ -253,7 +253,7 @@ fn a_round_runs_one_piece_of_one_long_command() {
         client.write_all(b"EXEC\r\n").expect("the system takes it");
     }
     let mut other = stage.connect();
-    // The first pieces are run with the requests. They fill a batch, so requests behind them have to wait.
+    // The first pieces run with the requests. They fill a batch, so later requests have to wait.
     (0..long.len()).for_each(|_| stage.turn());
     long.iter_mut().for_each(|(client, replies)| _ = take(client, replies));
     let mut pieces = Vec::new();
@@ -279,8 +279,8 @@ fn a_round_runs_one_piece_of_one_long_command() {
     assert!(pieces.len() > ECHOES && pieces.len() <= 3 * ECHOES / 2, "{}", pieces.len());
 }
 
-/// Sends one `PING` a round until each of these clients has a reply of `whole` bytes. Returns which of them got a part, by
-/// round.
+/// Sends one `PING` a round until each of these clients has a reply of `whole` bytes. Returns, for each round, the clients
+/// that received a part.
 fn ping_meanwhile(stage: &mut Stage, heavy: &mut [(TcpStream, Vec<u8>)], whole: usize) -> Vec<Vec<usize>> {
     let mut other = stage.connect();
     stage.ask(&mut other, "PING\r\n", "+PONG\r\n");
@@ -302,11 +302,11 @@ fn ping_meanwhile(stage: &mut Stage, heavy: &mut [(TcpStream, Vec<u8>)], whole: 
     rounds
 }
 
-/// Symptom: a client that pipelined `CLIENT LIST` let another wait until all were answered. Cause: its replies filled the
-/// batch, the other's request was left for the next round, and there it was behind it again. Fix: what is left of a batch
-/// is executed in the same round.
+/// Symptom: a client that pipelined `CLIENT LIST` delayed another until all were answered. Cause: its replies filled the
+/// batch, and the other's request was left for the next round, where it came second again. Fix: the rest of a batch is
+/// executed in the same round.
 #[test]
-fn each_client_has_its_turn_in_each_round() {
+fn every_client_is_served_in_every_round() {
     const REQUESTS: usize = 40;
     let series = "SERIES k 2000s 1s\r\n";
     let whole = REQUESTS * ("*2000\r\n".len() + 2_000 * "*2\r\n:1700000000\r\n:0\r\n".len());
@@ -320,10 +320,11 @@ fn each_client_has_its_turn_in_each_round() {
     assert!((REQUESTS / 2 - 2..=REQUESTS).contains(&rounds.len()), "{}", rounds.len());
 }
 
-/// Symptom: pipelines of requests about many windows let others wait for all that was read. Fix: a connection executes
-/// requests of this number of arguments, and then one such connection has a turn in each round.
+/// Symptom: pipelines of requests with many windows delayed others until all requests of a read were executed. Fix: a
+/// connection executes requests with a bounded number of arguments. Beyond that, one such connection has a turn in each
+/// round.
 #[test]
-fn clients_with_heavy_requests_have_turns_one_by_one() {
+fn clients_with_heavy_requests_take_turns() {
     const REQUESTS: usize = 40;
     let windows: String = (1..=128).map(|seconds| format!(" {seconds}s")).collect();
     let request = format!("HITS k{windows}\r\n");
@@ -334,7 +335,7 @@ fn clients_with_heavy_requests_have_turns_one_by_one() {
         client.write_all(request.repeat(REQUESTS).as_bytes()).expect("the system takes it");
     }
     let rounds = ping_meanwhile(&mut stage, &mut heavy, whole);
-    // The first turns are with the requests of all others.
+    // The first turns come together with the requests of all others.
     let later = &rounds[3..];
     assert!(later.iter().all(|grown| grown.len() <= 1), "{rounds:?}");
     let later: Vec<usize> = later.iter().flatten().copied().collect();

@@ -1,4 +1,4 @@
-//! A session without a network: typed requests and the exact bytes of the replies.
+//! A session without a network: inline requests, and the exact bytes of the replies.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -29,12 +29,12 @@ const LIMIT: &str =
 const HITS: &str = "HITS <key> [<window> ...] [BOUNDS\\|DENIED\\|STALENESS\\|BY ORIGIN] [AT <time>]";
 const NOT_INTEGER: &str = "-ERR value is not an integer or out of range|";
 
-/// The reply to a wrong argument, [`barred`].
+/// The reply to an invalid argument, in the form of [`barred`].
 fn refused(error: &str, usage: &str) -> String {
     format!("-ERR {error}. Usage: {usage}|")
 }
 
-/// A client, and the server it talks to.
+/// A client and its server.
 struct Talk {
     service: Arc<Service>,
     clock: Arc<ManualClock>,
@@ -60,14 +60,14 @@ impl Talk {
         Talk { session: connect(&service), service, clock, flow: Flow::Continue }
     }
 
-    /// Speaks protocol 3 from the start.
+    /// A client that uses protocol 3.
     fn v3() -> Talk {
         let mut talk = Talk::new();
         assert!(talk.ask("HELLO 3").starts_with("%7|"));
         talk
     }
 
-    /// The bytes that answer a request as one types it, [`barred`].
+    /// The whole reply to an inline request, in the form of [`barred`].
     fn ask(&mut self, line: &str) -> String {
         let mut reply = self.first_of(line);
         while self.flow == Flow::More {
@@ -78,12 +78,12 @@ impl Talk {
         reply
     }
 
-    /// The bytes that answer a request at once, before its remaining slices run.
+    /// The reply to a request before its remaining slices run.
     fn first_of(&mut self, line: &str) -> String {
         barred(&self.send(format!("{line}\n").as_bytes(), 1))
     }
 
-    /// The bytes that answer a batch of `expected` requests.
+    /// The replies to a batch of `expected` requests.
     fn send(&mut self, bytes: &[u8], expected: usize) -> Vec<u8> {
         let (mut requests, mut args, mut out) = (Requests::new(), Args::new(), Vec::new());
         let progress = requests.parse(bytes, &Limits::default(), &mut args);
@@ -98,7 +98,7 @@ impl Talk {
         out
     }
 
-    /// The same, going on after commands that are answered in parts.
+    /// Like `send`, but continues after commands that are answered in parts.
     fn send_through(&mut self, bytes: &[u8], expected: usize) -> Vec<u8> {
         let (mut requests, mut args, mut out) = (Requests::new(), Args::new(), Vec::new());
         requests.parse(bytes, &Limits::default(), &mut args);
@@ -150,7 +150,7 @@ fn ago(seconds: u64) -> String {
     (NOW_S - seconds).to_string()
 }
 
-/// Bytes with a bar for each line end, and a backslash before what had been a bar.
+/// The text of a reply, with a bar for each line end, and a backslash before each original bar.
 fn barred(reply: &[u8]) -> String {
     String::from_utf8_lossy(reply).replace('|', "\\|").replace("\r\n", "|")
 }

@@ -1,4 +1,4 @@
-//! What a client may do.
+//! The permissions of a client.
 
 use lately::Pattern;
 use lately_resp::command::{Verb, commands};
@@ -11,7 +11,7 @@ use crate::service::access::Principal;
 const NO_KEY: &str = "-NOPERM this user has no permissions to access one of the keys used as arguments|";
 const ABORTED: &str = "-EXECABORT Transaction discarded because of previous errors.|";
 
-/// Every command, what it needs, and a request of it. No request can be made of those without one.
+/// Every command, the verb it needs, and an example. Commands without an example cannot be requested.
 const TABLE: [(&str, Option<Verb>, &str); 61] = [
     ("hit", Some(Verb::Hit), "HIT k"),
     ("mhit", Some(Verb::Hit), "MHIT k 1 l 2"),
@@ -76,14 +76,14 @@ const TABLE: [(&str, Option<Verb>, &str); 61] = [
     ("config|help", None, "CONFIG HELP"),
 ];
 
-/// A client that may use these verbs, on keys that match the pattern.
+/// A client with these verbs, on keys that match the pattern.
 fn client(verbs: &'static [Verb], keys: Option<&str>) -> Talk {
     let mut talk = Talk::new();
     talk.session.principal = Principal { verbs, keys: keys.map(|pattern| Pattern::new(pattern.as_bytes())) };
     talk
 }
 
-/// A command added to the table needs a row here.
+/// The test fails if a command has no row in the table of this file.
 #[test]
 fn each_command_needs_its_verb() {
     let all = commands().flat_map(|spec| std::iter::once(spec).chain(spec.subcommands));
@@ -110,7 +110,7 @@ fn each_command_needs_its_verb() {
 }
 
 #[test]
-fn a_request_is_refused_whole_for_a_key_that_is_not_allowed() {
+fn one_forbidden_key_refuses_the_whole_request() {
     let mut talk = client(Verb::ALL, Some("app:*"));
     let mut other = talk.twin();
     other.check("MHIT app:1 1 other 1", "*2|:1|:1|");
@@ -131,7 +131,7 @@ fn a_request_is_refused_whole_for_a_key_that_is_not_allowed() {
         "PTTL other",
         "COOLEST 1 app:1 other",
         "INGEST log 0 9 app:1 1 1700000000 other 1 1700000000",
-        // They are about all keys.
+        // These commands concern all keys.
         "COOLEST 1 PREFIX app:",
         "SCAN 0",
         "DBSIZE",
@@ -150,7 +150,7 @@ fn a_request_is_refused_whole_for_a_key_that_is_not_allowed() {
     ]);
 }
 
-/// Requests that differ in their key alone are executed together when all keys are allowed.
+/// Requests that differ only in their key are executed together if all keys are allowed.
 #[test]
 fn the_key_of_each_repeated_request_is_checked() {
     let mut talk = client(Verb::ALL, Some("app:*"));
@@ -191,7 +191,7 @@ fn a_forbidden_command_aborts_its_transaction() {
     }
 }
 
-/// As in Redis, permissions may change between the two.
+/// As in Redis, permissions may change between queueing and `EXEC`.
 #[test]
 fn queued_commands_are_checked_again_at_exec() {
     let mut talk = Talk::new();

@@ -1,4 +1,4 @@
-//! What clients send when they connect, and what they ask of the server.
+//! Commands about the connection and the server.
 
 use super::*;
 
@@ -19,7 +19,7 @@ fn ping_echo_and_errors() {
         ),
         ("PUBLISH k", "-ERR unknown command 'PUBLISH', with args beginning with: 'k' |"),
         ("CLUSTER INFO", "-ERR This instance has cluster support disabled|"),
-        // What a client sent cannot pass for a reply of its own.
+        // Text of a client cannot look like a separate reply.
         ("\"X\\r\\n+OK\\r\\n\"", "-ERR unknown command 'X  +OK  ', with args beginning with: |"),
     ];
     Talk::new().check_all(&script);
@@ -111,7 +111,7 @@ fn client_info_shows_its_settings() {
     let second = connect(&talk.service);
     let list = talk.ask("CLIENT LIST");
     let (head, lines) = list.split_once("|txt:").expect("a verbatim string");
-    // One bar is the line end; one is marked as one that was sent.
+    // The text has one bar for its line end, and one escaped bar that was sent.
     assert_eq!(head, format!("={}", lines.len() - 2 + "txt:".len()));
     let (first_line, second_line) = lines.split_once('\n').expect("two lines");
     assert_eq!(format!("{first_line}\n"), line("", 14, 3, "client\\|list"));
@@ -120,7 +120,7 @@ fn client_info_shows_its_settings() {
     assert_eq!(talk.info("connected_clients"), "1");
 }
 
-/// What `CLIENT LIST` says of the second of two clients, asked by the first: the values of `flags`, `multi` and `cmd`.
+/// The values of `flags`, `multi` and `cmd` of the second of two clients, in `CLIENT LIST` as sent to the first.
 fn shown(talk: &mut Talk) -> String {
     let list = talk.ask("CLIENT LIST ID 2");
     let fields = list.split_whitespace().filter_map(|field| field.split_once('='));
@@ -151,15 +151,15 @@ fn a_client_is_shown_with_its_last_command_and_its_transaction() {
         other.ask(line);
         assert_eq!(shown(&mut asking), expected, "{line}");
     }
-    // Of several that came together it is the last.
+    // After a pipeline, the last command is shown.
     other.send(b"PING\nHIT a\nHIT b\nHITS a\nHITS b\n", 5);
     assert_eq!(shown(&mut asking), "N -1 hits");
     other.ask("MULTI");
     let inside = other.ask("CLIENT INFO");
     assert_eq!(inside, "+QUEUED|");
     assert_eq!(other.ask("CLIENT LIST"), "+QUEUED|");
-    let told = other.ask("EXEC");
-    assert_eq!(told.matches(" flags=x db=0 sub=0 psub=0 multi=2 cmd=exec ").count(), 2, "{told}");
+    let reply = other.ask("EXEC");
+    assert_eq!(reply.matches(" flags=x db=0 sub=0 psub=0 multi=2 cmd=exec ").count(), 2, "{reply}");
     assert_eq!(shown(&mut asking), "N -1 exec");
 }
 
@@ -178,14 +178,14 @@ fn clients_are_listed_by_id_and_type() {
     check("TYPE normal", &["1", "2", "3", "4"]);
     check("TYPE pubsub", &[]);
     check("ID 3", &["3"]);
-    // Each once, in the order of their ids.
+    // Each client is listed once, in the order of the ids.
     check("ID 4 99 2 4 -1 0", &["2", "4"]);
     check("ID 99", &[]);
     talk.check("CLIENT LIST ID x", "-ERR Invalid client ID|");
 }
 
-/// Symptom: names that clients give themselves were memory that counted nowhere, and made a
-/// `CLIENT LIST` of tens of megabytes. Cause: a name could have a kilobyte. Fix: it has 128 bytes.
+/// Symptom: the names of clients took memory that was not accounted for, and made a `CLIENT LIST` of tens of
+/// megabytes. Cause: a name could have a kilobyte. Fix: it has at most 128 bytes.
 #[test]
 fn names_of_clients_are_bounded() {
     let mut talk = Talk::new();
@@ -196,7 +196,7 @@ fn names_of_clients_are_bounded() {
         assert!(refused.ends_with(" is too long: it has at most 128 bytes|"), "{refused}");
     }
     assert!(3 * most.len() < crate::limits::CONNECTION_BYTES / 4);
-    // With addresses and times as long as they get it is below three quarters of a kilobyte.
+    // With the longest addresses and times, a line is below three quarters of a kilobyte.
     let longest = 2 * ("[]:65535".len() + 39) + 3 * 20;
     let list = talk.ask("CLIENT LIST");
     assert!(list.len() + longest < 768, "{}", list.len());
@@ -213,7 +213,7 @@ fn reset_and_quit() {
         ("CLIENT GETNAME", "$-1|"),
         ("RATE k", "$1|0|"),
     ]);
-    // The library behind the connection is the same.
+    // The library name and version stay.
     assert!(talk.ask("CLIENT INFO").contains(" name= "));
     assert!(talk.ask("CLIENT INFO").contains(" lib-name=some-client lib-ver=1.2 resp=2"));
     assert_eq!(talk.flow, Flow::Continue);
@@ -284,7 +284,7 @@ fn patterns_of_config_get_have_bounds() {
 }
 
 #[test]
-fn time_is_the_clock_s() {
+fn time_returns_the_time_of_the_clock() {
     let mut talk = Talk::new();
     talk.check("TIME", "*2|$10|1700000040|$1|0|");
     talk.clock.set(Timestamp::from_millis(1_700_000_040_250).expect("in range"));
@@ -346,7 +346,7 @@ fn instantaneous_ops_covers_the_last_seconds() {
 }
 
 /// Symptom: two `HIT a 9223372036854775807` made `total_hits` run backward. Cause: the counters wrapped. Fix: they
-/// stay at the largest integer that RESP has.
+/// saturate at the largest integer of RESP.
 #[test]
 fn counters_never_run_backward() {
     let mut talk = Talk::new();
@@ -378,7 +378,7 @@ fn counters_never_run_backward() {
 }
 
 #[test]
-fn commands_for_keys_wait_until_all_is_loaded() {
+fn commands_for_keys_are_refused_while_loading() {
     let storage = Some(crate::Storage::default());
     let mut talk = Talk::with(Config { storage, ..Config::default() });
     let loading = "-LOADING Lately is loading the dataset in memory|";
@@ -393,7 +393,7 @@ fn commands_for_keys_wait_until_all_is_loaded() {
     talk.check("NOSUCH", "-ERR unknown command 'NOSUCH', with args beginning with: |");
 }
 
-/// 600 clients that do nothing.
+/// 600 idle clients.
 fn crowd(talk: &Talk) -> Vec<Arc<crate::service::clients::Client>> {
     let address = SocketAddr::from(([127, 0, 0, 1], 1));
     (0..600).map(|_| talk.service.clients.connect(address, address, talk.service.now())).collect()
@@ -423,7 +423,7 @@ fn a_long_list_of_clients_is_written_in_slices() {
     let lines: Vec<&str> = lines.trim_end().lines().collect();
     assert_eq!(lines.len(), 601);
     assert!(lines[0].contains(" cmd=client|list "), "{}", lines[0]);
-    // In a transaction, too, and after the end of some of them.
+    // The same in a transaction, and after some of the clients have left.
     crowd[..100].iter().for_each(|client| talk.service.clients.disconnect(client));
     assert_eq!(talk.ask("MULTI") + &talk.ask("CLIENT LIST") + &talk.ask("PING"), "+OK|+QUEUED|+QUEUED|");
     let reply = talk.ask("EXEC");
@@ -432,7 +432,7 @@ fn a_long_list_of_clients_is_written_in_slices() {
 }
 
 #[test]
-fn an_error_about_the_ceiling_names_what_takes_it() {
+fn an_error_about_the_ceiling_names_the_users_of_memory() {
     const MIB: usize = 1 << 20;
     let mut talk = Talk::with(Config { ceiling_bytes: MIB as u64, ..Config::default() });
     talk.service.charge(0, MIB);

@@ -4,7 +4,7 @@ use lately::{Pattern, Settings};
 
 use super::*;
 
-/// Hits at 1, 2, 3 and 300, moved so that 301 is now.
+/// Hits at the seconds 1, 2, 3 and 300, where now is second 301.
 fn hits_of_five_minutes() -> Talk {
     let mut talk = Talk::new();
     for (second, expected) in [(1, ":1|"), (2, ":2|"), (3, ":3|"), (300, ":4|")] {
@@ -70,7 +70,7 @@ fn a_refused_hit_changes_nothing_and_gets_a_reason() {
 }
 
 #[test]
-fn mhit_answers_each_key_for_itself() {
+fn mhit_returns_a_count_or_an_error_for_each_key() {
     Talk::new().check_all(&[
         ("MHIT a 1 b 2 a 3", "*3|:1|:2|:4|"),
         ("MHIT a 0", "*1|:4|"),
@@ -88,7 +88,7 @@ fn mhit_answers_each_key_for_itself() {
     ]);
 }
 
-/// What a command over several keys answers at most: an error for each.
+/// The longest reply of a command over several keys has an error for each key.
 #[test]
 fn the_longest_reply_of_mhit_is_bounded() {
     let mut talk = Talk::new();
@@ -158,7 +158,7 @@ fn a_rate_is_a_double() {
         talk.check("RATE k", &rate("0.02"));
         talk.check("RATE k 1m", &rate("0.1"));
         talk.check("RATE k 1", &rate("6"));
-        // A window is whole panes.
+        // A window is rounded up to whole panes.
         talk.check("RATE k 100ms", &rate("6"));
         talk.check("RATE none", &rate("0"));
         talk.check(&format!("RATE k 5m AT {}", ago(1)), &rate("0"));
@@ -175,7 +175,7 @@ fn a_rate_is_a_double() {
 #[test]
 fn a_series_adds_up_to_the_count() {
     let mut talk = hits_of_five_minutes();
-    // 301 is the first second of a minute, so five minutes touch six.
+    // Now is the first second of a minute, so five minutes overlap six whole ones.
     let (minute, hits) = (|n: u64| NOW_S - 300 + 60 * n, [2, 0, 0, 0, 1, 0]);
     let points: String = (0..).zip(hits).map(|(n, hits)| format!("*2|:{}|:{hits}|", minute(n))).collect();
     talk.check("HITS k", ":3|");
@@ -210,8 +210,8 @@ fn a_series_of_part_seconds_has_doubles() {
     talk.check("SERIES fine:k 1s 500ms", &format!("*2|*2|,{before}|:0|*2|,{now}|:1|"));
 }
 
-/// Starts are longest in version 2, as bulk strings of part seconds; the hits of all points together
-/// are at most the largest total, fourteen digits each.
+/// Starts are longest in version 2, as bulk strings of fractional seconds. The hits of all points add up to at most the
+/// largest total, so they have fourteen digits each.
 #[test]
 fn the_longest_series_is_bounded() {
     let settings = Settings::builder().resolution("500ms".parse().expect("a span")).build().expect("valid");
@@ -219,6 +219,6 @@ fn the_longest_series_is_bounded() {
     let most = usize::try_from(lately::limits::MAX_SERIES_POINTS).expect("small");
     let reply = Talk::with(config).ask(&format!("SERIES fine:k {}s 500ms", most / 2));
     assert!(reply.starts_with(&format!("*{most}|*2|$12|")), "{reply:.40}");
-    // Two digits more of a millisecond and two more of a late year.
+    // A start may be four digits longer: two of its milliseconds, and two in a late year.
     assert!(reply.len() + most * (13 + 4) < 5_000_000, "{}", reply.len());
 }

@@ -1,14 +1,14 @@
-//! `INGEST`: a stretch of a source counts once.
+//! `INGEST`: each batch of a source counts once.
 
 use super::*;
 
-/// The reply to a stretch that begins elsewhere.
+/// The reply to a batch that does not begin at the position of its source.
 fn elsewhere(position: u64, from: u64) -> String {
     format!("-ERR the source is at {position} and the batch begins at {from}: go on from {position}|")
 }
 
 #[test]
-fn a_stretch_counts_once() {
+fn a_batch_of_a_source_counts_once() {
     let mut talk = Talk::new();
     let at = ago(10);
     let first = format!("INGEST log 0 100 a 2 {at} b 1 {at} a 1 {at}");
@@ -16,18 +16,18 @@ fn a_stretch_counts_once() {
         ("INGEST log", "$-1|"),
         (&first, "*3|:100|:4|:0|"),
         ("INGEST log", ":100|"),
-        // It is sent again: whole, and in part.
+        // A repeated batch, whole or in part, is not counted again.
         (&first, "*3|:100|:0|:0|"),
         ("INGEST log 0 60 a 9 1700000000", "*3|:100|:0|:0|"),
         ("MHITS 5m a b", "*2|:3|:1|"),
-        // It does not begin where the source is.
+        // These batches do not begin at the position of the source.
         (&format!("INGEST log 101 200 a 1 {at}"), &elsewhere(100, 101)),
         (&format!("INGEST log 0 200 a 1 {at}"), &elsewhere(100, 0)),
         (&format!("INGEST log 100 200 a 1 {at}"), "*3|:200|:1|:0|"),
-        // Other sources are where they are.
+        // Each source has its own position.
         (&format!("INGEST other 5000 6000 a 1 {at}"), "*3|:6000|:1|:0|"),
         ("HITS a", ":5|"),
-        // Counts are forgotten, and not what was read.
+        // A flush deletes counts and keeps positions.
         ("FLUSHALL", "+OK|"),
         ("INGEST log", ":200|"),
         ("INGEST log 200 200", "*3|:200|:0|:0|"),
@@ -36,7 +36,7 @@ fn a_stretch_counts_once() {
 }
 
 #[test]
-fn hits_that_are_refused_do_not_stop_a_stretch() {
+fn refused_hits_do_not_stop_a_batch_of_a_source() {
     let mut talk = Talk::new();
     let (at, late, ahead) = (ago(1), ago(9 * 86_400), (NOW_S + 3_600).to_string());
     let line = format!("INGEST log 0 9 a 2 {at} b 3 {late} c 4 {ahead} d 1 {at}");
@@ -48,9 +48,9 @@ fn hits_that_are_refused_do_not_stop_a_stretch() {
 }
 
 #[test]
-fn a_stretch_without_room_changes_nothing() {
+fn a_batch_of_a_source_without_room_changes_nothing() {
     let mut talk = Talk::with(Config { ceiling_bytes: 1 << 20, ..Config::default() });
-    // Keys that limit stay: with enough of them there is room for no other.
+    // Locked keys cannot be evicted. Enough of them leave no room for others.
     let mut locked = 0;
     while talk.ask(&format!("LIMIT locked:{locked} 0 1m LOCKOUT 1d")).starts_with("*5") {
         locked += 1;
@@ -68,11 +68,11 @@ fn a_stretch_without_room_changes_nothing() {
     talk.service.check_consistency();
 }
 
-/// Symptom: a client reconnected, got a position that the journal had not written yet, and went on from there; a crash then
-/// lost a batch. Cause: positions were returned before they were kept. Fix: a source takes one batch at a time, and the next
-/// only when the last is kept.
+/// Symptom: a client reconnected, got a position that the journal had not written yet, and continued from there; a crash
+/// then lost a batch. Cause: positions were returned before they were committed. Fix: a source takes one batch at a time,
+/// and the next one only after the last was committed.
 #[test]
-fn a_source_is_busy_until_its_stretch_is_kept() {
+fn a_source_is_busy_until_its_batch_is_committed() {
     let mut talk = Talk::new();
     let mut written = Written::default();
     let now = talk.service.now();

@@ -47,7 +47,7 @@ fn time_to_live_lasts_until_the_last_hit_leaves_the_retention() {
     talk.clock
         .set(Timestamp::from_millis(i64::try_from(NOW_S).expect("small") * 1_000 + 1).expect("in range"));
     assert_eq!(left_ms(&mut talk), first_ms - 1);
-    // Rounded up: a key that is there has a second left.
+    // A time to live is rounded up, so an existing key has at least a second left.
     talk.check("TTL k", &format!(":{}|", (first_ms + 998) / 1_000));
     talk.clock.set(seconds(NOW_S).saturating_add(lately::Span::from_millis(first_ms).expect("positive")));
     talk.check_all(&[("TTL k", ":-2|"), ("EXISTS k", ":0|"), ("TYPE k", "+none|"), ("HITS k 6d", ":0|")]);
@@ -66,7 +66,7 @@ fn scan(talk: &mut Talk, options: &str) -> BTreeSet<String> {
     scan_pages(talk, options).1
 }
 
-/// How many pages it takes, and the keys.
+/// The number of pages of a scan, and its keys.
 fn scan_pages(talk: &mut Talk, options: &str) -> (usize, BTreeSet<String>) {
     let (mut cursor, mut found) = ("0".to_owned(), BTreeSet::new());
     for pages in 1..=1_000 {
@@ -88,8 +88,8 @@ fn hit_long_keys(talk: &mut Talk, byte: &str, keys: usize) {
     }
 }
 
-/// Symptom: one request kept a thread busy for minutes. Cause: a pattern of a megabyte was matched
-/// with every key. Fix: a pattern is no longer than a key.
+/// Symptom: one request kept a thread busy for minutes. Cause: a pattern of a megabyte was matched with every key. Fix: a
+/// pattern is at most as long as a key.
 #[test]
 fn a_scan_is_bounded() {
     let mut talk = Talk::new();
@@ -101,9 +101,9 @@ fn a_scan_is_bounded() {
 }
 
 /// Symptom: one `SCAN` with a long pattern on long keys kept all other clients waiting for ten seconds. Cause: a page was
-/// bounded in places and bytes, not in what matching takes. Fix: it ends when that has taken long, too.
+/// bounded in slots and bytes, not in the cost of matching. Fix: it is bounded in that, too.
 #[test]
-fn a_page_that_is_long_to_match_is_bounded() {
+fn a_page_is_bounded_by_its_matching_time() {
     let mut talk = Talk::new();
     hit_long_keys(&mut talk, "a", 100);
     let mut pages = |pattern: &str| {
@@ -117,8 +117,8 @@ fn a_page_that_is_long_to_match_is_bounded() {
     assert_eq!(pages("a*9"), (1, 10));
 }
 
-/// Symptom: a request of thirty bytes had a reply of ten megabytes. Cause: a page was bounded in
-/// places, not in bytes, and a key may be long. Fix: it ends at so many bytes of keys, too.
+/// Symptom: a request of thirty bytes had a reply of ten megabytes. Cause: a page was bounded in slots, not in bytes, and
+/// a key may be long. Fix: a page is bounded in bytes of keys, too.
 #[test]
 fn a_page_of_long_keys_is_bounded_in_bytes() {
     let mut talk = Talk::new();
@@ -129,7 +129,7 @@ fn a_page_of_long_keys_is_bounded_in_bytes() {
     assert!(reply.len() < SCAN_BYTES + SCAN_BYTES / 64 + step_bytes, "{}", reply.len());
     assert!(!reply.starts_with("*2|$1|0|"));
     assert_eq!(scan(&mut talk, "COUNT 10000").len(), 2_000);
-    // As many places as were asked for, where keys are short.
+    // With short keys, a page has as many slots as requested.
     talk.check("FLUSHALL", "+OK|");
     for number in 0..2_000 {
         talk.check(&format!("HIT {number:05}"), ":1|");
@@ -181,7 +181,7 @@ fn slow_commands_let_other_clients_run() {
         let mut reply = talk.first_of(line);
         let mut seen = 1;
         while talk.flow == Flow::More {
-            // The replies of another client do not wait.
+            // Another client is answered meanwhile.
             talk.twin().check("PING", "+PONG|");
             let mut out = Vec::new();
             talk.flow = talk.session.resume(false, &mut Written::default(), &mut out);
@@ -196,7 +196,7 @@ fn slow_commands_let_other_clients_run() {
     }
 }
 
-/// A client that goes meanwhile leaves nothing to be done.
+/// When the client leaves, its slow commands are dropped.
 #[test]
 fn a_gone_client_runs_no_slow_commands() {
     let mut talk = Talk::new();
@@ -251,10 +251,10 @@ fn commands_of_many_keys_run_in_parts() {
     assert_eq!(talk.info("total_hits"), "18000");
 }
 
-/// Symptom: the keys of a long `MHIT` were gone a moment later when it was the first command after a start. Cause: its parts
-/// ran at the time of the store, which is 0 before the first hit. Fix: they run at the time of the clock.
+/// Symptom: a long `MHIT` was the first command after a start, and its keys were gone a moment later. Cause: its parts ran
+/// at the time of the store, which is 0 before the first hit. Fix: they run at the time of the clock.
 #[test]
-fn the_first_long_command_runs_at_the_time_of_the_clock() {
+fn the_first_long_command_uses_the_time_of_the_clock() {
     let mut talk = Talk::new();
     let counted: String = (0..2_000).map(|key| format!(" k{key} 1")).collect();
     assert!(talk.ask(&format!("MHIT{counted}")).ends_with("|:1|"));

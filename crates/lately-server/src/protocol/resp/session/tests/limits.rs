@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn limit_counts_what_it_allows() {
+fn limit_counts_allowed_requests() {
     let mut talk = Talk::new();
     talk.check_all(&[
         ("LIMIT k 3 10 COST 2", "*5|:1|:3|:1|:0|:10000|"),
@@ -15,7 +15,7 @@ fn limit_counts_what_it_allows() {
     talk.clock.advance(milliseconds(4_321));
     talk.check("LIMIT k 3 10s", "*5|:1|:3|:0|:0|:10000|");
     talk.check("LIMIT k 3 10s", "*5|:0|:3|:0|:5679|:10000|");
-    // Of what two windows have, each decides for itself.
+    // Two limits of a key with different windows decide independently.
     talk.check("LIMIT k 3 1s", "*5|:1|:3|:1|:0|:1000|");
     talk.clock.advance(milliseconds(5_678));
     talk.check("LIMIT k 3 10s PEEK", "*5|:0|:3|:0|:1|:4322|");
@@ -54,7 +54,7 @@ fn mlimit_counts_all_or_none() {
         ("HITS ip DENIED", ":2|"),
         ("HITS user DENIED", ":0|"),
     ]);
-    // A key with several windows is hit once.
+    // A key with several windows is counted once.
     talk.check("MLIMIT k 9 1s k 9 1h", "*3|:1|*5|:1|:9|:8|:0|:1000|*5|:1|:9|:8|:0|:3600000|");
     talk.check("HITS k", ":1|");
     assert_eq!((talk.info("total_hits"), talk.info("denied_hits")), ("3".into(), "2".into()));
@@ -68,7 +68,7 @@ fn mlimit_counts_all_or_none() {
     talk.check_all(&[("HITS k", ":1|"), ("EXISTS other", ":0|")]);
 }
 
-/// As redis-cell answers, by its documentation: 16 at once, 30 a minute.
+/// The example from the documentation of redis-cell: 16 at once, 30 a minute.
 #[test]
 fn cl_throttle_answers_as_redis_cell() {
     let mut talk = Talk::new();
@@ -79,15 +79,15 @@ fn cl_throttle_answers_as_redis_cell() {
     talk.check("CL.THROTTLE k 15 30 60 0", "*5|:0|:16|:0|:-1|:32|");
     talk.check_all(&[("HITS k", ":16|"), ("HITS k DENIED", ":18|")]);
     talk.clock.advance(milliseconds(1));
-    // Rounded up to the next second.
+    // Times are rounded up to the next second.
     talk.check("CL.THROTTLE k 15 30 60 1", "*5|:1|:16|:0|:2|:32|");
     talk.clock.advance(milliseconds(1_000));
     talk.check("CL.THROTTLE k 15 30 60 1", "*5|:1|:16|:0|:1|:31|");
     talk.clock.advance(milliseconds(999));
     talk.check("CL.THROTTLE k 15 30 60 1", "*5|:0|:16|:0|:-1|:32|");
-    // Room is given back.
+    // A negative quantity frees room.
     talk.check("CL.THROTTLE k 15 30 60 -4", "*5|:0|:16|:4|:-1|:24|");
-    // A third of a second is three thousand milliseconds and a third: the next second is the fourth.
+    // One hit in a third of a second: the wait is rounded up to a second.
     talk.check("CL.THROTTLE thirds 0 3 1", "*5|:0|:1|:0|:-1|:1|");
     talk.check("CL.THROTTLE thirds 0 3 1", "*5|:1|:1|:0|:1|:1|");
     talk.check("CL.THROTTLE fast 0 2000000 1", "*5|:0|:1|:0|:-1|:1|");
@@ -98,7 +98,7 @@ fn cl_throttle_answers_as_redis_cell() {
 }
 
 #[test]
-fn coolest_names_the_least_hit() {
+fn coolest_returns_the_least_hit_keys() {
     let mut talk = Talk::new();
     talk.check("MHIT web:1 5 web:2 3 web:3 3 db 1", "*4|:5|:3|:3|:1|");
     talk.check("COOLEST 2 web:1 web:2 web:3", "*2|*2|$5|web:2|:3|*2|$5|web:3|:3|");
@@ -113,7 +113,7 @@ fn coolest_names_the_least_hit() {
     talk.check("HIT web:3", ":4|");
     talk.check("COOLEST 1 WINDOW 1m PREFIX web:", "*1|*2|$5|web:1|:0|");
     talk.check("EXISTS web:4", ":0|");
-    // More keys than a page has.
+    // More keys than fit on a page.
     for n in 0..30_000 {
         talk.ask(&format!("HIT many:{n} {}", 30_000 - n));
     }

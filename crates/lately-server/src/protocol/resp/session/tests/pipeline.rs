@@ -1,4 +1,4 @@
-//! Batches: the replies are those the same requests have one by one.
+//! A batch has the same replies as its requests sent one by one.
 
 use std::ops::Range;
 
@@ -51,7 +51,7 @@ const COMMANDS: [&str; 39] = [
     "DBSIZE",
 ];
 
-/// Requests that are repeated with other keys, and others between them.
+/// Requests that are repeated with other keys, with other requests between them.
 const REPEATED: [&str; 22] = [
     "HIT {}",
     "HIT {}",
@@ -77,7 +77,7 @@ const REPEATED: [&str; 22] = [
     "EXEC",
 ];
 
-/// Requests as they are sent: some as words, some as arrays.
+/// The bytes of requests: some inline, some as arrays.
 fn written(commands: &[(usize, bool)]) -> Vec<Vec<u8>> {
     let written = commands.iter().map(|&(command, as_words)| {
         let line = COMMANDS[command];
@@ -110,7 +110,7 @@ proptest! {
             prop_assert_eq!(barred(&got), barred(&expected));
             prop_assert_eq!(batched.flow, single.flow);
         }
-        // Whatever state they are in, they answer `INFO` from here on.
+        // After `RESET`, `INFO` is answered, whatever state the session was in.
         single.send(b"RESET\n", 1);
         batched.send(b"RESET\n", 1);
         for field in ["total_hits", "refused_hits", "total_commands_processed", "used_memory_keys"] {
@@ -147,7 +147,7 @@ proptest! {
     }
 
     #[test]
-    fn a_batch_counts_as_the_definition_does(
+    fn a_batch_counts_as_defined(
         steps in vec((0..4_u8, 0..600_u64, 1..5_u64, any::<bool>()), 1..3 * RUN_OPERATIONS),
     ) {
         let (mut requests, mut expected) = (String::new(), String::new());
@@ -174,7 +174,7 @@ proptest! {
 }
 
 #[test]
-fn a_run_of_any_length_is_answered() {
+fn runs_of_any_length_are_answered() {
     for len in [1, RUN_OPERATIONS - 1, RUN_OPERATIONS, RUN_OPERATIONS + 1, 3 * RUN_OPERATIONS] {
         let mut talk = Talk::new();
         let requests = "HIT k\n".repeat(len - 1) + &format!("MHITS 1m{}\n", " k".repeat(len));
@@ -185,7 +185,7 @@ fn a_run_of_any_length_is_answered() {
 }
 
 #[test]
-fn a_batch_stops_where_the_replies_are_to_be_sent() {
+fn a_batch_stops_at_the_output_bound() {
     let message = "x".repeat(crate::limits::OUTPUT_BYTES / 2);
     let echo = format!("*2\r\n$4\r\nECHO\r\n${}\r\n{message}\r\n", message.len());
     let (mut talk, mut requests, mut args) = (Talk::new(), Requests::new(), Args::new());
@@ -201,7 +201,7 @@ fn a_batch_stops_where_the_replies_are_to_be_sent() {
 }
 
 #[test]
-fn a_run_goes_on_with_the_next_connection() {
+fn a_run_continues_with_the_next_connection() {
     let mut talk = Talk::v3();
     let mut other = connect(&talk.service);
     let bytes = b"HIT k 3\nRATE k 1m\nHIT k 2\nRATE k 1m\nPING\nHIT k\n";
@@ -238,7 +238,7 @@ fn repeated_requests_stop_at_the_output_bound() {
     let (done, flow) = talk.session.batch(requests.iter(&bytes), &mut run, now, &mut out);
     run.finish(&talk.service, now, &mut out);
     assert_eq!(flow, Flow::Continue);
-    // Some runs of 64 replies each, then no more.
+    // The batch stops after some runs of 64 replies.
     assert!((150..500).contains(&done), "{done}");
     let lines = out.iter().filter(|byte| **byte == b'\n').count();
     assert_eq!(lines, done + 1, "a rate has two lines");

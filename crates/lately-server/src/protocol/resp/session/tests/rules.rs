@@ -33,7 +33,7 @@ fn a_limit_is_taken_from_the_config() {
     ]);
     talk.check(&format!("LIMIT late @wide:1 AT {}", ago(5)), "*5|:1|:3|:2|:0|:10000|");
     assert!(talk.ask("LIMIT k @wide:1 AT 5").starts_with("-LATE hit at 5 is older"));
-    // Neither peeks nor what is an error are counted.
+    // Peeks and errors are not counted.
     let said = |talk: &mut Talk, name: &str| talk.info(&format!("limit_{name}"));
     let wide = "max=3,window_ms=10000,lockout_ms=0,shadow=0,allowed=2,denied=2,would_deny=0";
     assert_eq!(said(&mut talk, "wide_1"), wide);
@@ -43,7 +43,7 @@ fn a_limit_is_taken_from_the_config() {
 }
 
 #[test]
-fn a_limit_that_is_not_there_changes_nothing() {
+fn an_unknown_limit_changes_nothing() {
     let mut talk = talk();
     let unknown = |name: &str| {
         refused(&format!("no such limit '{name}': the config has login, watched, wide:1"), LIMIT)
@@ -56,7 +56,7 @@ fn a_limit_that_is_not_there_changes_nothing() {
     assert_eq!(barred(&in_place), format!(":1|{}:2|*5|:1|:3|:0|:0|:10000|", unknown("a")));
     talk.check("HITS k", ":3|");
     Talk::new().check("LIMIT k @a", &refused("no such limit 'a': the config has none", LIMIT));
-    // It has to look like one line.
+    // The error must stay on one line.
     talk.check("LIMIT k \"@a\\r\\n+OK\"", &unknown("a  +OK"));
 }
 
@@ -68,18 +68,18 @@ fn a_shadow_limit_denies_nothing() {
         ("LIMIT k @watched", "*5|:1|:1|:0|:0|:60000|"),
         ("LIMIT k @watched COST 2", "*5|:1|:1|:0|:0|:60000|"),
         ("LIMIT k @watched PEEK", "*5|:1|:1|:0|:0|:60000|"),
-        // What would have been denied is not counted, as if it were.
+        // Requests that would have been denied are not counted as hits.
         ("HITS k", ":1|"),
     ]);
     let said = "max=1,window_ms=60000,lockout_ms=900000,shadow=1,allowed=1,denied=0,would_deny=2";
     assert_eq!(talk.info("limit_watched"), said);
     assert_eq!((talk.info("total_hits"), talk.info("refused_hits")), ("1".into(), "0".into()));
-    // It started no lockout.
+    // A shadow limit starts no lockout.
     talk.clock.advance(minutes(1));
     talk.check("LIMIT k 1 1m PEEK", "*5|:1|:1|:1|:0|:0|");
     talk.check("LIMIT k @login", "*5|:1|:1|:0|:0|:60000|");
     talk.check("LIMIT k @login", "*5|:0|:1|:0|:900000|:900000|");
-    // Another locked this one out: that is what would have been said.
+    // A lockout by another limit counts as a denial that the shadow limit would have made.
     talk.clock.advance(minutes(2));
     talk.check("LIMIT k @watched", "*5|:1|:1|:0|:0|:780000|");
     assert!(talk.info("limit_watched").ends_with("allowed=1,denied=0,would_deny=3"));
@@ -98,9 +98,9 @@ fn named_limits_work_in_a_transaction() {
     assert!(replies.starts_with(&start) && replies.ends_with("*5|:0|:1|:0|:900000|:900000|"), "{replies}");
 }
 
-/// How long hits are kept is the key's: a config cannot be wrong about it, a request can.
+/// The retention depends on the key, so the config cannot be checked for it, only the request.
 #[test]
-fn a_named_limit_of_more_than_is_kept_is_refused() {
+fn a_named_limit_longer_than_the_retention_is_refused() {
     let text =
         "[[class]]\nmatch = \"long:*\"\nretain = \"30d\"\n[[limit]]\nname = \"a\"\nmax = 1\nwindow = \"8d\"";
     let config = Config { storage: None, ..Config::parse(text).expect("valid") };
@@ -116,20 +116,20 @@ fn a_named_limit_of_more_than_is_kept_is_refused() {
     assert!(talk.info("limit_a").ends_with("allowed=1,denied=0,would_deny=0"));
 }
 
-/// A batch goes by the limits there were when it first asked for one.
+/// A batch uses the limits from its first request with a named limit.
 #[test]
-fn limits_that_are_replaced_are_for_the_next_batch() {
+fn replaced_limits_apply_from_the_next_batch() {
     let mut talk = talk();
     talk.check("LIMIT k @wide:1 COST 2", "*5|:1|:3|:1|:0|:10000|");
     let max = |max| [NamedLimit { max, window: lately::seconds(10), ..limit("wide:1") }];
     talk.service.rules.replace(&max(2));
-    // What was counted before counts.
+    // Earlier hits still count.
     talk.check("LIMIT k @wide:1", "*5|:0|:2|:0|:10000|:10000|");
     talk.check("LIMIT k @login", &refused("no such limit 'login': the config has wide:1", LIMIT));
     talk.service.rules.replace(&max(4));
     talk.check("LIMIT k @wide:1", "*5|:1|:4|:1|:0|:10000|");
     assert!(talk.info("limit_wide_1").ends_with("allowed=2,denied=1,would_deny=0"));
-    // Two connections bring a batch; the limits are replaced while it runs.
+    // Two connections fill a batch, and the limits are replaced while it runs.
     let (bytes, now) = (b"LIMIT new @wide:1\n", talk.service.now());
     let (mut requests, mut args) = (Requests::new(), Args::new());
     requests.parse(bytes, &Limits::default(), &mut args);

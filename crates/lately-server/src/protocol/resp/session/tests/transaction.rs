@@ -26,7 +26,7 @@ fn queued_commands_run_at_exec() {
 }
 
 #[test]
-fn discard_drops_what_was_queued() {
+fn discard_drops_queued_commands() {
     Talk::new().check_all(&[
         ("MULTI", "+OK|"),
         ("HIT k", "+QUEUED|"),
@@ -37,7 +37,7 @@ fn discard_drops_what_was_queued() {
 }
 
 #[test]
-fn an_error_when_queued_aborts() {
+fn an_error_while_queueing_aborts() {
     let aborting = [
         ("NOSUCH", "-ERR unknown command 'NOSUCH', with args beginning with: |"),
         ("HIT", "-ERR wrong number of arguments for 'hit' command. Usage: HIT <key> [<count>] [AT <time>]|"),
@@ -59,7 +59,7 @@ fn an_error_when_queued_aborts() {
     }
 }
 
-/// As Redis 7.0.15 answers.
+/// The replies are those of Redis 7.0.15.
 #[test]
 fn exec_with_arguments_ends_the_transaction() {
     let refused =
@@ -76,7 +76,7 @@ fn exec_with_arguments_ends_the_transaction() {
 }
 
 #[test]
-fn an_error_when_run_is_a_reply_among_others() {
+fn an_error_at_exec_is_one_of_the_replies() {
     Talk::new().check_all(&[
         ("MULTI", "+OK|"),
         ("HIT k", "+QUEUED|"),
@@ -166,8 +166,8 @@ fn a_transaction_is_bounded_in_commands() {
     talk.check("EXEC", "-EXECABORT Transaction discarded because of previous errors.|");
 }
 
-/// Symptom: 64 MiB of queued requests could make gigabytes of replies, all held at once. Cause: `EXEC`
-/// ran to its end before anything was sent. Fix: it stops where the replies are to be sent.
+/// Symptom: 64 MiB of queued requests could make gigabytes of replies, all held at once. Cause: `EXEC` ran to its end
+/// before anything was sent. Fix: it pauses at the output bound.
 #[test]
 fn the_replies_of_exec_come_in_parts() {
     let mut talk = Talk::new();
@@ -193,8 +193,8 @@ fn the_replies_of_exec_come_in_parts() {
     talk.check("HITS k", ":1|");
 }
 
-/// Symptom: a client that queued a hundred thousand slow questions and went kept a core busy for minutes. Cause: all of a
-/// transaction was run to its end. Fix: of one whose client is gone, what changes counts is.
+/// Symptom: a client that queued a hundred thousand slow reads and left kept a core busy for minutes. Cause: a transaction
+/// always ran to its end. Fix: if the client is gone, only its writes run.
 #[test]
 fn a_transaction_of_a_gone_client_runs_only_its_writes() {
     let mut talk = Talk::new();
@@ -211,15 +211,17 @@ fn a_transaction_of_a_gone_client_runs_only_its_writes() {
     let mut out = Vec::new();
     talk.flow = talk.session.resume(true, &mut Written::default(), &mut out);
     assert_eq!(talk.flow, Flow::Continue);
-    let told = barred(&out);
-    assert!(told.starts_with(":1|*5|:1|") && told.ends_with("|:1|") && !told.contains("PONG"), "{told}");
-    assert_eq!(told.matches("*5|").count(), 3, "{told}");
+    let replies = barred(&out);
+    assert!(
+        replies.starts_with(":1|*5|:1|") && replies.ends_with("|:1|") && !replies.contains("PONG"),
+        "{replies}"
+    );
+    assert_eq!(replies.matches("*5|").count(), 3, "{replies}");
     talk.check("EXISTS a b c d k", ":4|");
 }
 
-/// Symptom: a transaction of many slow commands with short replies kept its thread for seconds. Cause:
-/// `EXEC` let others come in between only where replies were to be sent. Fix: it does after as many
-/// commands as are taken at once.
+/// Symptom: a transaction of many slow commands with short replies kept its thread busy for seconds. Cause: `EXEC` paused
+/// for other clients only at the output bound. Fix: it also pauses after a number of commands.
 #[test]
 fn other_clients_run_between_the_commands_of_exec() {
     let mut talk = Talk::new();

@@ -1,4 +1,4 @@
-//! Limits that are used up stay so, whatever comes after a start.
+//! Limits that are used up stay used up after a start.
 
 use std::fs;
 
@@ -24,10 +24,10 @@ fn throttles(key: u32) -> String {
     format!("CL.THROTTLE throttled:{key} 1 2 3600")
 }
 
-/// Symptom: a flood of new keys opened all limits again, if the server had been started since they were used up. Cause:
-/// what protects their keys from eviction was not kept.
+/// Symptom: after a start, a flood of new keys reopened all limits that had been used up. Cause: the eviction guards of their
+/// keys were not saved.
 #[test]
-fn a_kill_and_a_flood_open_no_limit() {
+fn a_flood_after_a_kill_reopens_no_limit() {
     let root = tempfile::tempdir().expect("a folder");
     let (folder, config) = (root.path().join("counts"), root.path().join("lately.toml"));
     fs::write(&config, "[memory]\nceiling = \"4MiB\"\n").expect("written");

@@ -28,7 +28,7 @@ pub(crate) fn check(server: &Running, line: &str, expected: &str) {
     assert_eq!((run.out.as_str(), run.err.as_str(), run.code), (expected, "", Some(0)), "{line}");
 }
 
-/// The objects printed, one a line.
+/// Compares the printed objects, one per line.
 pub(crate) fn check_json(server: &Running, args: &[&OsStr], expected: &[Value]) {
     let run = ask(&server.resp, args);
     assert_eq!((run.err.as_str(), run.code), ("", Some(0)));

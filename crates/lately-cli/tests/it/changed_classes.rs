@@ -1,4 +1,5 @@
-//! Hits that come to a class with other panes: by a change of the config, a dump of a folder, a dump over HTTP.
+//! Hits are loaded into a class with other panes: after a change of the config, from a dump of a folder, and from a dump over
+//! HTTP.
 
 use std::fs;
 use std::path::Path;
@@ -40,7 +41,7 @@ fn fill(server: &Running) -> u64 {
     now[0]
 }
 
-/// What all hits are, the limits hold to, and late hits add to, whatever the panes are.
+/// Checks counts and a limit, and then adds late hits. This must work with any panes.
 fn assert_counts(server: &Running, filled: u64, hits: &mut u64) {
     let week: Vec<i64> = server.ask("HITS hot 7d BOUNDS");
     assert_eq!(week[..3], [800 + hits.cast_signed(); 3], "all hits of the week are known");
@@ -48,7 +49,7 @@ fn assert_counts(server: &Running, filled: u64, hits: &mut u64) {
     assert!(minutes[1] <= minutes[0] && minutes[0] <= minutes[2], "{minutes:?}");
     let few: Vec<u64> = server.ask("HITS few 1d 7d");
     assert_eq!(few, [10, 15]);
-    // The newest hits of all, so that none of them can be behind the window of the limit.
+    // The window of the limit contains all the recent hits.
     let allowed = (0..10).filter(|_| server.ask::<Vec<i64>>("LIMIT hot 700 1h")[0] == 1).count();
     assert_eq!(allowed, 0, "800 hits came in the last hour");
     for late in 1..=40 {
@@ -65,7 +66,7 @@ fn assert_counts(server: &Running, filled: u64, hits: &mut u64) {
 /// Symptom: wrong counts, limits that allowed everything, checkpoints that could not be read. Cause: panes of one class
 /// were taken for those of another. Fix: they are converted to the grid of the new class.
 #[test]
-fn hits_are_right_in_classes_with_other_panes() {
+fn hits_stay_right_in_classes_with_other_panes() {
     let root = tempfile::tempdir().expect("a folder");
     let (folder, dump) = (root.path().join("counts"), root.path().join("dump"));
     let server = serve_class(&folder, "1s");
@@ -73,14 +74,14 @@ fn hits_are_right_in_classes_with_other_panes() {
     stop(server);
     for (step, resolution) in ["1m", "10ms", "6h", "1s", "1ms", "5m"].into_iter().enumerate() {
         if step % 2 == 1 {
-            // A dump of the folder, taken to another.
+            // A dump of the folder is restored to another folder.
             run(&["dump", "--data", text(&folder), "--output", text(&dump)]);
             fs::remove_dir_all(&folder).expect("removed");
             run(&["restore", "--data", text(&folder), text(&dump)]);
         }
         let server = serve_class(&folder, resolution);
         assert_counts(&server, filled, &mut hits);
-        // A dump of the server, taken to one with the default class, which is stopped and started.
+        // A dump of the server is restored to a server with the default class, which is then stopped and started.
         run(&["dump", "--server", &server.resp, "--output", text(&dump)]);
         let other = root.path().join(format!("other-{step}"));
         let copy = serve_in(&other, &[]);

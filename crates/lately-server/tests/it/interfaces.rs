@@ -1,4 +1,4 @@
-//! One table of requests: RESP, HTTP and the library give the same answers, and the same errors.
+//! RESP, HTTP and the library give the same answers and errors for one table of requests.
 
 use lately::{HitError, Pattern, Settings, Store, Timestamp, hours, milliseconds, seconds};
 use lately_journal::Durability;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::common::{NOW_S, Running, Wire, config, standing_clock};
 
-/// A client of HTTP that keeps its connection.
+/// An HTTP client with one connection for all its requests.
 struct Http(Wire);
 
 impl Http {
@@ -15,7 +15,7 @@ impl Http {
         Http(Wire::connect(server.http))
     }
 
-    /// Status and body of the answer to a request.
+    /// Sends a request. Returns the status and body of the answer.
     fn ask(&mut self, request: &str) -> (u16, Value) {
         self.0.send(format!("{request} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
         let status = self.0.line();
@@ -61,9 +61,9 @@ fn reply(wire: &mut Wire) -> Result<Value, String> {
     }
 }
 
-/// `key count at`: the hit over RESP and HTTP, and in a store.
+/// Each hit, written as `key count at`, is sent over RESP and HTTP and counted in a store.
 #[test]
-fn a_hit_has_one_answer_by_every_door() {
+fn hits_are_answered_the_same_by_resp_http_and_library() {
     let servers =
         [(); 2].map(|()| Running::with(Config { classes: classes(), ..config() }, standing_clock()));
     let (mut wire, mut http) = (servers[0].connect(), Http::connect(&servers[1]));
@@ -164,7 +164,7 @@ fn a_hit_has_one_answer_by_every_door() {
 }
 
 #[test]
-fn a_connection_of_http_is_kept() {
+fn http_connections_are_kept_alive() {
     let server = Running::start();
     let mut http = Http::connect(&server);
     for hits in 1..=50 {
@@ -184,7 +184,7 @@ fn a_connection_of_http_is_kept() {
 }
 
 #[test]
-fn a_wrong_request_over_http_names_what_is_wrong() {
+fn an_error_over_http_names_the_mistake() {
     let server = Running::start();
     let mut http = Http::connect(&server);
     for (request, detail) in [
@@ -219,9 +219,9 @@ fn a_wrong_request_over_http_names_what_is_wrong() {
     server.connect().ask("DBSIZE\r\n", ":0\r\n");
 }
 
-/// A hit over HTTP is on the disk when it is answered, as one over RESP is.
+/// As over RESP, a hit over HTTP is on the disk before it is answered.
 #[test]
-fn a_hit_over_http_is_answered_when_it_is_kept() {
+fn a_hit_over_http_is_answered_after_its_commit() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().to_owned();
     let storage = Storage { path, durability: Durability::Always, ..Storage::default() };

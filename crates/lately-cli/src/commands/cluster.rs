@@ -1,0 +1,83 @@
+//! `lately cluster`: the nodes that count together.
+
+use std::io::{self, Read, Write};
+
+use clap::Args;
+use lately::Timestamp;
+use serde_json::Value;
+
+use crate::error::{CliError, Outcome};
+use crate::output;
+use crate::server::ServerArgs;
+use crate::table::{self, harmless, harmless_json};
+
+/// Print the nodes that a server counts together with, a row for each.
+///
+/// UNSENT is the number of keys with counts that the other nodes do not have yet. STALENESS_MS is how long ago the node
+/// exchanged counts. STATE is ok, or degraded and why.
+#[derive(Args)]
+pub(crate) struct Cluster {
+    /// Print one object, as GET /v1/cluster has it.
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    server: ServerArgs,
+
+    /// Address of the server's HTTP listener, which has the list [default: as the server reports].
+    #[arg(long, value_name = "ADDR")]
+    http: Option<String>,
+}
+
+pub(crate) fn run(cluster: &Cluster) -> Result<Outcome, CliError> {
+    let address = cluster.server.address();
+    let mut text = String::new();
+    let read = cluster.server.http(cluster.http.as_deref())?.get("/v1/cluster")?.read_to_string(&mut text);
+    let answer =
+        serde_json::from_str::<Value>(&text).ok().filter(|answer| read.is_ok() && answer["nodes"].is_array());
+    let answer = answer.ok_or_else(|| {
+        CliError::new(&address, "its answer cannot be understood", "is it a lately server?")
+    })?;
+    output::data(|out| {
+        if cluster.json {
+            writeln!(out, "{}", harmless_json(text.trim_end()))
+        } else {
+            write_table(out, &answer)
+        }
+    })?;
+    if let Some(why) = answer["list_error"].as_str() {
+        output::message(&format!("hint: the other nodes are not known: {why}"));
+    }
+    Ok(Outcome::Done)
+}
+
+fn write_table(out: &mut dyn Write, answer: &Value) -> io::Result<()> {
+    let text = |value: &Value| match value {
+        Value::String(text) => harmless(text),
+        Value::Null => "-".to_owned(),
+        number => number.to_string(),
+    };
+    // To the second, as a clock shows it.
+    let time = |value: &Value| {
+        let seconds = value.as_f64().map(f64::floor).and_then(|seconds| seconds.to_string().parse().ok());
+        seconds.map_or_else(|| text(value), |at: Timestamp| table::utc(at))
+    };
+    writeln!(out, "engine  {}", text(&answer["engine"]))?;
+    writeln!(out, "asked   {}\n", text(&answer["node"]))?;
+    let nodes = answer["nodes"].as_array().into_iter().flatten();
+    let rows = nodes.map(|node| {
+        let state =
+            node["degraded"].as_str().map_or("ok".to_owned(), |why| format!("degraded: {}", harmless(why)));
+        [
+            text(&node["node"]),
+            time(&node["last_seen"]),
+            text(&node["staleness_ms"]),
+            text(&node["unsent_keys"]),
+            text(&node["version"]),
+            text(&node["origin"]),
+            state,
+        ]
+    });
+    let header = ["NODE", "LAST_SEEN", "STALENESS_MS", "UNSENT", "VERSION", "ORIGIN", "STATE"];
+    table::write(out, header, &rows.collect::<Vec<_>>())
+}
