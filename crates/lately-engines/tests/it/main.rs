@@ -26,7 +26,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 fn run<T>(work: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    runtime.block_on(async { tokio::time::timeout(PATIENCE, work).await.expect("it ends within two minutes") })
+    runtime
+        .block_on(async { tokio::time::timeout(PATIENCE, work).await.expect("it ends within two minutes") })
 }
 
 /// A count of an origin in a cell of a second.

@@ -101,7 +101,7 @@ impl Service {
     ) -> Option<(Arc<Wait>, Duration)> {
         let cluster = self.cluster.as_ref()?;
         let reads = asked.map(|asked| (asked.key, asked.reach(&self.store, now)));
-        cluster.wait_for(reads, &self.store, now)
+        cluster.wait_for_keys(reads, &self.store, now)
     }
 
     /// Waits until what other nodes counted of a key is known, or for `read_timeout`.

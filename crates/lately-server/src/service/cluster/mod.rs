@@ -137,7 +137,7 @@ impl Cluster {
 
     /// Notes that somebody reads keys. Returns what to wait for before the answer, and how long at most. `None` if all are known,
     /// or waiting would not help.
-    pub(crate) fn wait_for<'k>(
+    pub(crate) fn wait_for_keys<'k>(
         &self,
         keys: impl Iterator<Item = (&'k [u8], Span)>,
         store: &Store,
