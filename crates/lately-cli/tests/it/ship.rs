@@ -127,9 +127,14 @@ impl Shipping {
     }
 
     /// Stops it with SIGTERM. Returns its messages.
-    fn end(mut self) -> String {
+    fn end(self) -> String {
         let kill = format!("kill -TERM {}", self.0.id());
         assert!(Command::new("sh").args(["-c", &kill]).status().expect("a shell").success());
+        self.wait()
+    }
+
+    /// Waits for its end. Returns its messages.
+    fn wait(mut self) -> String {
         let mut messages = String::new();
         self.0.stderr.take().expect("a pipe").read_to_string(&mut messages).expect("text");
         assert_eq!(self.0.wait().expect("it ends").code(), Some(0), "{messages}");
@@ -461,7 +466,7 @@ fn a_truncation_while_a_batch_waits_loses_nothing() {
 /// if it is older than the start.
 #[test]
 fn a_truncation_before_the_position_is_known_loses_nothing() {
-    let check = |is_known: bool, age: i64| {
+    let check = |is_known: bool, is_once: bool, age: i64| {
         let mut ledger = Ledger::new();
         let (log, state, address) = (ledger.path("a.log"), ledger.path("state"), ledger.server.resp.clone());
         let args = [&log[..], "--state", &state];
@@ -476,21 +481,24 @@ fn a_truncation_before_the_position_is_known_loses_nothing() {
         ledger.append("a.log", 30);
         let now_ms = SystemClock::new().now().as_millis();
         set_time(&log, UNIX_EPOCH + Duration::from_millis((now_ms - age).unsigned_abs()));
-        let mut shipping = Shipping::start(&address, args);
+        let once = if is_once { &["--once"][..] } else { &[] };
+        let mut shipping = Shipping::start(&address, &[args, once].concat());
         shipping.wait_for("it is tried again");
         copy_and_truncate(&ledger, &log, "a.log.1", true);
         ledger.append("a.log", 200);
         ledger.server = serve_at(&address);
         let wrong = |ledger: &Ledger| ledger.wrong_of(first..ledger.lines);
-        assert!(becomes(|| wrong(&ledger).is_empty()), "{is_known}, {age}: {:?}", wrong(&ledger));
-        let messages = shipping.end();
+        assert!(becomes(|| wrong(&ledger).is_empty()), "{is_known}, {is_once}, {age}: {:?}", wrong(&ledger));
+        let messages = if is_once { shipping.wait() } else { shipping.end() };
         assert!(!messages.contains("missing") && !messages.contains("within a line"), "{messages}");
         ledger.send(args);
         assert_eq!(wrong(&ledger), []);
     };
-    check(false, 0);
-    check(false, 100_000);
-    check(true, 0);
+    for is_once in [false, true] {
+        check(false, is_once, 0);
+        check(false, is_once, 100_000);
+        check(true, is_once, 0);
+    }
 }
 
 /// Symptom: the rest of a rotated file was not sent, and the message said that it was gone. Cause: bzip2 cuts the time of a file to the
