@@ -62,6 +62,9 @@ pub(crate) const FORMER_KEPT: Span = minutes(1);
 /// The times of files may be behind the clock by this: a tick of the kernel, and a margin.
 pub(crate) const FILE_TIME_SLACK: Span = milliseconds(20);
 
+/// The times of files may be too early by up to this, in ns: some programs and file systems cut them to seconds.
+pub(crate) const COARSE_FILE_TIME_NS: u64 = 1_000_000_000;
+
 /// The most renamed files of a log that `top` and `ship` read.
 pub(crate) const MAX_FORMER_FILES: usize = 16;
 

@@ -16,7 +16,7 @@ use lately::Timestamp;
 use lately_logs::{CutLines, Options, Scanned};
 
 use crate::error::CliError;
-use crate::limits::{FILE_TIME_SLACK, FORMER_KEPT, MAX_FORMER_FILES, SHIP_LATE};
+use crate::limits::{COARSE_FILE_TIME_NS, FILE_TIME_SLACK, FORMER_KEPT, MAX_FORMER_FILES, SHIP_LATE};
 use crate::live::claims::FileId;
 use crate::log_file;
 use crate::new_file::folder;
@@ -272,7 +272,7 @@ impl<'a> Log<'a> {
         let is_other_server = self.looked_on != sender.link.connection();
         let mut is_changed = !rewritten.is_empty() || is_first || is_other_server;
         is_changed |= self.is_to_look_again || self.has_waiting;
-        if is_first || !self.how.is_once {
+        if is_first || !self.how.is_once || !rewritten.is_empty() {
             let Some(has_found) = self.look_at_path(sender, others, &rewritten, now)? else {
                 return Ok(false);
             };
@@ -285,7 +285,7 @@ impl<'a> Log<'a> {
         if !is_changed {
             return Ok(true);
         }
-        let is_there = self.find_rotated(sender, others, is_late, now)?;
+        let is_there = self.find_rotated(sender, others, &rewritten, is_late, now)?;
         if is_there && rewritten.iter().any(|source| self.parts.iter().all(|part| part.source != *source)) {
             let name = log_file::name(self.path);
             output::message(&format_args!(
@@ -332,6 +332,8 @@ impl<'a> Log<'a> {
             }
             return Ok(Some(was_there));
         };
+        // A copy with more lines may have replaced the file, as by rsync. It is read in place of it.
+        self.parts.retain(|part| part.source != source || !part.is_replaced_by(&found).unwrap_or(false));
         if self.is_taken(others, found.id, &source) {
             if !others.iter().any(|(id, _)| *id == found.id) {
                 self.report(" begins as another file that is read: its lines are not sent");
@@ -340,16 +342,17 @@ impl<'a> Log<'a> {
         }
         self.reported = None;
         let Some(Position { at, is_of_state, .. }) = sender.position(&source)? else { return Ok(None) };
-        let (position, len) = (at.unwrap_or(0), found.metadata.len());
+        let (position, len) = (at.unwrap_or(0), found.len());
         let is_shorter = !found.is_compressed && len < position;
-        if is_shorter && is_of_state {
+        if !found.is_same() {
+            // It was rewritten while the server was asked. The first read finds that, and the next look finds its copy.
+        } else if is_shorter && is_of_state {
             return Err(CliError::new(
                 log_file::name(self.path),
                 format_args!("the file of --state has position {position} for it, and it ends at {len}"),
                 "remove that line to send the file from its start",
             ));
-        }
-        if found.is_within_line(position) {
+        } else if found.is_within_line(position) {
             self.report(&format!(
                 " was sent up to byte {position}, which is within a line: lines before that are not sent; was it written anew?"
             ));
@@ -388,12 +391,13 @@ impl<'a> Log<'a> {
         sources
     }
 
-    /// Finds rotated files with unsent lines: files that the server knows and that are longer now, and files that it does not know and
-    /// that were written after the mark. The oldest come first. Returns false if the end was requested.
+    /// Finds rotated files with unsent lines: files that the server knows and that are longer now, files that it does not know and that
+    /// were written after the mark, and copies of rewritten files. The oldest come first. Returns false if the end was requested.
     fn find_rotated(
         &mut self,
         sender: &mut Sender<'_>,
         others: &Taken,
+        rewritten: &[String],
         is_late: bool,
         now: Timestamp,
     ) -> Result<bool, CliError> {
@@ -417,13 +421,19 @@ impl<'a> Log<'a> {
             true => self.is_current_known || part.connection != 0,
             false => !part.is_deleted(),
         });
+        let current = self.parts.iter().find(|part| self.current == Some(part.id));
+        let current_ns = current.and_then(|part| part.modified_ns().ok()).unwrap_or(0);
+        // Whether an older file has unsent lines. Files between it and the current one were not sent either, even if the clock was set
+        // back and they seem older than the mark.
+        let mut is_after_unsent = false;
         let mut seen = Vec::new();
         // The newest files without new lines.
         let mut fresh = VecDeque::new();
-        for (modified, _, path) in rotated.into_iter().filter(|(_, modified_ns, _)| *modified_ns >= mark) {
+        for (modified, written_ns, path) in rotated {
+            let is_near = written_ns + 2 * COARSE_FILE_TIME_NS >= mark;
             let Ok(found) = Found::open(path, self.how.has_own_times) else {
-                self.is_to_look_again |= is_fresh(modified, now);
-                self.keeps_mark = true;
+                self.is_to_look_again |= is_near && is_fresh(modified, now);
+                self.keeps_mark |= is_near;
                 continue;
             };
             // Its writer may continue it for a while.
@@ -432,18 +442,25 @@ impl<'a> Log<'a> {
                 continue;
             };
             if self.is_taken(others, found.id, &source) {
-                has_known = true;
+                has_known |= is_near;
+                continue;
+            }
+            let is_copy = rewritten.contains(&source);
+            // The length of a compressed file shows only when it is read. Old ones were read before.
+            if found.is_compressed && !is_near && !is_copy {
                 continue;
             }
             let Some(Position { at, .. }) = sender.position(&source)? else { return Ok(false) };
-            let is_new = at.is_none() && modified_ns(&found.metadata).is_ok_and(|written| written > mark);
-            has_known |= at.is_some();
+            let is_new =
+                |written_ns| latest_ns(written_ns) > mark || (is_after_unsent && written_ns <= current_ns);
             let is_finished = self.finished.iter().any(|(_, name)| *name == source);
             let is_longer = match at {
-                None => is_new,
+                None => is_copy || is_new(modified_ns(&found.metadata).unwrap_or(written_ns)),
                 Some(_) if found.is_compressed => !is_finished,
-                Some(position) => found.metadata.len() > position,
+                Some(position) => found.len() > position,
             };
+            has_known |= at.is_some() && (is_near || is_longer);
+            is_after_unsent |= at.is_some() && is_longer && !found.is_compressed;
             seen.push(source.clone());
             if is_longer && self.parts.len() > MAX_FORMER_FILES {
                 self.has_waiting = true;
@@ -492,13 +509,15 @@ impl<'a> Log<'a> {
                 part.sent
             ));
         }
-        // The mark is before the last write of the current file, whose lines may be sent later.
+        // The mark is before the last write of the current file, whose lines may be sent later. It is after the times of files that were
+        // rotated before the start, also if those times are cut later.
         let before_ns = written_ns.saturating_sub(1);
         let started_ms = self.started.saturating_sub(FILE_TIME_SLACK).as_millis();
         let started_ns = u64::try_from(started_ms).unwrap_or(0) * 1_000_000;
         let mut before_start = rotated.iter().map(|(_, modified_ns, _)| *modified_ns).rev();
-        let newest = before_start.find(|modified_ns| *modified_ns < started_ns).unwrap_or(started_ns);
-        self.mark = sender.advance(&self.log_source(), 0, before_ns.min(newest))?;
+        let newest = before_start.find(|modified_ns| *modified_ns < started_ns);
+        let least = newest.map_or(started_ns, |newest| started_ns.min(newest + COARSE_FILE_TIME_NS));
+        self.mark = sender.advance(&self.log_source(), 0, before_ns.min(least))?;
         Ok(self.mark.is_some())
     }
 
@@ -539,6 +558,12 @@ fn place(path: &Path) -> PathBuf {
         let folder = fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned());
         folder.join(path.file_name().unwrap_or_default())
     })
+}
+
+/// The latest time at which a file may have been written last. Some programs and file systems cut times to seconds.
+fn latest_ns(written_ns: u64) -> u64 {
+    let is_cut = written_ns.is_multiple_of(1_000_000_000);
+    if is_cut { written_ns + COARSE_FILE_TIME_NS } else { written_ns }
 }
 
 /// Whether a file was written in the last [`FORMER_KEPT`].

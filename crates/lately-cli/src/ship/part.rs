@@ -44,8 +44,8 @@ pub(crate) struct Part<'o> {
     reading: Reading<'o>,
     /// Length and time of the last write at the last comparison of the file with the bytes that were read.
     seen: Option<(u64, SystemTime)>,
-    /// How the file began when it was found; `None` once it was read and still began like that.
-    head: Option<Head>,
+    /// How the file began when it was found. Its name on the server depends on it.
+    head: Head,
     /// Whether it was truncated or written anew while it was read.
     is_rewritten: bool,
 }
@@ -169,6 +169,16 @@ impl Found {
 }
 
 impl Found {
+    /// Whether the file still begins as it did when it was opened.
+    pub(crate) fn is_same(&self) -> bool {
+        begins_with(&self.file, &self.head).unwrap_or(false)
+    }
+
+    /// The current length of the file.
+    pub(crate) fn len(&self) -> u64 {
+        self.file.metadata().unwrap_or_else(|_| self.metadata.clone()).len()
+    }
+
     /// Whether a position is within a line of a plain file. The end of the file is not, because a last line without a line end may
     /// have been sent.
     pub(crate) fn is_within_line(&self, position: u64) -> bool {
@@ -192,6 +202,26 @@ fn read_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         }
     }
     Ok(count)
+}
+
+/// Reads a file from its start, whatever the offset of its descriptor.
+struct FromStart {
+    file: File,
+    offset: u64,
+}
+
+impl Read for FromStart {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.file.read_at(buffer, self.offset)?;
+        self.offset += count as u64;
+        Ok(count)
+    }
+}
+
+/// Whether a file begins with a head.
+fn begins_with(file: &File, head: &Head) -> io::Result<bool> {
+    let file = FromStart { file: file.try_clone()?, offset: 0 };
+    head.is_of(log_file::decompress(Box::new(file))?)
 }
 
 /// Whether a file has these bytes before an offset.
@@ -225,7 +255,7 @@ impl<'o> Part<'o> {
             is_compressed,
             reading,
             seen,
-            head: Some(head),
+            head,
             is_rewritten: false,
         })
     }
@@ -273,12 +303,12 @@ impl<'o> Part<'o> {
 
     /// Whether the file was rewritten: it is shorter, or has other bytes before the position up to which it was read.
     pub(crate) fn is_rewritten(&mut self) -> io::Result<bool> {
-        if self.is_compressed {
-            return Ok(false);
+        if self.is_rewritten || self.is_compressed {
+            return Ok(self.is_rewritten);
         }
         let metadata = self.file.metadata()?;
         let Reading { taken, before, .. } = &self.reading;
-        if self.is_rewritten || metadata.len() < *taken {
+        if metadata.len() < *taken {
             return Ok(true);
         }
         let seen = Some((metadata.len(), metadata.modified()?));
@@ -286,7 +316,21 @@ impl<'o> Part<'o> {
             return Ok(false);
         }
         self.seen = seen;
-        Ok(!has_before(&self.file, before, *taken)?)
+        Ok(!self.is_same(before, *taken)?)
+    }
+
+    /// Whether the file still has these bytes before an offset up to which it was read. At its start, whether it begins as it did when
+    /// it was found: a file that is read again from its start may have been rewritten since.
+    fn is_same(&self, before: &[u8], offset: u64) -> io::Result<bool> {
+        if offset == 0 { begins_with(&self.file, &self.head) } else { has_before(&self.file, before, offset) }
+    }
+
+    /// Whether the file was replaced by a copy of it: it is deleted, it was read to its end, and the copy has the same lines.
+    pub(crate) fn is_replaced_by(&self, copy: &Found) -> io::Result<bool> {
+        let Reading { taken, before, .. } = &self.reading;
+        let is_plain = !self.is_compressed && !copy.is_compressed;
+        let is_read = self.is_deleted() && self.file.metadata()?.len() == *taken;
+        Ok(is_plain && is_read && has_before(&copy.file, before, *taken)?)
     }
 
     /// The summary of the file.
@@ -301,20 +345,13 @@ impl<'o> Part<'o> {
     pub(crate) fn fill(&mut self, prefix_bytes: usize, now: Timestamp) -> Result<Filled, PartError> {
         let (before, taken) = (self.reading.before.clone(), self.reading.taken);
         let filled = self.read_batch(prefix_bytes, now)?;
-        if self.is_compressed || self.reading.taken == taken {
+        // A compressed file is only compared at its start.
+        if self.reading.taken == taken || (self.is_compressed && taken > 0) {
             return Ok(filled);
         }
-        // What was there before is still there: so what was read now comes after it.
-        let is_same = match self.head.take() {
-            Some(head) => {
-                let mut file = self.file.try_clone()?;
-                file.rewind()?;
-                head.is_of(file)?
-            }
-            None => has_before(&self.file, &before, taken)?,
-        };
-        self.is_rewritten = !is_same;
-        Ok(if is_same { filled } else { Filled::Rewritten })
+        // If what was read before is still there, what was read now comes after it.
+        self.is_rewritten = !self.is_same(&before, taken)?;
+        Ok(if self.is_rewritten { Filled::Rewritten } else { filled })
     }
 
     fn read_batch(&mut self, prefix_bytes: usize, now: Timestamp) -> Result<Filled, PartError> {
@@ -512,6 +549,9 @@ fn remember(before: &mut Vec<u8>, bytes: &[u8]) {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::io::Write;
+
+    use flate2::write::GzEncoder;
 
     use super::*;
 
@@ -543,6 +583,65 @@ mod tests {
             let expected = if is_same { Filled::AtEnd } else { Filled::Rewritten };
             assert_eq!(part.fill(0, now).expect("it is there"), expected);
             assert_eq!(part.is_rewritten().expect("it is there"), !is_same);
+        }
+    }
+
+    /// Symptom: lines of a truncated log were lost, and the lines after them were sent twice. Cause: the server had an earlier position
+    /// than expected, and the file was read again from its start under its old name, although it had been truncated. Fix: each
+    /// reading from the start checks that the file begins as when it was found.
+    #[test]
+    fn what_is_truncated_before_it_is_read_again_is_not_sent() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (options, now) = (Options::default(), Timestamp::MIN);
+        let (old, new) = (LINE.repeat(3), LINE.replace('a', "b").repeat(9));
+        for (name, is_compressed) in [("app.log", false), ("app.log.gz", true)] {
+            let path = folder.path().join(name);
+            let write = |text: &str| {
+                let mut packed = GzEncoder::new(Vec::new(), flate2::Compression::fast());
+                packed.write_all(text.as_bytes()).expect("room");
+                let packed = packed.finish().expect("room");
+                fs::write(&path, if is_compressed { &packed[..] } else { text.as_bytes() }).expect("room");
+            };
+            write(&old);
+            let found = Found::open(path.clone(), false).expect("it is there");
+            assert_eq!((found.is_compressed, found.is_same()), (is_compressed, true));
+            let mut part = Part::new(found, "app".to_owned(), 0, &options, now).expect("valid options");
+            for (text, expected) in [(&old, Filled::AtEnd), (&new, Filled::Rewritten)] {
+                write(text);
+                for position in [0, LINE.len() as u64] {
+                    part.restart(position).expect("it is there");
+                    assert_eq!(part.fill(0, now).expect("it is there"), expected, "{name}");
+                    assert_eq!(part.is_rewritten().expect("it is there"), expected == Filled::Rewritten);
+                }
+            }
+        }
+        let path = folder.path().join("app.log");
+        let found = Found::open(path.clone(), false).expect("it is there");
+        fs::write(&path, &old).expect("room");
+        assert!(!found.is_same() && found.len() == old.len() as u64);
+    }
+
+    #[test]
+    fn a_longer_copy_replaces_a_deleted_file_that_was_read() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (path, other) = (folder.path().join("app.log"), folder.path().join("app.log.new"));
+        let (options, now) = (Options::default(), Timestamp::MIN);
+        fs::write(&path, LINE.repeat(3)).expect("room");
+        let open = |path: &std::path::Path| Found::open(path.to_owned(), false).expect("it is there");
+        let mut part = Part::new(open(&path), "app".to_owned(), 0, &options, now).expect("valid options");
+        fs::write(&other, LINE.repeat(5)).expect("room");
+        assert_eq!(part.fill(0, now).expect("it is there"), Filled::AtEnd);
+        assert!(!part.is_replaced_by(&open(&other)).expect("it is there"), "the file has a name");
+        let mut writer = File::options().append(true).open(&path).expect("it is there");
+        fs::rename(&other, &path).expect("it is there");
+        assert!(part.is_replaced_by(&open(&path)).expect("it is there"));
+        writer.write_all(LINE.as_bytes()).expect("room");
+        assert!(!part.is_replaced_by(&open(&path)).expect("it is there"), "there are lines to read");
+        assert_eq!(part.fill(0, now).expect("it is there"), Filled::AtEnd);
+        assert!(part.is_replaced_by(&open(&path)).expect("it is there"));
+        for text in [LINE.repeat(3), LINE.repeat(3) + &LINE.replace('a', "b").repeat(2)] {
+            fs::write(&path, text).expect("room");
+            assert!(!part.is_replaced_by(&open(&path)).expect("it is there"), "it has other lines");
         }
     }
 }

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use flate2::write::GzEncoder;
 use lately::{Clock, SystemClock};
@@ -127,9 +127,14 @@ impl Shipping {
     }
 
     /// Stops it with SIGTERM. Returns its messages.
-    fn end(mut self) -> String {
+    fn end(self) -> String {
         let kill = format!("kill -TERM {}", self.0.id());
         assert!(Command::new("sh").args(["-c", &kill]).status().expect("a shell").success());
+        self.wait()
+    }
+
+    /// Waits for its end. Returns its messages.
+    fn wait(mut self) -> String {
         let mut messages = String::new();
         self.0.stderr.take().expect("a pipe").read_to_string(&mut messages).expect("text");
         assert_eq!(self.0.wait().expect("it ends").code(), Some(0), "{messages}");
@@ -408,6 +413,161 @@ fn rotations_before_the_first_answer_lose_nothing() {
     let messages = shipping.end();
     assert!(!messages.contains("missing"), "{messages}");
     assert_eq!(counts(&server), writer.keys);
+}
+
+/// Starts a server without data at an address that is free.
+fn serve_at(address: &str) -> Running {
+    start(&["serve", "--resp", address, "--http", "127.0.0.1:0", "--in-memory"])
+}
+
+/// Copies a log to `name` and truncates it, as logrotate does with `copytruncate`. With `keeps_time`, the copy has the time of the log.
+fn copy_and_truncate(ledger: &Ledger, log: &str, name: &str, keeps_time: bool) {
+    let copy = ledger.path(name);
+    fs::copy(log, &copy).expect("room");
+    if keeps_time {
+        let written = fs::metadata(log).and_then(|metadata| metadata.modified()).expect("a time");
+        set_time(&copy, written);
+    }
+    File::options().write(true).open(log).and_then(|file| file.set_len(0)).expect("truncated");
+}
+
+fn set_time(path: &str, written: SystemTime) {
+    let file = File::options().append(true).open(path).expect("it is there");
+    file.set_modified(written).expect("a time");
+}
+
+/// Symptom: lines before a truncation were lost, and later ones were counted twice after the next start. Cause: the log was truncated
+/// while a batch waited for the server, the server had another position, and the new lines were sent under the old name. Fix: a
+/// file that is read again must begin as when it was found.
+#[test]
+fn a_truncation_while_a_batch_waits_loses_nothing() {
+    let mut ledger = Ledger::new();
+    let (log, address) = (ledger.path("a.log"), ledger.server.resp.clone());
+    ledger.append("a.log", 20);
+    let mut shipping = Shipping::start(&address, &[&log]);
+    assert!(becomes(|| ledger.wrong().is_empty()));
+    drop(std::mem::replace(&mut ledger.server, serve()));
+    ledger.append("a.log", 20);
+    shipping.wait_for("it is tried again");
+    copy_and_truncate(&ledger, &log, "a.log.2", false);
+    ledger.append("a.log", 90);
+    copy_and_truncate(&ledger, &log, "a.log.1", false);
+    ledger.append("a.log", 150);
+    ledger.server = serve_at(&address);
+    assert!(becomes(|| ledger.wrong().is_empty()), "{:?}", ledger.wrong());
+    let messages = shipping.end();
+    assert!(!messages.contains("missing") && !messages.contains("within a line"), "{messages}");
+    ledger.send(&[&log]);
+    assert_eq!(ledger.wrong(), []);
+}
+
+/// Symptom: lines of a copy were lost, or a message claimed so. Cause: the log was truncated after `ship` had found it and before
+/// the server said how far it was sent. Fix: a log that has changed meanwhile is looked at again, and its copy is sent even
+/// if it is older than the start.
+#[test]
+fn a_truncation_before_the_position_is_known_loses_nothing() {
+    let check = |is_known: bool, is_once: bool, age: i64| {
+        let mut ledger = Ledger::new();
+        let (log, state, address) = (ledger.path("a.log"), ledger.path("state"), ledger.server.resp.clone());
+        let args = [&log[..], "--state", &state];
+        let args = if is_known { &args[..] } else { &args[..1] };
+        ledger.append("a.log", 20);
+        // The second server knows nothing of these lines, and the state file has their position.
+        let first = if is_known { ledger.lines } else { 0 };
+        if is_known {
+            ledger.send(args);
+        }
+        drop(std::mem::replace(&mut ledger.server, serve()));
+        ledger.append("a.log", 30);
+        let now_ms = SystemClock::new().now().as_millis();
+        set_time(&log, UNIX_EPOCH + Duration::from_millis((now_ms - age).unsigned_abs()));
+        let once = if is_once { &["--once"][..] } else { &[] };
+        let mut shipping = Shipping::start(&address, &[args, once].concat());
+        shipping.wait_for("it is tried again");
+        copy_and_truncate(&ledger, &log, "a.log.1", true);
+        ledger.append("a.log", 200);
+        ledger.server = serve_at(&address);
+        let wrong = |ledger: &Ledger| ledger.wrong_of(first..ledger.lines);
+        assert!(becomes(|| wrong(&ledger).is_empty()), "{is_known}, {is_once}, {age}: {:?}", wrong(&ledger));
+        let messages = if is_once { shipping.wait() } else { shipping.end() };
+        assert!(!messages.contains("missing") && !messages.contains("within a line"), "{messages}");
+        ledger.send(args);
+        assert_eq!(wrong(&ledger), []);
+    };
+    for is_once in [false, true] {
+        check(false, is_once, 0);
+        check(false, is_once, 100_000);
+        check(true, is_once, 0);
+    }
+}
+
+/// Symptom: the rest of a rotated file was not sent, and the message said that it was gone. Cause: bzip2 cuts the time of a file to the
+/// second, which was before the mark. Fix: files near the mark and plain files are looked at, and cut times count as later.
+#[test]
+fn files_with_cut_times_are_sent() {
+    let second = UNIX_EPOCH + Duration::from_secs(1_710_234_000);
+    let after = |millis: u64| second + Duration::from_millis(millis);
+    for has_earlier in [false, true] {
+        let mut ledger = Ledger::new();
+        let (log, earlier) = (ledger.path("a.log"), ledger.path("a.log.9"));
+        // Rotated before the first start, and cut after it.
+        if has_earlier {
+            ledger.append("a.log.9", 5);
+            set_time(&earlier, after(2_300));
+        }
+        let first = ledger.lines;
+        ledger.append("a.log", 10);
+        set_time(&log, after(3_900));
+        ledger.send(&[&log]);
+        if has_earlier {
+            set_time(&earlier, after(2_000));
+        }
+        // A known file and an unknown one, both compressed and cut.
+        for number in [8, 7] {
+            ledger.append("a.log", 10);
+            let text = fs::read(&log).expect("it is there");
+            fs::remove_file(&log).expect("it is there");
+            let packed = ledger.path(&format!("a.log.{number}.gz"));
+            gzip(Path::new(&packed), &text);
+            set_time(&packed, after(3_000));
+        }
+        ledger.append("a.log", 10);
+        set_time(&log, after(3_950));
+        let messages = ledger.send(&[&log]);
+        assert!(!messages.contains("missing"), "{messages}");
+        assert_eq!(ledger.wrong_of(first..ledger.lines), []);
+        // The clock is set back: the rest of a known file, and what was written after it.
+        for number in [6, 5] {
+            ledger.append("a.log", 10);
+            ledger.rename("a.log", &format!("a.log.{number}"));
+            set_time(&ledger.path(&format!("a.log.{number}")), after(10 - number));
+        }
+        ledger.append("a.log", 10);
+        set_time(&log, after(20));
+        ledger.send(&[&log]);
+        assert_eq!(ledger.wrong_of(first..ledger.lines), []);
+        assert_eq!(ledger.wrong().len() as u64, first, "files rotated before the first run are not sent");
+    }
+}
+
+/// Symptom: lines of a log that rsync had replaced came after a minute. Cause: the deleted file was kept. Fix: the copy is read
+/// in its place.
+#[test]
+fn a_log_that_is_replaced_by_a_longer_copy_goes_on() {
+    let mut ledger = Ledger::new();
+    let (log, copy) = (ledger.path("a.log"), ledger.path("copy"));
+    ledger.append("a.log", 20);
+    let shipping = Shipping::start(&ledger.server.resp, &[&log]);
+    for _ in 0..4 {
+        assert!(becomes(|| ledger.wrong().is_empty()), "{:?}", ledger.wrong());
+        fs::copy(&log, &copy).expect("room");
+        ledger.append("copy", 20);
+        ledger.rename("copy", "a.log");
+    }
+    assert!(becomes(|| ledger.wrong().is_empty()), "{:?}", ledger.wrong());
+    let messages = shipping.end();
+    assert!(!messages.contains("not sent"), "{messages}");
+    assert_eq!(ledger.wrong(), []);
 }
 
 #[test]
