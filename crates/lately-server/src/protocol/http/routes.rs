@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{Method, StatusCode, Uri};
@@ -16,6 +17,7 @@ use super::counts::{self, key_of};
 use super::dumps::{self, discard};
 use super::guard::{refuse_foreign, refuse_remote};
 use super::listener::Link;
+use super::long_body::LongBody;
 use super::metrics;
 use super::places::Transfers;
 use super::problem::problem;
@@ -115,18 +117,19 @@ async fn ready(State(service): State<Arc<Service>>) -> (StatusCode, String) {
     (StatusCode::SERVICE_UNAVAILABLE, format!("loading: {done_bytes} of {total_bytes} bytes\n"))
 }
 
-async fn metrics(State(service): State<Arc<Service>>) -> impl IntoResponse {
-    ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], metrics::text(&service))
+async fn metrics(State(service): State<Arc<Service>>, Extension(link): Extension<Link>) -> impl IntoResponse {
+    let body = LongBody::new(metrics::pieces(&service), service, link.pace);
+    ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], Body::new(body))
 }
 
 #[cfg(test)]
 mod tests {
-    use axum::body::{Body, to_bytes};
     use axum::http;
     use hyper::service::Service as _;
     use hyper_util::service::TowerToHyperService;
     use lately::Pattern;
 
+    use super::super::dumps::next_piece;
     use super::*;
     use crate::protocol::fixture::{loading_engine, service};
     use crate::service::access::Principal;
@@ -148,7 +151,11 @@ mod tests {
         let routes = TowerToHyperService::new(all(Arc::clone(service)).layer(Extension(link)));
         let response = routes.call(request.expect("a request")).await.expect("it does not fail");
         let status = response.status();
-        let bytes = to_bytes(response.into_body(), usize::MAX).await.expect("a body");
+        let (mut body, mut bytes) = (response.into_body(), Vec::new());
+        // Each piece is dropped, as by a socket that has taken it: a long body waits for that.
+        while let Some(piece) = next_piece(&mut body).await {
+            bytes.extend_from_slice(&piece.expect("a body"));
+        }
         (status, String::from_utf8_lossy(&bytes).into_owned())
     }
 
