@@ -118,8 +118,17 @@ async fn ready(State(service): State<Arc<Service>>) -> (StatusCode, String) {
 }
 
 async fn metrics(State(service): State<Arc<Service>>, Extension(link): Extension<Link>) -> impl IntoResponse {
-    let body = LongBody::new(metrics::pieces(&service), service, link.pace);
-    ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], Body::new(body))
+    let mut pieces = metrics::pieces(&service);
+    let first = pieces.next().unwrap_or_default();
+    // A short answer has a length.
+    let body = match pieces.next() {
+        None => Body::from(first),
+        Some(second) => {
+            let pieces = [first, second].into_iter().chain(pieces);
+            Body::new(LongBody::new(pieces, service, link.pace))
+        }
+    };
+    ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], body)
 }
 
 #[cfg(test)]
@@ -131,8 +140,10 @@ mod tests {
 
     use super::super::dumps::next_piece;
     use super::*;
-    use crate::protocol::fixture::{loading_engine, service};
+    use crate::config::Config;
+    use crate::protocol::fixture::{engine_of, loading_engine, service};
     use crate::service::access::Principal;
+    use crate::service::named_limits::tests::limit;
 
     fn run<T>(future: impl Future<Output = T>) -> T {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
@@ -241,6 +252,19 @@ mod tests {
             body,
             r#"{"title":"no cluster","status":404,"detail":"this server is not part of a cluster"}"#
         );
+    }
+
+    #[test]
+    fn long_metrics_are_whole() {
+        let limits = (0..100).map(|number| limit(&format!("n{number}"))).collect();
+        let service = engine_of(Config { limits, ..Config::default() });
+        let (status, body) = run(asked(&service, link(LOCAL, LOCAL, Principal::ANYONE), "GET", "/metrics"));
+        assert_eq!(status, StatusCode::OK);
+        for number in 0..100 {
+            let lines = body.lines().filter(|line| line.contains(&format!("limit=\"n{number}\"")));
+            assert_eq!(lines.count(), 3, "{number}");
+        }
+        assert!(body.contains("\nlately_keys 0\n") && body.contains("lately_build_info"), "{body}");
     }
 
     #[test]
