@@ -10,6 +10,13 @@ pub(crate) const SERVER_TIMEOUT: Duration = Duration::from_secs(5);
 /// The most threads of `serve`.
 pub(crate) const MAX_THREADS: usize = 1_024;
 
+/// The memory ceiling that each thread of `serve` needs, below a ceiling for [`THREADS_WITHOUT_MORE`]: its buffers are a part of
+/// the memory beyond the ceiling.
+pub(crate) const CEILING_PER_THREAD_BYTES: u64 = 4 << 20;
+
+/// Threads whose buffers are in the memory that a process has beyond the ceiling. Further ones take half a MiB each on top.
+pub(crate) const THREADS_WITHOUT_MORE: usize = 16;
+
 /// The number of client threads that share an arena of the allocator. Memory that is freed in one arena cannot be used in another:
 /// with an arena for each four threads, floods of keys took up to 1.8 times the ceiling.
 pub(crate) const THREADS_PER_ARENA: usize = 16;

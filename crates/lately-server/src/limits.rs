@@ -38,6 +38,10 @@ pub const EVENTS: usize = 1_024;
 /// Operations given to the store at once: as many as it prefetches together.
 pub const RUN_OPERATIONS: usize = 64;
 
+/// Operations that name a time, given to the store at once. A late hit, or a limit at an earlier time, may take a
+/// millisecond in a class of many panes.
+pub const RUN_TIMED_OPERATIONS: usize = 16;
+
 /// `MLIMIT` operations given to the store at once. Each holds memory of its own, which the next ones reuse.
 pub const RUN_JOINT_OPERATIONS: usize = 4;
 
@@ -48,8 +52,11 @@ pub const READ_BYTES: usize = 64 << 10;
 /// one stays in that buffer.
 pub const SHORT_BYTES: usize = 4 << 10;
 
-/// Capacity that a batch keeps of a buffer after a long request or reply. A thread has about thirty batches.
+/// Capacity that each of the first [`GROUP_BATCHES`] batches of a thread keeps of a buffer after a long request or reply.
 pub const KEPT_BYTES: usize = 64 << 10;
+
+/// Capacity that each of the other batches keeps, of which a thread with a journal has about thirty.
+pub const KEPT_OF_FURTHER_BATCHES: usize = BATCH_BYTES;
 
 /// Bytes of keys after which a page of `SCAN` ends, whatever its `COUNT`. Checked after each [`SCAN_STEP`].
 pub const SCAN_BYTES: usize = 1 << 20;
@@ -60,8 +67,13 @@ pub const SCAN_WORK: u64 = 8 << 20;
 /// A request of several keys with more arguments than this runs a part of them at a time, of half as many keys.
 pub const LONG_ARGUMENTS: usize = 1_024;
 
-/// A connection that executed requests with this many arguments in a turn waits until the others had theirs. Requests of up
-/// to [`LIGHT_ARGUMENTS`] are not counted: the bytes of a read and of the replies bound those.
+/// A connection whose requests took this long in a turn waits until the others had theirs. Its next operations are given
+/// to the store in parts that take about as long.
+pub const TURN_TIME: Duration = Duration::from_micros(250);
+
+/// A connection that executed requests with this many arguments in a turn waits until the others had theirs. One operation of
+/// up to [`LIGHT_ARGUMENTS`], such as `HIT` or `LIMIT`, is not counted: [`TURN_TIME`], the bytes of a read and those of the
+/// replies bound these.
 pub const TURN_ARGUMENTS: usize = LONG_ARGUMENTS;
 
 /// See [`TURN_ARGUMENTS`].
@@ -127,6 +139,9 @@ pub const HTTP_LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// The socket send buffer of an HTTP connection; Linux doubles it. A larger buffer hides how slowly a client reads.
 pub const HTTP_SEND_BYTES: usize = 128 << 10;
+
+/// Named limits in a piece of `/metrics`, which waits until the client has taken the piece before it.
+pub(crate) const LIMITS_A_PIECE: usize = 16;
 
 /// Sources whose positions a restore writes with one commit.
 pub(crate) const SOURCES_A_COMMIT: usize = 1_000;
@@ -236,7 +251,8 @@ pub const CLOCK_STEP_MS: i64 = 10_000;
 pub const LOG_EVERY_MS: i64 = 60_000;
 
 /// The share of the memory ceiling for connections, one eighth. When they hold more in sum, one that holds more than
-/// an equal part is disconnected as soon as it needs more.
+/// an equal part is disconnected as soon as it needs more, and at the next look ([`LOOK_EVERY`]) in any case. Until then
+/// the others may grow to their equal part, up to half of the share beyond it.
 pub const CONNECTIONS_SHARE: u64 = 8;
 
 /// The default memory ceiling: 1 GiB.

@@ -19,7 +19,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::error::{CliError, Outcome};
 use crate::limits::{
-    FILES_PER_THREAD, LARGE_BLOCK_BYTES, MAX_ARENAS, MAX_THREADS, OWN_FILES, THREADS_PER_ARENA,
+    CEILING_PER_THREAD_BYTES, FILES_PER_THREAD, LARGE_BLOCK_BYTES, MAX_ARENAS, MAX_THREADS, OWN_FILES,
+    THREADS_PER_ARENA, THREADS_WITHOUT_MORE,
 };
 use crate::output;
 use crate::storage::folder_parser;
@@ -97,9 +98,17 @@ fn threads(text: &str) -> Result<NonZeroUsize, String> {
 
 pub(crate) fn run(serve: &Serve) -> Result<Outcome, CliError> {
     let threads = serve.threads.unwrap_or_else(default_threads);
-    tune_allocator(threads);
     let mut config = configure(serve)?;
-    config.loops = threads.get();
+    config.loops = threads_in(config.ceiling_bytes, threads.get());
+    if config.loops < threads.get() {
+        output::message(&format_args!(
+            "lately: the memory ceiling of {} bytes has room for {} of {threads} threads: they need {} MiB of it each",
+            config.ceiling_bytes,
+            config.loops,
+            CEILING_PER_THREAD_BYTES >> 20,
+        ));
+    }
+    tune_allocator(config.loops);
     let storage = config.storage.clone();
     raise_file_limit(&mut config)?;
     // It accepts connections and serves HTTP; event loops have threads of their own.
@@ -127,13 +136,13 @@ pub(crate) fn run(serve: &Serve) -> Result<Outcome, CliError> {
 
 /// Makes threads share the arenas of the allocator, because lists that several threads grow then take less memory, and
 /// makes it return large blocks to the system. Environment variables override both.
-fn tune_allocator(threads: NonZeroUsize) {
+fn tune_allocator(threads: usize) {
     let is_set = |name, part| env::var_os(name).is_some_and(|value| value.to_string_lossy().contains(part));
     if !is_set("MALLOC_MMAP_THRESHOLD_", "") && !is_set("GLIBC_TUNABLES", "malloc.mmap_threshold") {
         lately::give_blocks_back(LARGE_BLOCK_BYTES);
     }
     if !is_set("MALLOC_ARENA_MAX", "") && !is_set("GLIBC_TUNABLES", "malloc.arena_max") {
-        let arenas = threads.get().div_ceil(THREADS_PER_ARENA).min(MAX_ARENAS);
+        let arenas = threads.div_ceil(THREADS_PER_ARENA).min(MAX_ARENAS);
         lately::share_arenas(u16::try_from(arenas).unwrap_or(u16::MAX));
     }
 }
@@ -145,6 +154,14 @@ fn default_threads() -> NonZeroUsize {
 /// The number of cores minus one, which is left to the system and to local clients.
 fn threads_for(cores: NonZeroUsize) -> NonZeroUsize {
     NonZeroUsize::new(cores.get() - 1).unwrap_or(NonZeroUsize::MIN)
+}
+
+/// As many of these threads as the ceiling has room for.
+fn threads_in(ceiling_bytes: u64, threads: usize) -> usize {
+    match usize::try_from(ceiling_bytes / CEILING_PER_THREAD_BYTES) {
+        Ok(room) if room < THREADS_WITHOUT_MORE => threads.min(room.max(1)),
+        _ => threads,
+    }
 }
 
 /// Raises the limit of open files to what RESP and HTTP clients need. If the system refuses, logs that and lowers
@@ -364,6 +381,24 @@ mod tests {
         for (cores, expected) in [(1, 1), (2, 1), (3, 2), (64, 63)] {
             let cores = NonZeroUsize::new(cores).expect("not zero");
             assert_eq!(threads_for(cores).get(), expected, "{cores}");
+        }
+    }
+
+    #[test]
+    fn a_low_ceiling_has_room_for_few_threads() {
+        const MIB: u64 = 1 << 20;
+        let cases = [
+            (1, 16, 1),
+            (7, 16, 1),
+            (8, 16, 2),
+            (16, 16, 4),
+            (16, 3, 3),
+            (63, 16, 15),
+            (64, 16, 16),
+            (64, 1_024, 1_024),
+        ];
+        for (ceiling_mib, threads, expected) in cases {
+            assert_eq!(threads_in(ceiling_mib * MIB, threads), expected, "{ceiling_mib} {threads}");
         }
     }
 

@@ -1,11 +1,14 @@
 //! A connected client and its socket at the server, for tests.
 
+use std::cell::Cell;
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use lately::{ManualClock, Timestamp};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::clock;
 use crate::config::Config;
 use crate::config::Storage;
 use crate::service::Service;
@@ -26,10 +29,28 @@ pub(super) fn loading_engine() -> Arc<Service> {
     engine_of(Config { storage: Some(Storage::default()), ..Config::default() })
 }
 
-fn engine_of(config: Config) -> Arc<Service> {
+pub(super) fn engine_of(config: Config) -> Arc<Service> {
     let now = Timestamp::from_seconds(1_700_000_040).expect("in range");
-    let clock = Arc::new(ManualClock::new(now));
-    Arc::new(Service::new(config, clock).expect("valid"))
+    service_at(config, Arc::new(ManualClock::new(now)))
+}
+
+/// A service whose requests take no time, unless the test sets another clock ([`set_slow`]).
+pub(super) fn service_at(config: Config, clock: Arc<ManualClock>) -> Arc<Service> {
+    let mut service = Service::new(config, clock).expect("valid settings");
+    service.moment = || MOMENT.get() + SLOW.get() * READS.replace(READS.get() + 1);
+    Arc::new(service)
+}
+
+thread_local! {
+    static MOMENT: Cell<Instant> = Cell::new(clock::moment());
+    static READS: Cell<u32> = const { Cell::new(0) };
+    static SLOW: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+}
+
+/// From now on, everything that is executed in this thread takes this long.
+pub(super) fn set_slow(time: Duration) {
+    READS.set(0);
+    SLOW.set(time);
 }
 
 /// An accepted socket, its permit, and the client's end.

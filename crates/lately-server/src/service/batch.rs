@@ -28,6 +28,8 @@ pub(crate) struct Batch<'a> {
     named: Vec<(Range<usize>, RuleNumber)>,
     /// The named limits, taken when the first request names one.
     rules: Option<Arc<Rules>>,
+    /// Whether an operation names a time. Such operations may take long: a late hit moves the hits after it.
+    has_times: bool,
     /// The last operation without its key, if it is of a kind that is often repeated with other keys, and its named
     /// limit.
     last: Option<(Op<'a>, Option<RuleNumber>)>,
@@ -55,9 +57,14 @@ impl<'a> Batch<'a> {
         Batch { ops, outcomes, named, rules, ..Batch::default() }
     }
 
-    /// Whether it must be executed before another operation is added.
-    pub(crate) fn is_full(&self) -> bool {
-        self.ops.len() >= RUN_OPERATIONS
+    /// The number of operations.
+    pub(crate) fn len(&self) -> usize {
+        self.ops.len()
+    }
+
+    /// Whether an operation names a time.
+    pub(crate) fn has_times(&self) -> bool {
+        self.has_times
     }
 
     /// Whether it must be executed before another `MLIMIT` is added. Each of those holds memory, which later ones reuse.
@@ -68,27 +75,31 @@ impl<'a> Batch<'a> {
     // Inlined so that an operation is built in place: copying one that was just written in pieces is slow.
     #[inline(always)]
     fn push(&mut self, op: Op<'a>) {
-        debug_assert!(!self.is_full(), "the caller looked");
+        debug_assert!(self.ops.len() < RUN_OPERATIONS, "the caller looked");
         self.last = of_another_key(&op, b"").map(|op| (op, None));
         self.ops.push(op);
     }
 
     #[inline(always)]
     pub(crate) fn hit(&mut self, key: &'a [u8], weight: u64, at: Option<Timestamp>) {
+        self.has_times |= at.is_some();
         self.push(Op::Hit { key, weight, at });
     }
 
     #[inline(always)]
     pub(crate) fn hits(&mut self, key: &'a [u8], window: Option<Span>, at: Option<Timestamp>) {
+        self.has_times |= at.is_some();
         self.push(Op::Hits { key, window, at });
     }
 
     pub(crate) fn denied(&mut self, key: &'a [u8], window: Option<Span>, at: Option<Timestamp>) {
+        self.has_times |= at.is_some();
         self.push(Op::Denied(Box::new(Question { key, window, at })));
     }
 
     #[inline(always)]
     pub(crate) fn limit(&mut self, request: Request<'a>) {
+        self.has_times |= request.at.is_some();
         self.push(Op::of(request));
     }
 
@@ -97,6 +108,7 @@ impl<'a> Batch<'a> {
     }
 
     pub(crate) fn limit_all(&mut self, request: JointRequest<'a>) {
+        self.has_times |= request.at.is_some();
         self.push(Op::LimitAll(Box::new(request)));
     }
 
@@ -124,11 +136,10 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
-    /// Repeats the last operation for other keys while there is room. Returns the number added.
-    pub(crate) fn again(&mut self, keys: &mut impl Iterator<Item = &'a [u8]>) -> usize {
+    /// Repeats the last operation for at most `room` other keys. Returns the number added.
+    pub(crate) fn again(&mut self, keys: &mut impl Iterator<Item = &'a [u8]>, room: usize) -> usize {
         let Some((op, rule)) = &self.last else { return 0 };
         let before = self.ops.len();
-        let room = RUN_OPERATIONS.saturating_sub(before);
         self.ops.extend(keys.take(room).map_while(|key| of_another_key(op, key)));
         self.named.extend(rule.map(|rule| (before..self.ops.len(), rule)));
         self.ops.len() - before
@@ -153,7 +164,7 @@ impl<'a> Batch<'a> {
         self.ops.clear();
         self.outcomes.clear();
         self.named.clear();
-        (self.changes, self.refused) = (0, None);
+        (self.changes, self.refused, self.has_times) = (0, None, false);
     }
 
     /// Releases the named limits: the next request takes the current ones.

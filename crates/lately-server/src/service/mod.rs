@@ -30,6 +30,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
+use std::time::Instant;
 
 use lately::{Clock, Cursor, DeltaBatch, MemoryStats, SettingsError, Store, Timestamp};
 use lately_journal::{Folder, Journal, Progress};
@@ -67,6 +68,8 @@ pub struct Service {
     /// A random identifier of this start: 40 hexadecimal digits.
     pub(crate) run_id: String,
     clock: Arc<dyn Clock>,
+    /// The clock that measures how long requests take.
+    pub(crate) moment: fn() -> Instant,
     /// The journal, if counts are kept on a disk. Empty while the store is loaded.
     journal: OnceLock<Journal<Folder>>,
     loading: AtomicBool,
@@ -111,6 +114,7 @@ impl Service {
             rules: CurrentRules::new(&config.limits),
             config,
             clock,
+            moment: crate::clock::moment,
             journal: OnceLock::new(),
             progress: Progress::default(),
             slow: Mutex::default(),
@@ -230,6 +234,12 @@ impl Service {
         self.store.check_consistency();
     }
 
+    /// Memory of dumps and of other pieces that clients have yet to take.
+    #[cfg(test)]
+    pub(crate) fn held_by_dumps(&self) -> usize {
+        self.feed.held_bytes()
+    }
+
     /// The memory of keys, and of everything that is charged to the ceiling.
     pub(crate) fn memory(&self) -> MemoryStats {
         self.store.memory()
@@ -306,16 +316,40 @@ impl Service {
         self.config.max_clients.min(usize::try_from(room).unwrap_or(usize::MAX).max(LEAST_CLIENTS))
     }
 
-    /// Whether a connection that held `before_bytes` may hold `after_bytes`. All connections together have a bound. One
-    /// that holds less than an equal part, or part of one short request, may always grow.
+    /// Whether a connection that held `before_bytes` may hold `after_bytes`. All connections together have a share of the
+    /// ceiling. When it is used up, one that holds no more than an equal part may still grow, up to half as much again in
+    /// all: those that hold more are disconnected at the next look ([`Service::holds_too_much`]). Part of one short request
+    /// may always be held.
     pub(crate) fn may_hold(&self, before_bytes: usize, after_bytes: usize) -> bool {
-        let share_bytes = self.config.ceiling_bytes / CONNECTIONS_SHARE;
+        let share_bytes = self.connections_share_bytes();
         let more_bytes = after_bytes.saturating_sub(before_bytes) as u64;
-        let may = self.stats.connection_bytes.load(Relaxed) + more_bytes <= share_bytes
-            || after_bytes <= CONNECTION_BYTES + SHORT_BYTES
-            || after_bytes as u64 <= share_bytes / (self.clients.len() as u64).max(1);
+        let all_bytes = self.stats.connection_bytes.load(Relaxed) + more_bytes;
+        let may = all_bytes <= share_bytes
+            || !self.is_more_than_a_part(after_bytes)
+                && (after_bytes <= CONNECTION_BYTES + SHORT_BYTES
+                    || all_bytes <= share_bytes + share_bytes / 2);
         Stats::add(&self.stats.evicted_connections, u64::from(!may));
         may
+    }
+
+    /// Whether a connection holds more than an equal part while all together hold more than their share. It is counted as
+    /// evicted then.
+    pub(crate) fn holds_too_much(&self, bytes: usize) -> bool {
+        let is_over = self.stats.connection_bytes.load(Relaxed) > self.connections_share_bytes();
+        let must_go = is_over && self.is_more_than_a_part(bytes);
+        Stats::add(&self.stats.evicted_connections, u64::from(must_go));
+        must_go
+    }
+
+    /// Whether a connection with this much memory holds more than an equal part of the share of all, and more than a short
+    /// request.
+    fn is_more_than_a_part(&self, bytes: usize) -> bool {
+        let part_bytes = self.connections_share_bytes() / (self.clients.len() as u64).max(1);
+        bytes > CONNECTION_BYTES + SHORT_BYTES && bytes as u64 > part_bytes
+    }
+
+    fn connections_share_bytes(&self) -> u64 {
+        self.config.ceiling_bytes / CONNECTIONS_SHARE
     }
 
     /// Sweeps expired keys from the next part of the store. Does nothing while the store is loaded: keys are loaded as of
@@ -367,7 +401,11 @@ mod tests {
         assert!(small > share / clients.len());
         assert!(service.may_hold(small - 1, small) && !service.may_hold(small, small + 1));
         assert_eq!(service.stats.evicted_connections.load(Relaxed), 3);
-        service.charge(share, 0);
+        // Who holds more than an equal part goes, while all hold more than their share together.
+        assert!(!service.holds_too_much(share));
+        service.charge(0, 1);
+        assert!(service.holds_too_much(small + 1) && !service.holds_too_much(small));
+        service.charge(share + 1, 0);
         assert_eq!(service.store.memory().used_bytes, 0);
         assert!(service.may_hold(share, share + 1));
     }
@@ -413,6 +451,19 @@ mod tests {
         service.loading.store(false, Release);
         assert!(sweep().count() > 1);
         assert_eq!(service.store.len(), 0);
+    }
+
+    #[test]
+    fn equal_parts_are_bounded_in_sum() {
+        let config = Config { ceiling_bytes: 16 << 20, ..Config::default() };
+        let share: usize = 2 << 20;
+        let service = Service::new(config, Arc::new(ManualClock::new(Timestamp::MIN))).expect("valid");
+        let address = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
+        let _clients = [0; 4].map(|_| service.clients.connect(address, address, service.now()));
+        service.charge(0, share);
+        assert!(service.may_hold(0, share / 4) && !service.may_hold(0, share / 4 + 1));
+        service.charge(0, share / 4 + 1);
+        assert!(!service.may_hold(0, share / 4) && service.may_hold(0, share / 4 - 1));
     }
 
     #[test]

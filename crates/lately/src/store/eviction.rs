@@ -5,8 +5,8 @@
 //! flood of other keys would bypass the limit. A key that has used half of a limit is evicted after all
 //! others.
 
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use super::Store;
 use super::slot::Slot;
@@ -14,7 +14,7 @@ use super::table::place_of;
 use super::tags::fraction;
 use crate::delta::{DeltaBatch, Forgotten};
 use crate::error::HitError;
-use crate::limits::{EVICTION_LOOKS, EVICTION_SAMPLE, EVICTION_SAMPLE_A_SHARD};
+use crate::limits::{EVICTION_LOOKS, EVICTION_SAMPLE, EVICTION_SAMPLE_A_SHARD, FEWER_LOOKS_FOR_NEWCOMERS};
 use crate::time::Timestamp;
 
 /// Accounted memory, and counters of removed keys.
@@ -78,6 +78,8 @@ pub(super) struct Memory {
     hand: AtomicU64,
     /// Keys of this generation or a later one are newcomers. 0: all keys. [`NO_NEWCOMERS`]: none.
     newcomers_from: AtomicU64,
+    /// The number of searches in a row that found newcomers only.
+    newcomers_only: AtomicU32,
     evicted_newcomers: AtomicU64,
 }
 
@@ -115,6 +117,7 @@ impl Memory {
             expired_keys: AtomicU64::new(0),
             hand: AtomicU64::new(0),
             newcomers_from: AtomicU64::new(NO_NEWCOMERS),
+            newcomers_only: AtomicU32::new(0),
             evicted_newcomers: AtomicU64::new(0),
         }
     }
@@ -161,6 +164,11 @@ impl Memory {
     #[inline]
     pub(super) fn is_full(&self) -> bool {
         self.used_bytes.load(Relaxed) >= self.ceiling_bytes()
+    }
+
+    /// Bytes that must be freed before there is room.
+    fn over_bytes(&self) -> u64 {
+        self.used_bytes.load(Relaxed).saturating_add(1).saturating_sub(self.ceiling_bytes())
     }
 
     /// Whether the store is so far above the ceiling that existing keys may not grow, either.
@@ -230,22 +238,43 @@ impl Store {
 
     /// Evicts keys other than `keep` until there is room for one more. False if every candidate is held by a
     /// limit.
+    ///
+    /// It frees no more than is over the ceiling when it is called. Other threads may use the room at once,
+    /// and evict for themselves when they find none: with no such bound, this one would go on for as long as they
+    /// add keys.
     pub(super) fn make_room(&self, keep: &[u8], now: Timestamp, mut deltas: Option<&mut DeltaBatch>) -> bool {
-        while self.memory.is_full() {
+        let mut over_bytes = self.memory.over_bytes();
+        while over_bytes > 0 && self.memory.is_full() {
             let Some(victim) = self.victim(keep, now) else { return false };
-            self.evict(&victim, keep, now, deltas.as_deref_mut());
+            over_bytes = over_bytes.saturating_sub(self.evict(&victim, keep, now, deltas.as_deref_mut()));
         }
         true
     }
 
-    /// The best victim of a small sample, from as many shards as needed. `None` after a bounded number of
-    /// places without a candidate; the next call continues behind them.
+    /// The next victim. After searches that found newcomers only, the next ones visit fewer places: each search
+    /// visits others, so older keys are still found.
     fn victim(&self, keep: &[u8], now: Timestamp) -> Option<Victim> {
+        let passed = self.memory.newcomers_only.load(Relaxed);
+        let looks = EVICTION_LOOKS >> passed.min(FEWER_LOOKS_FOR_NEWCOMERS);
+        let mut victim = self.victim_of(looks, keep, now);
+        if victim.is_none() && looks < EVICTION_LOOKS {
+            victim = self.victim_of(EVICTION_LOOKS, keep, now);
+        }
+        let is_newcomer = victim.as_ref().is_some_and(|victim| victim.is_newcomer);
+        if is_newcomer || passed > 0 {
+            let passed = if is_newcomer { passed.saturating_add(1) } else { 0 };
+            self.memory.newcomers_only.store(passed, Relaxed);
+        }
+        victim
+    }
+
+    /// The best victim of a small sample, from as many shards as needed. `None` after `looks` places without a
+    /// candidate; the next call continues behind them.
+    fn victim_of(&self, mut looks: u32, keep: &[u8], now: Timestamp) -> Option<Victim> {
         let hand = self.memory.hand.fetch_add(1, Relaxed);
         let count = self.shards.len();
         let first = usize::try_from(hand).unwrap_or(0) % count;
         let mut candidates = Vec::with_capacity(EVICTION_SAMPLE);
-        let mut looks = EVICTION_LOOKS;
         let newcomers_from = self.memory.newcomers_from.load(Relaxed);
         // Newcomers are evicted only if no other key is found.
         let mut newcomer: Option<Victim> = None;
@@ -291,8 +320,9 @@ impl Store {
         candidates.into_iter().chain(newcomer).min()
     }
 
-    /// Evicts a key, unless it was removed or hit since, or a limit holds it now. Never evicts `keep`.
-    fn evict(&self, victim: &Victim, keep: &[u8], now: Timestamp, deltas: Option<&mut DeltaBatch>) {
+    /// Evicts a key, unless it was removed or hit since, or a limit holds it now. Never evicts `keep`. Returns the
+    /// bytes freed.
+    fn evict(&self, victim: &Victim, keep: &[u8], now: Timestamp, deltas: Option<&mut DeltaBatch>) -> u64 {
         let &Victim { has_several, newest, index, place, .. } = victim;
         let mut shard = self.lock(index, now);
         // A key that replaced it and looks the same is an equally good victim.
@@ -300,8 +330,9 @@ impl Store {
             .entry_at(Some(place))
             .is_some_and(|hits| hits.newest() == newest && hits.is_single() != has_several);
         if !is_same || shard.is_held(place) || shard.key_at(place) == Some(keep) {
-            return;
+            return 0;
         }
+        let before_bytes = shard.bytes();
         if shard.has_expired(place, &self.classes) {
             shard.remove(place);
             self.memory.expired_keys.fetch_add(1, Relaxed);
@@ -313,6 +344,7 @@ impl Store {
             shard.forget(place, Forgotten::Evicted, &mut context);
             self.memory.evicted_keys.fetch_add(1, Relaxed);
         }
+        before_bytes.saturating_sub(shard.bytes()) as u64
     }
 
     /// Removes expired keys and merges old panes of the others, in `places` slots from the cursor `from` on. Returns the

@@ -219,7 +219,7 @@ fn refused(error: &RestoreError) -> Response {
 }
 
 /// The next piece of a body. `None` at its end.
-async fn next_piece(body: &mut Body) -> Option<io::Result<Bytes>> {
+pub(super) async fn next_piece(body: &mut Body) -> Option<io::Result<Bytes>> {
     let frame = std::future::poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await?;
     Some(match frame {
         Ok(frame) => frame.into_data().map_err(|_| io::Error::other("trailers")),

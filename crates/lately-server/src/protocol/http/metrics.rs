@@ -1,16 +1,35 @@
 //! `/metrics`, in the Prometheus text format.
 
 use std::fmt::Write;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use lately_journal::Journal;
 
 use crate::VERSION;
+use crate::limits::LIMITS_A_PIECE;
 use crate::service::Service;
-use crate::service::named_limits::LimitAnswer;
+use crate::service::named_limits::{LimitAnswer, Rule};
 
-/// All metrics.
-pub(crate) fn text(service: &Service) -> String {
+/// All metrics, in pieces that are written when the client takes them. With a thousand named limits the text is long, and a
+/// slow client would have the server hold it.
+pub(crate) fn pieces(service: &Arc<Service>) -> impl Iterator<Item = String> + Send + use<> {
+    let (service, rules) = (Arc::clone(service), service.rules.get());
+    let mut next = None;
+    std::iter::from_fn(move || {
+        let Some(index) = next else {
+            next = Some(0);
+            return Some(general(&service) + if rules.iter().next().is_some() { LIMITS_HEAD } else { "" });
+        };
+        let mut text = String::new();
+        rules.iter().skip(index).take(LIMITS_A_PIECE).for_each(|rule| limit(rule, &mut text));
+        next = Some(index + LIMITS_A_PIECE);
+        Some(text).filter(|text| !text.is_empty())
+    })
+}
+
+/// All metrics but those of named limits.
+fn general(service: &Service) -> String {
     let (stats, memory) = (&service.stats, service.memory());
     let started_s = service.started.as_millis() / 1_000;
     let mut text = String::new();
@@ -37,7 +56,7 @@ pub(crate) fn text(service: &Service) -> String {
     metric(
         "lately_memory_dumps_bytes",
         gauge,
-        "Bytes held for dumps and restores over HTTP: what changed meanwhile, what clients have yet to take, and keys that are checked.",
+        "Bytes held for dumps, restores and other long answers over HTTP: what changed meanwhile, what clients have yet to take, and keys that are checked.",
         &(stats.dump_bytes.load(Relaxed) + stats.restore_bytes.load(Relaxed)),
     );
     let ceiling_bytes = memory.ceiling_bytes.unwrap_or(0);
@@ -156,7 +175,6 @@ pub(crate) fn text(service: &Service) -> String {
             &u8::from(state.is_reconciled),
         );
     }
-    limits(service, &mut text);
     let _ = writeln!(
         text,
         "# HELP lately_build_info The version that runs.\n# TYPE lately_build_info gauge\nlately_build_info{{version=\"{VERSION}\"}} 1"
@@ -164,19 +182,20 @@ pub(crate) fn text(service: &Service) -> String {
     text
 }
 
-/// The answers of named limits, if there are any.
-fn limits(service: &Service, text: &mut String) {
-    const NAME: &str = "lately_limit_requests_total";
-    for (index, rule) in service.rules.get().iter().enumerate() {
-        if index == 0 {
-            let help = "Requests by a limit with a name, by what it said.";
-            let _ = writeln!(text, "# HELP {NAME} {help}\n# TYPE {NAME} counter");
-        }
-        let limit = escaped(&rule.limit.name);
-        for (said, decision) in LimitAnswer::ALL {
-            let value = rule.tally.get(said);
-            let _ = writeln!(text, "{NAME}{{limit=\"{limit}\",decision=\"{decision}\"}} {value}");
-        }
+const LIMITS_HEAD: &str = "\
+# HELP lately_limit_requests_total Requests by a limit with a name, by what it said.
+# TYPE lately_limit_requests_total counter
+";
+
+/// The answers of a named limit.
+fn limit(rule: &Rule, text: &mut String) {
+    let limit = escaped(&rule.limit.name);
+    for (said, decision) in LimitAnswer::ALL {
+        let value = rule.tally.get(said);
+        let _ = writeln!(
+            text,
+            "lately_limit_requests_total{{limit=\"{limit}\",decision=\"{decision}\"}} {value}"
+        );
     }
 }
 
@@ -202,7 +221,7 @@ mod tests {
             let service = Service::new(config, Arc::new(ManualClock::new(Timestamp::MIN))).expect("valid");
             let rules = service.rules.get();
             rules.iter().take(1).for_each(|rule| rule.tally.count(LimitAnswer::Denied));
-            text(&service)
+            pieces(&Arc::new(service)).collect::<String>()
         };
         let expected = "\
 # HELP lately_limit_requests_total Requests by a limit with a name, by what it said.
@@ -217,6 +236,23 @@ lately_limit_requests_total{limit=\"b\",decision=\"would_deny\"} 0
         let with_limits = text_of(vec![limit("a:1"), limit("b")]);
         assert!(with_limits.contains(expected), "{with_limits}");
         assert!(!text_of(Vec::new()).contains("lately_limit"));
+    }
+
+    #[test]
+    fn a_long_text_comes_in_short_pieces() {
+        let limits = (0..crate::limits::MAX_LIMITS)
+            .map(|number| limit(&format!("{number:\"<width$}", width = crate::limits::MAX_LIMIT_NAME_BYTES)));
+        let config = Config { limits: limits.collect(), ..Config::default() };
+        let service = Service::new(config, Arc::new(ManualClock::new(Timestamp::MIN))).expect("valid");
+        let pieces: Vec<String> = pieces(&Arc::new(service)).collect();
+        let all: usize = pieces.iter().map(String::len).sum();
+        assert!(all > 300_000, "{all}");
+        assert!(pieces.iter().all(|piece| piece.len() < 16 << 10));
+        let lines = pieces.iter().flat_map(|piece| piece.lines());
+        assert_eq!(
+            lines.filter(|line| line.starts_with("lately_limit")).count(),
+            3 * crate::limits::MAX_LIMITS
+        );
     }
 
     #[test]

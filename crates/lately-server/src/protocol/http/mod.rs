@@ -6,6 +6,7 @@ mod dumps;
 mod guard;
 mod heads;
 mod listener;
+mod long_body;
 pub(crate) mod metrics;
 mod pace;
 mod places;

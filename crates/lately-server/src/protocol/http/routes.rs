@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{Method, StatusCode, Uri};
@@ -16,6 +17,7 @@ use super::counts::{self, key_of};
 use super::dumps::{self, discard};
 use super::guard::{refuse_foreign, refuse_remote};
 use super::listener::Link;
+use super::long_body::LongBody;
 use super::metrics;
 use super::places::Transfers;
 use super::problem::problem;
@@ -115,21 +117,33 @@ async fn ready(State(service): State<Arc<Service>>) -> (StatusCode, String) {
     (StatusCode::SERVICE_UNAVAILABLE, format!("loading: {done_bytes} of {total_bytes} bytes\n"))
 }
 
-async fn metrics(State(service): State<Arc<Service>>) -> impl IntoResponse {
-    ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], metrics::text(&service))
+async fn metrics(State(service): State<Arc<Service>>, Extension(link): Extension<Link>) -> impl IntoResponse {
+    let mut pieces = metrics::pieces(&service);
+    let first = pieces.next().unwrap_or_default();
+    // A short answer has a length.
+    let body = match pieces.next() {
+        None => Body::from(first),
+        Some(second) => {
+            let pieces = [first, second].into_iter().chain(pieces);
+            Body::new(LongBody::new(pieces, service, link.pace))
+        }
+    };
+    ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], body)
 }
 
 #[cfg(test)]
 mod tests {
-    use axum::body::{Body, to_bytes};
     use axum::http;
     use hyper::service::Service as _;
     use hyper_util::service::TowerToHyperService;
     use lately::Pattern;
 
+    use super::super::dumps::next_piece;
     use super::*;
-    use crate::protocol::fixture::{loading_engine, service};
+    use crate::config::Config;
+    use crate::protocol::fixture::{engine_of, loading_engine, service};
     use crate::service::access::Principal;
+    use crate::service::named_limits::tests::limit;
 
     fn run<T>(future: impl Future<Output = T>) -> T {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
@@ -148,7 +162,11 @@ mod tests {
         let routes = TowerToHyperService::new(all(Arc::clone(service)).layer(Extension(link)));
         let response = routes.call(request.expect("a request")).await.expect("it does not fail");
         let status = response.status();
-        let bytes = to_bytes(response.into_body(), usize::MAX).await.expect("a body");
+        let (mut body, mut bytes) = (response.into_body(), Vec::new());
+        // Each piece is dropped, as by a socket that has taken it: a long body waits for that.
+        while let Some(piece) = next_piece(&mut body).await {
+            bytes.extend_from_slice(&piece.expect("a body"));
+        }
         (status, String::from_utf8_lossy(&bytes).into_owned())
     }
 
@@ -234,6 +252,19 @@ mod tests {
             body,
             r#"{"title":"no cluster","status":404,"detail":"this server is not part of a cluster"}"#
         );
+    }
+
+    #[test]
+    fn long_metrics_are_whole() {
+        let limits = (0..100).map(|number| limit(&format!("n{number}"))).collect();
+        let service = engine_of(Config { limits, ..Config::default() });
+        let (status, body) = run(asked(&service, link(LOCAL, LOCAL, Principal::ANYONE), "GET", "/metrics"));
+        assert_eq!(status, StatusCode::OK);
+        for number in 0..100 {
+            let lines = body.lines().filter(|line| line.contains(&format!("limit=\"n{number}\"")));
+            assert_eq!(lines.count(), 3, "{number}");
+        }
+        assert!(body.contains("\nlately_keys 0\n") && body.contains("lately_build_info"), "{body}");
     }
 
     #[test]

@@ -13,8 +13,11 @@ use super::connection::Connection;
 use super::connections::Connections;
 use super::pending_replies::PendingReplies;
 use super::session::{Flow, Run};
-use crate::limits::{BATCH_BYTES, KEPT_BYTES, OUTPUT_BYTES, READ_BYTES, SHORT_BYTES};
+use crate::limits::{BATCH_BYTES, OUTPUT_BYTES, READ_BYTES, SHORT_BYTES};
 use crate::service::commit::{Changes, Commit};
+
+/// A batch, the held input of its last connection, and one whole read.
+const INPUT_BYTES: usize = BATCH_BYTES + SHORT_BYTES + READ_BYTES;
 
 /// The buffers of a batch, reused for the next one.
 pub(super) struct Batch {
@@ -28,6 +31,8 @@ pub(super) struct Batch {
     requests: Requests,
     run: Run<'static>,
     output: Vec<u8>,
+    /// Capacity of a buffer that is kept for the next batch.
+    kept_bytes: usize,
 }
 
 /// The part of one connection.
@@ -47,15 +52,16 @@ struct Part {
 }
 
 impl Batch {
-    pub(super) fn new() -> Batch {
+    pub(super) fn new(kept_bytes: usize) -> Batch {
         Batch {
-            input: vec![0; BATCH_BYTES + SHORT_BYTES + READ_BYTES],
+            input: vec![0; INPUT_BYTES],
             long: Vec::new(),
             parts: Vec::new(),
             waiting: Vec::new(),
             requests: Requests::new(),
             run: Run::default(),
             output: Vec::new(),
+            kept_bytes,
         }
     }
 
@@ -120,20 +126,24 @@ impl Batch {
         self.output = output;
     }
 
-    /// Removes the parts that were answered, and keeps the memory.
+    /// Removes the parts that were answered, and keeps the memory up to a bound.
     pub(super) fn clear(&mut self) {
+        if self.waiting.is_empty() && self.filled() > self.kept_bytes.max(2 * BATCH_BYTES) {
+            // Zeroed memory that was never written takes no room in the process.
+            self.input = vec![0; INPUT_BYTES];
+        }
         self.parts.clear();
         self.parts.append(&mut self.waiting);
-        self.run.written.clear(KEPT_BYTES);
+        self.run.written.clear(self.kept_bytes);
         self.output.clear();
-        self.output.shrink_to(KEPT_BYTES);
+        self.output.shrink_to(self.kept_bytes);
     }
 
     /// Executes the requests and renders the replies. Once the replies reach their bound, the remaining parts wait until
     /// [`Batch::clear`], so that each connection has its turn in each round.
     pub(super) fn answer(&mut self, connections: &mut Connections, now: Timestamp) {
         let Connections { by_token, service, .. } = connections;
-        let Batch { input, long, parts, waiting, requests, run: memory, output } = self;
+        let Batch { input, long, parts, waiting, requests, run: memory, output, .. } = self;
         let input = if long.is_empty() { &input[..] } else { &long[..] };
         requests.clear();
         for part in parts.iter_mut() {
@@ -238,11 +248,13 @@ impl Part {
 
 #[cfg(test)]
 mod tests {
+    use super::super::commit_group::CommitGroup;
     use super::*;
+    use crate::limits::{GROUP_BATCHES, GROUP_BYTES, KEPT_BYTES, KEPT_OF_FURTHER_BATCHES};
 
     #[test]
     fn connections_fill_a_batch() {
-        let mut batch = Batch::new();
+        let mut batch = Batch::new(0);
         assert!(!batch.is_full());
         batch.parts.push(Part::new(0, 0..BATCH_BYTES - 1));
         assert!(!batch.is_full());
@@ -254,12 +266,28 @@ mod tests {
 
     #[test]
     fn a_thread_keeps_only_small_buffers() {
-        let mut batch = Batch::new();
+        let mut batch = Batch::new(KEPT_BYTES);
         for bytes in [KEPT_BYTES, KEPT_BYTES + 1] {
             batch.output.resize(bytes, b'x');
             batch.clear();
             assert!(batch.output.is_empty());
             assert_eq!(batch.output.capacity(), KEPT_BYTES);
         }
+        let mut group = CommitGroup::new();
+        let kept: usize = (0..GROUP_BYTES / BATCH_BYTES).map(|_| group.begin_batch().kept_bytes).sum();
+        assert!(kept <= GROUP_BATCHES * KEPT_BYTES + GROUP_BYTES, "{kept}");
+    }
+
+    #[test]
+    fn a_long_read_leaves_no_memory_behind() {
+        let mut batch = Batch::new(KEPT_OF_FURTHER_BATCHES);
+        let mut is_kept = |bytes: usize| {
+            batch.input[0] = 1;
+            batch.parts.push(Part::new(0, 0..bytes));
+            batch.clear();
+            batch.input[0] == 1
+        };
+        assert!(is_kept(2 * BATCH_BYTES));
+        assert!(!is_kept(2 * BATCH_BYTES + 1));
     }
 }

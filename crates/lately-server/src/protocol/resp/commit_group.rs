@@ -11,7 +11,7 @@ use lately::Timestamp;
 use super::batch::Batch;
 use super::connection::Connection;
 use super::connections::Connections;
-use crate::limits::{GROUP_BATCHES, GROUP_BYTES, GROUP_OUTPUT_BYTES};
+use crate::limits::{GROUP_BATCHES, GROUP_BYTES, GROUP_OUTPUT_BYTES, KEPT_BYTES, KEPT_OF_FURTHER_BATCHES};
 use crate::service::commit::Commit;
 
 /// The batches of a group, reused for the next one.
@@ -23,7 +23,18 @@ pub(super) struct CommitGroup {
 
 impl CommitGroup {
     pub(super) fn new() -> CommitGroup {
-        CommitGroup { batches: vec![Batch::new()], current: 0 }
+        let mut group = CommitGroup { batches: Vec::new(), current: 0 };
+        group.begin_batch();
+        group
+    }
+
+    /// Adds a batch.
+    pub(super) fn begin_batch(&mut self) -> &mut Batch {
+        let is_usual = self.batches.len() < GROUP_BATCHES;
+        let kept_bytes = if is_usual { KEPT_BYTES } else { KEPT_OF_FURTHER_BATCHES };
+        self.batches.push(Batch::new(kept_bytes));
+        let last = self.batches.len() - 1;
+        &mut self.batches[last]
     }
 
     /// Makes room for the requests of a connection. Runs the group if it is full.
@@ -38,7 +49,7 @@ impl CommitGroup {
         }
         self.current += 1;
         if self.current == self.batches.len() {
-            self.batches.push(Batch::new());
+            self.begin_batch();
         }
     }
 

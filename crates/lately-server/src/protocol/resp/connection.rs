@@ -436,12 +436,12 @@ impl Connection {
     /// Drops the replies of a client that cannot be answered. True while its transaction has more to run.
     fn abandon(&mut self, stopper: &Stopper) -> bool {
         (self.input, self.replies) = (Vec::new(), Replies::Sent);
+        let is_executing = self.session.abandon();
         self.tell_charge(self.held_bytes());
         match self.state {
-            State::Abandoned => true,
-            State::Running => {
+            State::Abandoned | State::Running => {
                 self.state = State::Abandoned;
-                true
+                is_executing
             }
             State::Ending { stops_server: true } => {
                 stopper.stop();
@@ -534,6 +534,11 @@ impl Connection {
     /// Whether the connection may hold this much memory.
     fn may_hold(&self, held_bytes: usize) -> bool {
         held_bytes <= self.charged_bytes || self.service.may_hold(self.charged_bytes, held_bytes)
+    }
+
+    /// Ends the connection, if it holds too much while all together hold too much.
+    pub(super) fn shed(&self) -> io::Result<()> {
+        if self.service.holds_too_much(self.charged_bytes) { self.refuse_to_hold() } else { Ok(()) }
     }
 
     /// Ends the connection and drops the send buffer, because the client does not read.

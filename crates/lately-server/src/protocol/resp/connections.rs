@@ -193,8 +193,16 @@ impl Connections {
         }
     }
 
-    /// Disconnects clients that were idle for too long or read no replies.
+    /// Disconnects clients that were idle for too long or read no replies, and those that hold too much.
     pub(super) fn look(&mut self) {
+        let tokens: Vec<usize> = self.by_token.iter().map(|(token, _)| token).collect();
+        for token in tokens {
+            // One after the other: each that goes leaves room for the rest.
+            let shed = self.by_token[token].shed();
+            if shed.is_err() {
+                self.settle(token, shed);
+            }
+        }
         let (moment, idle) = (self.moment, self.service.config.idle_timeout);
         let look = |(token, connection): (usize, &mut Connection)| match connection.look(moment, idle) {
             Look::Fine => None,

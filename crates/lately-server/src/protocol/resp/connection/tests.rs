@@ -5,6 +5,7 @@ use std::net::TcpStream;
 
 use super::*;
 use crate::clock;
+use crate::limits::RUN_OPERATIONS;
 use crate::protocol::fixture::{client, service};
 
 /// A connection and its client's end.
@@ -129,17 +130,50 @@ fn a_gone_client_is_charged_nothing() {
     let (mut connection, _client) = connect(&service, start);
     let charged = || service.memory().used_bytes;
     let before = charged();
-    connection.enter(Flow::More);
+    execute(&mut connection, &format!("MULTI\n{}EXEC\n", "PING\n".repeat(RUN_OPERATIONS + 1)));
+    let queued = connection.session.held_bytes() as u64;
     connection.replies = unsent(vec![b'x'; 1 << 20]);
     let stopper = Stopper::new();
     assert!(connection.settle(Ok(()), start, &stopper));
-    assert_eq!(charged(), before + (1 << 20));
+    assert_eq!(charged(), before + queued + (1 << 20));
     assert!(connection.settle(Err(ErrorKind::BrokenPipe.into()), start, &stopper), "its transaction goes on");
-    assert_eq!((charged(), connection.task()), (before, Some(Task::Resume)));
+    assert_eq!((charged(), connection.task()), (before + queued, Some(Task::Resume)));
     // Nothing of it is left.
     let (pending, result) = connection.resume(0);
     assert!(pending.is_none() && !connection.settle(result, start, &stopper));
-    assert_eq!(charged(), before);
+    drop(connection);
+    assert_eq!(charged(), 0);
+}
+
+/// Executes requests that end with a long command.
+fn execute(connection: &mut Connection, requests: &str) {
+    let (mut parsed, mut args) = (lately_resp::Requests::new(), Args::new());
+    parsed.parse(requests.as_bytes(), &lately_resp::Limits::default(), &mut args);
+    let (now, mut run, mut out) =
+        (connection.service.now(), crate::protocol::resp::session::Run::default(), Vec::new());
+    let requests = parsed.iter(requests.as_bytes());
+    let (_, flow) = connection.session.batch(requests, &mut run, now, &mut out);
+    assert_eq!(flow, Flow::More);
+    connection.enter(flow);
+}
+
+/// Symptom: keys were evicted for lists of clients that nobody would read. Cause: a client that was disconnected in the middle
+/// of `CLIENT LIST` stayed, with the list, until its turn. Fix: it ends at once, because nothing of the command is left to do.
+#[test]
+fn a_gone_client_drops_its_long_command() {
+    let (service, start) = (service(), clock::moment());
+    let (mut connection, _client) = connect(&service, start);
+    let before = service.memory().used_bytes;
+    let address = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
+    let _listed: Vec<_> =
+        (0..600).map(|_| service.clients.connect(address, address, service.now())).collect();
+    let stopper = Stopper::new();
+    execute(&mut connection, "CLIENT LIST\n");
+    let (pending, result) = connection.resume(0);
+    assert!(pending.is_none() && connection.settle(result, start, &stopper));
+    assert!(service.memory().used_bytes > before + 10_000);
+    assert!(!connection.settle(Err(ErrorKind::BrokenPipe.into()), start, &stopper));
+    assert_eq!(service.memory().used_bytes, before);
 }
 
 #[test]

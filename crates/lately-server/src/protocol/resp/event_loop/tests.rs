@@ -2,10 +2,15 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::sync::atomic::Ordering::Relaxed;
 
 use super::*;
-use crate::limits::{DEFAULT_IDLE_TIMEOUT, DEFAULT_READ_TIMEOUT, WRITE_TIMEOUT};
-use crate::protocol::fixture::{client, service, service_in_cluster};
+use crate::config::Config;
+use crate::limits::{
+    CONNECTION_BYTES, CONNECTIONS_SHARE, DEFAULT_IDLE_TIMEOUT, DEFAULT_READ_TIMEOUT, SHORT_BYTES,
+    WRITE_TIMEOUT,
+};
+use crate::protocol::fixture::{client, engine_of, service, service_in_cluster};
 
 const MOMENT: Duration = Duration::from_secs(1);
 
@@ -318,6 +323,36 @@ fn every_client_is_served_in_every_round() {
     let rounds = ping_meanwhile(&mut stage, &mut heavy, whole);
     // Two replies pass the bound on the replies of a batch.
     assert!((REQUESTS / 2 - 2..=REQUESTS).contains(&rounds.len()), "{}", rounds.len());
+}
+
+/// Symptom: clients that asked for `CLIENT LIST` and did not read took most of the ceiling, and the keys of others were
+/// evicted. Cause: connections that were ended for what they held kept the unfinished list until their turn. Fix: they drop it.
+#[test]
+fn long_lists_of_slow_clients_stay_within_the_share_of_connections() {
+    const CLIENTS: usize = 60;
+    let service = engine_of(Config { ceiling_bytes: 4 << 20, ..Config::default() });
+    let address = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
+    // A list of all is some 100 KB.
+    let _listed: Vec<_> =
+        (0..700).map(|_| service.clients.connect(address, address, service.now())).collect();
+    let mut stage = Stage::of(Arc::clone(&service));
+    let mut clients: Vec<TcpStream> = (0..CLIENTS).map(|_| stage.connect()).collect();
+    for client in &mut clients {
+        socket2::SockRef::from(&*client).set_recv_buffer_size(4 << 10).expect("a socket");
+        client.write_all(&b"CLIENT LIST\r\n".repeat(40)).expect("the system takes it");
+    }
+    let share_bytes = service.config.ceiling_bytes / CONNECTIONS_SHARE;
+    let small_bytes = CLIENTS * (CONNECTION_BYTES + SHORT_BYTES);
+    let mut most_bytes = 0;
+    for _ in 0..2_000 {
+        stage.turn();
+        most_bytes = most_bytes.max(service.stats.connection_bytes.load(Relaxed));
+    }
+    assert!(most_bytes <= share_bytes * 3 / 2 + small_bytes as u64, "{most_bytes}");
+    // The next look leaves their share to them.
+    stage.pass(LOOK_EVERY);
+    assert!(service.stats.connection_bytes.load(Relaxed) <= share_bytes.max(small_bytes as u64));
+    assert!(service.stats.evicted_connections.load(Relaxed) > 0);
 }
 
 /// Symptom: pipelines of requests with many windows delayed others until all requests of a read were executed. Fix: a

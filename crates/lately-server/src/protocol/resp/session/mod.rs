@@ -26,7 +26,7 @@ use crate::service::{Service, Stats};
 use long_request::LongRequest;
 use questions::Waiting;
 pub(crate) use run::Run;
-use run::Target;
+use run::{Slowness, Target};
 use slow::Slow;
 use transaction::{Execution, Transaction, is_exec, refuse_exec};
 pub(crate) use written::Written;
@@ -63,6 +63,8 @@ pub(crate) struct Session {
     executed: Option<usize>,
     /// What the next command waits for.
     waiting: Waiting,
+    /// How long its requests took.
+    slowness: Slowness,
 }
 
 /// The executed part of a batch.
@@ -89,12 +91,12 @@ impl Session {
             slow: None,
             executed: None,
             waiting: Waiting::No,
+            slowness: Slowness::default(),
         }
     }
 
     /// Executes requests of a batch until one changes the [`Flow`], the replies reach their bound, or the requests had
-    /// [`TURN_ARGUMENTS`]. Requests that can
-    /// be executed together are collected in `run`; all replies are in `out` once the run is finished. `now` is the time
+    /// [`TURN_ARGUMENTS`] or took [`TURN_TIME`](crate::limits::TURN_TIME). Requests that can be executed together are collected in `run`; all replies are in `out` once the run is finished. `now` is the time
     /// of the batch. Returns the number of requests.
     pub(crate) fn batch<'a>(
         &mut self,
@@ -119,17 +121,16 @@ impl Session {
         out: &mut Vec<u8>,
     ) -> Ran<'a> {
         let (mut done, mut flow, mut last) = (0, Flow::Continue, None);
+        run.begin_turn(self.slowness, self.target(now), out);
         // An `EXEC` has bounds of its own.
         let most = if self.executed.is_some() { usize::MAX } else { TURN_ARGUMENTS };
         let mut arguments = 0;
         while flow == Flow::Continue
             && out.len() < OUTPUT_BYTES
             && arguments < most
+            && !run.is_turn_over()
             && let Some(args) = requests.next()
         {
-            if args.len() > LIGHT_ARGUMENTS {
-                arguments += args.len();
-            }
             let mut parsed = spec_of(args).and_then(|spec| self.read(spec, args));
             let is_loading = self.service.is_loading();
             let may_wait = self.transaction.is_none()
@@ -144,13 +145,16 @@ impl Session {
                 break;
             }
             last = Some(args);
-            let target = Target { service: &self.service, now };
+            let target = self.target(now);
             if let Ok(command) = &mut parsed
                 && !is_loading
                 && self.transaction.is_none()
                 && !LongRequest::is_one(args, command)
                 && run.add(command, self.protocol, target, out)
             {
+                if args.len() > LIGHT_ARGUMENTS || has_several_windows(command) {
+                    arguments += args.len();
+                }
                 done += 1;
                 // Other keys may need another permission, or a wait: then the requests come one by one.
                 if self.principal.keys.is_none() && !may_wait {
@@ -164,16 +168,25 @@ impl Session {
                     Flow::Continue
                 }
                 parsed => {
+                    arguments += args.len();
                     run.apply(target, out);
-                    self.request(args, parsed, &mut run.written, now, out)
+                    let begun = (self.service.moment)();
+                    let flow = self.request(args, parsed, &mut run.written, now, out);
+                    run.worked((self.service.moment)().saturating_duration_since(begun));
+                    flow
                 }
             };
             done += 1;
         }
-        if flow == Flow::Continue && arguments >= most {
+        if flow == Flow::Continue && (arguments >= most || run.is_turn_over()) {
             flow = Flow::Yield;
         }
+        self.slowness = run.end_turn(self.target(now), out);
         Ran { done, flow, last }
+    }
+
+    fn target(&self, now: Timestamp) -> Target<'_> {
+        Target { service: &self.service, now }
     }
 
     /// Reads a request, and checks that the client may send it.
@@ -227,6 +240,13 @@ impl Session {
                 Flow::Continue
             }
         }
+    }
+
+    /// Drops a slow command, because the client is gone. Returns whether an `EXEC` has more commands to run: these are
+    /// executed.
+    pub(crate) fn abandon(&mut self) -> bool {
+        self.slow = None;
+        self.execution.is_some()
     }
 
     /// Memory held by the session.
@@ -286,6 +306,11 @@ impl Session {
         }
         Flow::Continue
     }
+}
+
+/// Whether a request of few arguments is several operations.
+fn has_several_windows(command: &Command<'_>) -> bool {
+    matches!(command, Command::Hits { windows, .. } if windows.len() > 1)
 }
 
 /// Whether the request is HTTP. A web page may send commands in the body of an HTTP request; as in Redis, none of them

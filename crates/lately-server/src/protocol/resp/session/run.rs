@@ -1,12 +1,14 @@
 //! A run: consecutive requests, of one connection or several, that are executed as a batch, and their replies.
 
+use std::time::Duration;
+
 use lately::{Outcome, Span, Timestamp};
 use lately_resp::{Command, CommandError, Encoder, Protocol};
 
 use super::decided::{self, Words};
 use super::integer;
 use super::written::{Written, refuse};
-use crate::limits::OUTPUT_BYTES;
+use crate::limits::{OUTPUT_BYTES, RUN_OPERATIONS, RUN_TIMED_OPERATIONS, TURN_TIME};
 use crate::service::Service;
 use crate::service::{Batch, NamedRequest, Response, code_of, rate};
 
@@ -22,6 +24,38 @@ pub(crate) struct Run<'a> {
     last: Option<Reply>,
     /// The changes.
     pub(crate) written: Written,
+    /// The time that the requests took.
+    worked: Duration,
+    /// Where in `worked` the turn of the connection ends.
+    turn_ends: Duration,
+    /// The requests of this connection take long.
+    slowness: Slowness,
+}
+
+/// How far the operations that are executed together are halved, because they took long: the time that a run takes is
+/// known only when it is over.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(super) struct Slowness(u32);
+
+impl Slowness {
+    /// Whether fewer operations than usual are executed together.
+    pub(super) fn is_any(self) -> bool {
+        self.0 > 0
+    }
+
+    fn most_operations(self) -> usize {
+        RUN_OPERATIONS >> self.0
+    }
+
+    /// After `operations` took `time`.
+    fn after(self, operations: usize, time: Duration) -> Slowness {
+        if time < TURN_TIME {
+            return Slowness(self.0.saturating_sub(1));
+        }
+        let times = time.as_nanos() / TURN_TIME.as_nanos();
+        let fit = (operations as u128 / times).clamp(1, RUN_OPERATIONS as u128);
+        Slowness((RUN_OPERATIONS as u128 / fit).ilog2())
+    }
 }
 
 /// A part of a reply. Each but the first two takes the next response.
@@ -53,11 +87,44 @@ impl<'a> Run<'a> {
     pub(crate) fn reused<'b>(mut self) -> Run<'b> {
         self.ends.clear();
         let Run { batch, replies, ends, written, .. } = self;
-        Run { batch: batch.reused(), replies, ends, last: None, written }
+        Run { batch: batch.reused(), replies, ends, written, ..Run::default() }
+    }
+
+    /// Begins the turn of a connection. A slow one has its operations executed apart from those of others.
+    pub(super) fn begin_turn(&mut self, slowness: Slowness, target: Target<'_>, out: &mut Vec<u8>) {
+        if slowness.is_any() {
+            self.apply(target, out);
+        }
+        (self.slowness, self.turn_ends) = (slowness, self.worked + TURN_TIME);
+    }
+
+    /// Whether the requests of the turn have taken [`TURN_TIME`].
+    pub(super) fn is_turn_over(&self) -> bool {
+        self.worked >= self.turn_ends
+    }
+
+    /// Ends the turn. Returns how slow the connection is.
+    pub(super) fn end_turn(&mut self, target: Target<'_>, out: &mut Vec<u8>) -> Slowness {
+        if self.slowness.is_any() {
+            self.apply(target, out);
+        }
+        std::mem::take(&mut self.slowness)
+    }
+
+    /// Adds the time that a request took which is not part of a run.
+    pub(super) fn worked(&mut self, time: Duration) {
+        self.worked += time;
+    }
+
+    /// Operations that still fit.
+    #[inline(always)]
+    fn room(&self) -> usize {
+        let most = if self.batch.has_times() { RUN_TIMED_OPERATIONS } else { RUN_OPERATIONS };
+        most.min(self.slowness.most_operations()).saturating_sub(self.batch.len())
     }
 
     /// Repeats the last request for other keys, if it is of a kind that is often repeated. Stops when the replies reach
-    /// their bound. Returns the number added.
+    /// their bound or the turn is over. Returns the number added.
     pub(super) fn add_again(
         &mut self,
         mut keys: impl Iterator<Item = &'a [u8]>,
@@ -66,9 +133,13 @@ impl<'a> Run<'a> {
     ) -> usize {
         let Some(reply) = self.last.take() else { return 0 };
         let mut added = 0;
-        while out.len() < OUTPUT_BYTES {
+        loop {
             self.make_room(target, out);
-            let more = self.batch.again(&mut keys);
+            if out.len() >= OUTPUT_BYTES || self.is_turn_over() {
+                break;
+            }
+            let room = self.room();
+            let more = self.batch.again(&mut keys, room);
             if more == 0 {
                 break;
             }
@@ -187,7 +258,7 @@ impl<'a> Run<'a> {
 
     #[inline(always)]
     fn make_room(&mut self, target: Target<'_>, out: &mut Vec<u8>) {
-        if self.batch.is_full() {
+        if self.room() == 0 {
             self.apply(target, out);
         }
     }
@@ -217,8 +288,12 @@ impl<'a> Run<'a> {
         if self.replies.is_empty() {
             return;
         }
+        let begun = (target.service.moment)();
+        target.service.execute(&mut self.batch, &mut self.written.changes, target.now);
+        let time = (target.service.moment)().saturating_duration_since(begun);
+        self.worked += time;
+        self.slowness = self.slowness.after(self.batch.len(), time);
         let Run { batch, replies, ends, written, .. } = self;
-        target.service.execute(batch, &mut written.changes, target.now);
         let mut responses = batch.responses();
         for &(reply, times) in &*replies {
             match reply {

@@ -9,6 +9,7 @@ use lately_resp::{Args, Limits, Requests};
 use super::{Flow, Run, Session, Written};
 use crate::Service;
 use crate::config::Config;
+use crate::protocol::fixture::service_at;
 
 mod access;
 mod connection;
@@ -49,7 +50,7 @@ impl Talk {
 
     fn with(config: Config) -> Talk {
         let clock = Arc::new(ManualClock::new(seconds(NOW_S)));
-        let service = Arc::new(Service::new(config, Arc::clone(&clock) as _).expect("valid settings"));
+        let service = service_at(config, Arc::clone(&clock));
         let session = connect(&service);
         Talk { service, clock, session, flow: Flow::Continue }
     }

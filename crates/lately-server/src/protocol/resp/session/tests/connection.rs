@@ -371,7 +371,7 @@ fn counters_never_run_backward() {
         before = after;
     }
     assert_eq!(before[..3], [i64::MAX; 3]);
-    let metrics = crate::protocol::http::metrics::text(&talk.service);
+    let metrics: String = crate::protocol::http::metrics::pieces(&talk.service).collect();
     for name in ["lately_hits_total", "lately_hits_refused_total", "lately_hits_denied_total"] {
         assert!(metrics.contains(&format!("\n{name} 9223372036854775807\n")), "{metrics}");
     }

@@ -6,7 +6,10 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::limits::RUN_OPERATIONS;
+use std::time::Duration;
+
+use crate::limits::{RUN_OPERATIONS, RUN_TIMED_OPERATIONS, TURN_TIME};
+use crate::protocol::fixture::set_slow;
 use crate::service::named_limits::tests::limit;
 
 const COMMANDS: [&str; 39] = [
@@ -50,6 +53,50 @@ const COMMANDS: [&str; 39] = [
     "PING hello",
     "DBSIZE",
 ];
+
+/// Symptom: late hits that took a millisecond each were executed to the end of the read, and others waited for seconds. Cause: a
+/// turn was bounded in bytes and arguments. Fix: it is bounded in time, and after requests that took long fewer are executed
+/// at once.
+#[test]
+fn a_turn_is_bounded_in_time() {
+    const REQUESTS: usize = 400;
+    let check = |time, request: &str, reply: &str, first: usize, later: usize| {
+        let mut talk = Talk::new();
+        let bytes = format!("{request}\n").repeat(REQUESTS).into_bytes();
+        set_slow(time);
+        let (mut replies, mut turns) = (Vec::new(), Vec::new());
+        let (mut requests, mut args) = (Requests::new(), Args::new());
+        requests.parse(&bytes, &Limits::default(), &mut args);
+        let mut position = 0;
+        while position < REQUESTS {
+            let (mut run, mut out) = (Run::default(), Vec::new());
+            let left = requests.range(position..REQUESTS, &bytes);
+            let (done, flow) = talk.session.batch(left, &mut run, seconds(NOW_S), &mut out);
+            run.finish(&talk.service, seconds(NOW_S), &mut out);
+            let is_last = position + done == REQUESTS;
+            assert!(is_last || flow == Flow::Yield, "{turns:?} {flow:?}");
+            turns.push(done);
+            position += done;
+            replies.extend(out);
+        }
+        set_slow(Duration::ZERO);
+        let expected: String = (1..=REQUESTS).map(|number| reply.replace('N', &number.to_string())).collect();
+        assert_eq!(String::from_utf8(replies).expect("text"), expected, "{request}");
+        assert_eq!(
+            (turns[0], turns[1..].iter().max().copied()),
+            (first, (later > 0).then_some(later)),
+            "{turns:?}"
+        );
+    };
+    let late = "HIT k 1 AT 1700000000";
+    check(Duration::ZERO, late, ":N\r\n", REQUESTS, 0);
+    check(TURN_TIME, late, ":N\r\n", RUN_TIMED_OPERATIONS, RUN_TIMED_OPERATIONS);
+    check(1_000 * TURN_TIME, late, ":N\r\n", RUN_TIMED_OPERATIONS, 1);
+    check(1_000 * TURN_TIME, "HIT k", ":N\r\n", RUN_OPERATIONS, 1);
+    // The time of a run is known when the next request finds no room in it.
+    check(1_000 * TURN_TIME, "HITS k 1m 2m 3m 4m 5m 6m", "*6\r\n:0\r\n:0\r\n:0\r\n:0\r\n:0\r\n:0\r\n", 11, 1);
+    check(1_000 * TURN_TIME, "TYPE k", "+none\r\n", 1, 1);
+}
 
 /// Requests that are repeated with other keys, with other requests between them.
 const REPEATED: [&str; 22] = [
