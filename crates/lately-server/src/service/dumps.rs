@@ -285,9 +285,8 @@ fn append_records(
 #[cfg(test)]
 mod tests {
     use std::env;
-    use std::sync::atomic::AtomicBool;
+    use std::sync::Arc;
     use std::sync::atomic::Ordering::Relaxed;
-    use std::sync::{Arc, Barrier};
 
     use lately::{
         Delta, Deltas, ManualClock, Rate, Retry, Throttle, Timestamp, days, hours, minutes, seconds,
@@ -454,41 +453,6 @@ mod tests {
             fill(&full, "later", 60_000);
             assert!((there(&full, "dump", keys) as u64) < keys);
         }
-    }
-
-    /// Symptom: while a client sent new keys to a full server, a restore did not end. Cause: the restore evicted until there was
-    /// room for all, and the client used the room at once. Fix: it evicts as much as it has added itself.
-    #[test]
-    fn a_flood_of_new_keys_does_not_hold_up_a_restore() {
-        const HITS: usize = 4_000_000;
-        let now = Timestamp::from_seconds(1_700_000_000).expect("a time");
-        let config = Config { ceiling_bytes: 1 << 20, ..Config::default() };
-        let full = Service::new(config, Arc::new(ManualClock::new(now))).expect("valid");
-        let dumped_from = service(now);
-        for number in 0..10_000 {
-            dumped_from.store.hit_n(format!("dump:{number}").as_bytes(), 2, None, now).expect("counted");
-        }
-        let bytes = dumped(&dumped_from);
-        let (is_restored, started) = (AtomicBool::new(false), Barrier::new(2));
-        let sent = std::thread::scope(|scope| {
-            let flood = scope.spawn(|| {
-                let hit = |number: &usize| {
-                    if *number == 100_000 {
-                        started.wait();
-                    }
-                    full.store.hit(format!("flood:{number}").as_bytes(), now).is_ok()
-                };
-                (0..HITS).take_while(|_| !is_restored.load(Relaxed)).filter(hit).count()
-            });
-            started.wait();
-            let restored = full.restore(&mut { &*bytes }, &env::temp_dir(), true).expect("there is room");
-            is_restored.store(true, Relaxed);
-            assert_eq!(restored.keys as u64 + restored.evicted_dump_keys, 10_000, "{restored:?}");
-            flood.join().expect("it does not panic")
-        });
-        assert!(sent < HITS, "the restore ended during the flood");
-        assert!(full.store.memory().used_bytes <= full.config.ceiling_bytes);
-        full.store.check_consistency();
     }
 
     fn source(name: &'static str) -> Source<'static> {
