@@ -108,7 +108,7 @@ fn check_prints_the_settings_as_json() {
         "redis://me:secret@127.0.0.1:7100",
         "rediss+sentinel://me:secret@h1,h2/main?sentinel_password=secret",
     );
-    let line = "urls rediss+sentinel://…@h1,h2/main?sentinel_password=…, flush 50ms\n";
+    let line = "urls rediss+sentinel://…@h1,h2/main?sentinel_password=…, flush 50ms, read_timeout 50ms\n";
     assert!(check(&sentinels, &[]).out.ends_with(line), "{}", check(&sentinels, &[]).out);
     let run = check("", &["--json"]);
     assert!(run.out.contains(r#""idle_timeout_ms":3600000},"#), "{}", run.out);
