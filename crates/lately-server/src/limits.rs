@@ -350,6 +350,13 @@ pub(crate) const OUTGOING_PARTS: usize = 64;
 /// Keys of a part that are sent together.
 pub(crate) const CLUSTER_SEND_KEYS: usize = 500;
 
+/// An exchange that took much time of a processor is followed by a pause of this many times that, so that the exchange takes a fifth
+/// of a core at most. Then counts are as old as the pause is long.
+pub(crate) const EXCHANGE_REST: u32 = 4;
+
+/// The longest such pause.
+pub(crate) const MAX_EXCHANGE_REST: Duration = Duration::from_secs(1);
+
 /// Parts of which old cells are dropped after each exchange.
 pub(crate) const TIDY_PARTS: usize = 16;
 

@@ -73,7 +73,9 @@ pub use hit_counter::HitCounter;
 pub use ladder::{Ladder, RUNGS_MS};
 pub use limit::{Decision, JointDecision, Retry};
 pub use machine::{give_blocks_back, give_memory_back, share_arenas};
-pub use merge::{Cell, Changes, KeyChanges, Level, Levels, Merged, NoOrigin, Origin, Outbox, Tally, TooOld};
+pub use merge::{
+    Cell, Changes, KeyChanges, Level, Levels, Merged, NoOrigin, NotTaken, Origin, Outbox, Tally,
+};
 pub use series::{Point, SeriesReader};
 pub use settings::{DEFAULT_WINDOW, Settings, SettingsBuilder};
 pub use shared::{AtomicCounter, StripedCounter};

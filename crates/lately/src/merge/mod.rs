@@ -26,6 +26,6 @@ pub(crate) use cells::{Cells, OriginId};
 pub use changes::{Cell, Changes, KeyChanges, Tally};
 pub use levels::{Level, Levels};
 pub use origin::{NoOrigin, Origin};
-pub use outbox::{Outbox, TooOld};
+pub use outbox::{NotTaken, Outbox};
 pub use watermarks::Merged;
 pub(crate) use watermarks::Watermarks;

@@ -61,9 +61,14 @@ struct Open {
     is_changed: bool,
 }
 
-/// The hit is for a cell whose count is no longer known.
+/// Why hits were not taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct TooOld;
+pub enum NotTaken {
+    /// They are for a cell whose count is no longer known.
+    TooOld,
+    /// No cell of the key is held, and there is no room for more keys.
+    NoRoom,
+}
 
 /// What a key takes beside its cells: its place in the map, which is at least half full, and its name, there and in the lists.
 fn key_bytes(key: &[u8]) -> usize {
@@ -134,45 +139,50 @@ impl Outbox {
         &self.origin
     }
 
-    /// Counts hits of a key at a time.
+    /// Counts hits of a key at a time. A key that is not held is taken only if there is room.
     ///
     /// # Errors
-    /// [`TooOld`] when they cannot be counted under this origin. Nothing changes then.
+    /// [`NotTaken`] says why they are not counted. Nothing changes then.
     pub fn hit(
         &mut self,
         key: &[u8],
         (at, hits): (Timestamp, u64),
         levels: &Levels,
+        has_room: bool,
         now: Timestamp,
-    ) -> Result<(), TooOld> {
-        let cells: Vec<Cell> = levels.cells_of(at, now).collect();
-        let dropped_end_ms = self.dropped_end_ms;
-        let is_lost = |cell: &Cell| {
-            cell.end_ms() <= dropped_end_ms && !self.keys.get(key).is_some_and(|held| held.holds(*cell))
-        };
-        if cells.iter().any(is_lost) {
-            return Err(TooOld);
+    ) -> Result<(), NotTaken> {
+        let mut cells = levels.cells_of(at, now);
+        let Some(first) = cells.next() else { return Ok(()) };
+        let finest_ms = levels.as_slice()[0].width_ms;
+        let held = self.keys.get_mut(key);
+        // The others end later.
+        if first.end_ms() <= self.dropped_end_ms {
+            let is_lost = |cell: Cell| {
+                cell.end_ms() <= self.dropped_end_ms && !held.as_ref().is_some_and(|held| held.holds(cell))
+            };
+            if levels.cells_of(at, now).any(is_lost) {
+                return Err(NotTaken::TooOld);
+            }
         }
-        let held = match self.keys.get_mut(key) {
+        let held = match held {
             Some(held) => held,
-            None => {
+            None if has_room => {
                 self.bytes += key_bytes(key);
                 self.keys.entry(key.into()).or_default()
             }
+            None => return Err(NotTaken::NoRoom),
         };
         let before = held.cells_bytes();
-        held.finest_ms = levels.as_slice()[0].width_ms;
-        match cells.as_slice() {
-            [] => return Ok(()),
+        held.finest_ms = finest_ms;
+        held.add(first, hits);
+        if first.width_ms == finest_ms && levels.as_slice().len() > 1 {
             // The others follow from the finest.
-            [finest, _, ..] if finest.width_ms == levels.as_slice()[0].width_ms => {
-                held.add(*finest, hits);
-                if !std::mem::replace(&mut held.is_behind, true) {
-                    let due = Timestamp::from_millis(now.as_millis() + ROLL_UP_MS).unwrap_or(Timestamp::MAX);
-                    self.behind.push_back((due, key.into()));
-                }
+            if !std::mem::replace(&mut held.is_behind, true) {
+                let due = Timestamp::from_millis(now.as_millis() + ROLL_UP_MS).unwrap_or(Timestamp::MAX);
+                self.behind.push_back((due, key.into()));
             }
-            late => late.iter().for_each(|cell| _ = held.add(*cell, hits)),
+        } else {
+            cells.for_each(|cell| _ = held.add(cell, hits));
         }
         if !std::mem::replace(&mut held.is_changed, true) {
             self.changed.push_back(key.into());
@@ -224,12 +234,6 @@ impl Outbox {
         if open.is_changed && !std::mem::replace(&mut held.is_changed, true) {
             self.changed.push_back(key.into());
         }
-    }
-
-    /// Whether cells of a key are held.
-    #[must_use]
-    pub fn has_key(&self, key: &[u8]) -> bool {
-        self.keys.contains_key(key)
     }
 
     /// Drops the wider cells of keys that were not hit lately and whose messages have arrived, though they have not ended. What is

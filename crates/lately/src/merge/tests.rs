@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use proptest::prelude::*;
 
-use super::{Cell, Changes, KeyChanges, Merged, Origin, Outbox, Tally, TooOld};
+use super::{Cell, Changes, KeyChanges, Merged, NotTaken, Origin, Outbox, Tally};
 use crate::error::MergeError;
 use crate::limit::{Decision, Retry};
 use crate::limits::{CELL_HELD_MS, MAX_KEY_BYTES, MAX_TOTAL, ROLL_UP_MS};
@@ -39,12 +39,15 @@ impl Node {
     fn hit(&mut self, key: &[u8], (time, hits): (Timestamp, u64), now: Timestamp) {
         self.store.hit_n(key, hits, Some(time), now).expect("counted");
         let levels = self.store.settings_of(key).levels().clone();
-        let counted =
-            self.outboxes.iter_mut().rev().any(|outbox| outbox.hit(key, (time, hits), &levels, now).is_ok());
+        let counted = self
+            .outboxes
+            .iter_mut()
+            .rev()
+            .any(|outbox| outbox.hit(key, (time, hits), &levels, true, now).is_ok());
         if !counted {
             let incarnation = self.outboxes.len() as u64 + 1;
             let mut outbox = Outbox::new(Origin::new(&self.name, incarnation).expect("a name"));
-            outbox.hit(key, (time, hits), &levels, now).expect("it is new");
+            outbox.hit(key, (time, hits), &levels, true, now).expect("it is new");
             self.outboxes.push(outbox);
         }
     }
@@ -390,7 +393,7 @@ fn what_leaves_the_retention_leaves_the_memory() {
 fn the_outbox_drops_what_has_arrived_and_ended() {
     let (key, levels) = (KEYS[0], store().settings_of(KEYS[0]).levels().clone());
     let mut outbox = Outbox::new(Origin::new("a", 1).expect("a name"));
-    outbox.hit(key, (at(0), 1), &levels, at(0)).expect("it is new");
+    outbox.hit(key, (at(0), 1), &levels, true, at(0)).expect("it is new");
     assert_eq!(outbox.len(), 1);
     outbox.roll_up(at(ROLL_UP_MS - 1), 9, |_| &levels);
     assert_eq!(outbox.len(), 1, "the wider cells follow later");
@@ -407,12 +410,14 @@ fn the_outbox_drops_what_has_arrived_and_ended() {
     assert_eq!(outbox.len(), 3, "the cells of a second and of ten seconds are over");
     assert!(outbox.since(0).is_none());
     assert_eq!(outbox.since(1).map(|changes| changes.keys.len()), Some(0));
-    assert_eq!(outbox.hit(key, (at(5), 1), &levels, later), Err(TooOld));
+    assert_eq!(outbox.hit(key, (at(5), 1), &levels, true, later), Err(NotTaken::TooOld));
     assert_eq!(outbox.len(), 3);
     assert!(outbox.held_bytes() < held_bytes);
     outbox.release_idle();
     assert_eq!((outbox.len(), outbox.held_bytes()), (0, 0), "nobody has hit it lately");
-    outbox.hit(key, (later, 1), &levels, later).expect("it is of now");
+    assert_eq!(outbox.hit(key, (later, 1), &levels, false, later), Err(NotTaken::NoRoom));
+    outbox.hit(key, (later, 1), &levels, true, later).expect("it is of now");
+    outbox.hit(key, (later, 1), &levels, false, later).expect("it is held");
     outbox.release_idle();
     assert_eq!(outbox.len(), 1, "it was just hit");
 }

@@ -5,7 +5,9 @@ use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use lately::limits::MAX_KEY_BYTES;
-use lately::{Cell, Delta, Deltas, Forgotten, Levels, Origin, Outbox, OwnSpan, Store, Tally, Timestamp};
+use lately::{
+    Cell, Delta, Deltas, Forgotten, Levels, NotTaken, Origin, Outbox, OwnSpan, Store, Tally, Timestamp,
+};
 use lately_engines::{Block, Known, Told, Write};
 
 use super::origins::Origins;
@@ -267,13 +269,11 @@ impl Part {
         now: Timestamp,
     ) {
         let has_room = self.outbox.held_bytes() + late_bytes(&self.late) < most_bytes;
-        if !has_room && !self.outbox.has_key(key) {
-            self.has_left_out = true;
-        } else if self.outbox.hit(key, hits, levels, now).is_err() && !self.late.contains(key) {
-            match has_room {
-                true => _ = self.late.insert(key.into()),
-                false => self.has_left_out = true,
-            }
+        match self.outbox.hit(key, hits, levels, has_room, now) {
+            Err(NotTaken::TooOld) if has_room && !self.late.contains(key) => _ = self.late.insert(key.into()),
+            Err(NotTaken::TooOld) if self.late.contains(key) => {}
+            Err(_) => self.has_left_out = true,
+            Ok(()) => {}
         }
     }
 }

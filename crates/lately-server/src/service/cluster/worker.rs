@@ -10,8 +10,10 @@ use lately_engines::{Block, Engine, EngineError, Known, Redis, Told};
 
 use thiserror::Error;
 
+use crate::clock::thread_cpu_time;
 use crate::limits::{
-    CLAIM_EVERY, CLAIM_LASTS, CLUSTER_READ_KEYS, DRAIN_SENDS_MS, OUTBOX_SHARE, OUTGOING_PARTS, TIDY_PARTS,
+    CLAIM_EVERY, CLAIM_LASTS, CLUSTER_READ_KEYS, DRAIN_SENDS_MS, EXCHANGE_REST, MAX_EXCHANGE_REST,
+    OUTBOX_SHARE, OUTGOING_PARTS, TIDY_PARTS,
 };
 use crate::service::Service;
 use crate::stopper::Stopper;
@@ -125,9 +127,11 @@ pub(crate) async fn run(service: Arc<Service>, signals: Signals) -> Result<(), C
     let Some(cluster) = &service.cluster else { return Ok(()) };
     let Ok(engine) = Redis::new(&cluster.config.urls) else { unreachable!("the config was checked") };
     let mut worker = Worker::new(Arc::clone(&service), engine);
+    let flush = cluster.config.flush;
+    let mut pause = flush;
     loop {
         let is_stopping = {
-            let mut flush = pin!(crate::protocol::pause(cluster.config.flush));
+            let mut flush = pin!(crate::protocol::pause(pause));
             loop {
                 tokio::select! {
                     () = signals.drained.stopped() => break true,
@@ -136,7 +140,10 @@ pub(crate) async fn run(service: Arc<Service>, signals: Signals) -> Result<(), C
                 }
             }
         };
+        let begun = thread_cpu_time();
         let done = worker.exchange(is_stopping).await;
+        let rest = thread_cpu_time().saturating_sub(begun) * EXCHANGE_REST;
+        pause = flush.max(rest.min(MAX_EXCHANGE_REST));
         note(cluster, &done, &*signals.tell, service.now());
         if let Ok(Some(taken)) = done {
             signals.stopper.stop();
