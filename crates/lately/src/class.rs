@@ -121,9 +121,7 @@ impl Classes {
 
     pub(crate) fn of(&self, key: &[u8]) -> ClassId {
         let place = self.patterns.iter().position(|pattern| pattern.matches(key));
-        ClassId(
-            u8::try_from(place.unwrap_or(self.patterns.len())).expect("there are at most so many classes"),
-        )
+        ClassId(u8::try_from(place.unwrap_or(self.patterns.len())).expect("the number of classes is bounded"))
     }
 
     #[inline]

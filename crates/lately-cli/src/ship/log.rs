@@ -332,7 +332,7 @@ impl<'a> Log<'a> {
             }
             return Ok(Some(was_there));
         };
-        // A copy with more lines may have replaced the file, as by rsync. It is read in place of it.
+        // rsync replaces a file by a copy with more lines. The copy is read in its place.
         self.parts.retain(|part| part.source != source || !part.is_replaced_by(&found).unwrap_or(false));
         if self.is_taken(others, found.id, &source) {
             if !others.iter().any(|(id, _)| *id == found.id) {

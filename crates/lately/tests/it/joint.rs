@@ -35,7 +35,7 @@ fn request(limits: &[(usize, u64, i64)], cost: u64) -> JointRequest<'static> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
-    /// Each limit is decided as by an exact log of its key. A key named twice is counted once.
+    /// An exact log of each key makes the same decisions. A key that is named twice counts once.
     #[test]
     fn all_or_none_are_counted(
         steps in prop::collection::vec(

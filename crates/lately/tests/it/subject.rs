@@ -19,9 +19,9 @@ pub(crate) enum Merging {
     Early,
     /// Only by the store itself.
     Never,
-    /// At each merge of the trace everything is moved to a new store, as by a checkpoint and a start.
+    /// At each merge of the trace, everything moves to a new store, the way a checkpoint and a start do it.
     Restarted,
-    /// The same by way of a store that keeps the settings of all classes, as by a dump and a restore of folders.
+    /// The same, by way of a store that keeps the settings of all classes. A dump and a restore of folders do that.
     Carried,
 }
 

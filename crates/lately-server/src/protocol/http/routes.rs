@@ -163,7 +163,7 @@ mod tests {
         let response = routes.call(request.expect("a request")).await.expect("it does not fail");
         let status = response.status();
         let (mut body, mut bytes) = (response.into_body(), Vec::new());
-        // Each piece is dropped, as by a socket that has taken it: a long body waits for that.
+        // A long body makes the next piece once the socket has taken the one before. Dropping a piece stands for that.
         while let Some(piece) = next_piece(&mut body).await {
             bytes.extend_from_slice(&piece.expect("a body"));
         }
