@@ -193,47 +193,47 @@ impl Outbox {
 
     /// The cells of a key that are held. The wider ones are brought up to date first.
     pub fn held(&mut self, key: &[u8], levels: &Levels) -> Vec<(Cell, Tally)> {
-        let Some(held) = self.keys.get_mut(key) else { return Vec::new() };
-        let before = held.cells_bytes();
-        let has_changed = held.roll_up(levels);
-        let cells = held.cells.iter().map(|open| (open.cell, open.tally)).collect();
-        self.bytes += held.cells_bytes() - before;
-        if has_changed && !std::mem::replace(&mut held.is_changed, true) {
-            self.changed.push_back(key.into());
-        }
-        cells
+        self.change(key, |held| held.roll_up(levels));
+        let cells = self.keys.get(key).into_iter().flat_map(|held| &held.cells);
+        cells.map(|open| (open.cell, open.tally)).collect()
     }
 
     /// Counts hits that others do not have in one cell, but not in those of other levels. `sent` is what others have of this
     /// origin in it.
     pub fn top_up(&mut self, key: &[u8], cell: Cell, sent: Tally, hits: u64) {
-        let held = match self.keys.get_mut(key) {
-            Some(held) => held,
-            None => {
-                self.bytes += key_bytes(key);
-                self.keys.entry(key.into()).or_default()
-            }
-        };
-        let before = held.cells_bytes();
-        let open = held.add(cell, 0);
-        open.tally.merge(sent);
-        open.tally.counted += hits;
-        // The other levels are topped up by themselves.
-        open.rolled_up = open.tally.counted;
-        if !std::mem::replace(&mut held.is_changed, true) {
-            self.changed.push_back(key.into());
+        if !self.keys.contains_key(key) {
+            self.bytes += key_bytes(key);
+            self.keys.insert(key.into(), KeyCells::default());
         }
-        self.bytes += held.cells_bytes() - before;
+        self.change(key, |held| {
+            let open = held.add(cell, 0);
+            open.tally.merge(sent);
+            open.tally.counted += hits;
+            // The other levels are topped up by themselves.
+            open.rolled_up = open.tally.counted;
+            true
+        });
     }
 
     /// Notes how many hits of a cell are deleted, if it is held.
     pub fn note_deleted(&mut self, key: &[u8], cell: Cell, deleted: u64) {
+        self.change(key, |held| {
+            let open = held.cells.iter_mut().find(|open| open.cell == cell);
+            open.is_some_and(|open| {
+                open.is_changed |= open.tally.merge(Tally { counted: 0, deleted });
+                open.is_changed
+            })
+        });
+    }
+
+    /// Changes the cells of a key, if it is held. `change` returns whether there is something to send.
+    fn change(&mut self, key: &[u8], change: impl FnOnce(&mut KeyCells) -> bool) {
         let Some(held) = self.keys.get_mut(key) else { return };
-        let Some(open) = held.cells.iter_mut().find(|open| open.cell == cell) else { return };
-        open.is_changed |= open.tally.merge(Tally { counted: 0, deleted });
-        if open.is_changed && !std::mem::replace(&mut held.is_changed, true) {
+        let before = held.cells_bytes();
+        if change(held) && !std::mem::replace(&mut held.is_changed, true) {
             self.changed.push_back(key.into());
         }
+        self.bytes += held.cells_bytes() - before;
     }
 
     /// Drops the wider cells of keys that were not hit lately and whose messages have arrived, though they have not ended. What is
@@ -262,19 +262,14 @@ impl Outbox {
 
     /// Marks all hits of a key that are held as deleted.
     pub fn delete(&mut self, key: &[u8], levels: &Levels) {
-        let Some(held) = self.keys.get_mut(key) else { return };
-        let before = held.cells_bytes();
-        held.roll_up(levels);
-        for open in &mut held.cells {
-            if open.tally.deleted < open.tally.counted {
+        self.change(key, |held| {
+            held.roll_up(levels);
+            for open in held.cells.iter_mut().filter(|open| open.tally.deleted < open.tally.counted) {
                 open.tally.deleted = open.tally.counted;
                 open.is_changed = true;
             }
-        }
-        if !std::mem::replace(&mut held.is_changed, true) {
-            self.changed.push_back(key.into());
-        }
-        self.bytes += held.cells_bytes() - before;
+            true
+        });
     }
 
     /// Brings the wider cells of up to `most` keys up to date, of those whose time has come by `now`. `levels` gives the levels of
@@ -282,14 +277,10 @@ impl Outbox {
     pub fn roll_up<'l>(&mut self, now: Timestamp, most: usize, levels: impl Fn(&[u8]) -> &'l Levels) {
         for _ in 0..most {
             let Some((_, key)) = self.behind.pop_front_if(|(due, _)| *due <= now) else { return };
-            let Some(held) = self.keys.get_mut(&key) else { continue };
-            let before = held.cells_bytes();
-            held.is_behind = false;
-            let has_changed = held.roll_up(levels(&key));
-            self.bytes += held.cells_bytes() - before;
-            if has_changed && !std::mem::replace(&mut held.is_changed, true) {
-                self.changed.push_back(key);
-            }
+            self.change(&key, |held| {
+                held.is_behind = false;
+                held.roll_up(levels(&key))
+            });
         }
     }
 

@@ -210,24 +210,17 @@ impl Store {
         let mut spans = Vec::new();
         for (level, from_ms, _) in settings.levels().ranges_ms(now) {
             let oldest_ms = from_ms.max(settings.horizon_ms(now));
-            let first = spans.len();
+            let mut of_level: Vec<OwnSpan> = Vec::new();
             for &(start_ms, end_ms, hits) in &panes {
                 let start_ms = level.cell_of_ms(start_ms).start_ms;
                 let end_ms = level.cell_of_ms(end_ms - 1).end_ms();
-                match spans
-                    .get_mut(first..)
-                    .and_then(<[OwnSpan]>::last_mut)
-                    .filter(|last| start_ms < last.end_ms)
-                {
+                match of_level.last_mut().filter(|last| start_ms < last.end_ms) {
                     Some(last) => (last.end_ms, last.hits) = (last.end_ms.max(end_ms), last.hits + hits),
-                    None => spans.push(OwnSpan { width_ms: level.width_ms, start_ms, end_ms, hits }),
+                    None => of_level.push(OwnSpan { width_ms: level.width_ms, start_ms, end_ms, hits }),
                 }
             }
-            let mut index = 0;
-            spans.retain(|span| {
-                index += 1;
-                index <= first || (oldest_ms <= span.start_ms && span.end_ms <= until_ms)
-            });
+            let is_asked = |span: &OwnSpan| oldest_ms <= span.start_ms && span.end_ms <= until_ms;
+            spans.extend(of_level.into_iter().filter(is_asked));
         }
         spans
     }

@@ -137,7 +137,7 @@ impl Outgoing {
 
     /// Drops what has arrived and is not needed any more, of a part.
     pub(super) fn tidy(&self, part: usize, now: Timestamp) {
-        let outbox = &mut self.lock(part % OUTGOING_PARTS).outbox;
+        let outbox = &mut self.lock(part).outbox;
         outbox.tidy(now);
         outbox.release_idle();
     }
@@ -270,10 +270,10 @@ impl Part {
     ) {
         let has_room = self.outbox.held_bytes() + late_bytes(&self.late) < most_bytes;
         match self.outbox.hit(key, hits, levels, has_room, now) {
-            Err(NotTaken::TooOld) if has_room && !self.late.contains(key) => _ = self.late.insert(key.into()),
-            Err(NotTaken::TooOld) if self.late.contains(key) => {}
-            Err(_) => self.has_left_out = true,
             Ok(()) => {}
+            Err(NotTaken::TooOld) if self.late.contains(key) => {}
+            Err(NotTaken::TooOld) if has_room => _ = self.late.insert(key.into()),
+            Err(_) => self.has_left_out = true,
         }
     }
 }

@@ -85,8 +85,8 @@ enum Claim {
 pub(super) struct Worker<E> {
     pub(super) service: Arc<Service>,
     pub(super) reconcile: Reconcile,
-    /// Counts exchanges.
-    turn: usize,
+    /// The part whose old cells are dropped next.
+    next_tidy: usize,
     pub(super) engine: E,
     /// The life of the engine to which everything was sent that is confirmed.
     life: u64,
@@ -172,7 +172,7 @@ impl<E: Engine> Worker<E> {
         Worker {
             service,
             reconcile: Reconcile::new(),
-            turn: 0,
+            next_tidy: 0,
             engine,
             life: 0,
             claimed: None,
@@ -262,9 +262,9 @@ impl<E: Engine> Worker<E> {
                 break;
             }
         }
-        self.turn = self.turn.wrapping_add(1);
-        for part in 0..TIDY_PARTS {
-            outgoing.tidy(self.turn.wrapping_mul(TIDY_PARTS).wrapping_add(part), service.now());
+        for _ in 0..TIDY_PARTS {
+            outgoing.tidy(self.next_tidy, service.now());
+            self.next_tidy = (self.next_tidy + 1) % OUTGOING_PARTS;
         }
         self.delete().await
     }
