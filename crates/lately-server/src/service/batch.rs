@@ -214,23 +214,28 @@ impl Service {
         (outcome, self.commit(&mut [changes]))
     }
 
-    /// The hits of a key in each of several windows, all at one time. Without windows it is the default window of the key's
-    /// class.
+    /// The hits of a key in each of several windows, all at one time, with the nodes that counted them if `by_origin`. Without
+    /// windows it is the default window of the key's class.
     pub(crate) fn counts(
         &self,
         key: &[u8],
-        mut windows: Vec<Span>,
-        at: Option<Timestamp>,
+        (mut windows, at): (Vec<Span>, Option<Timestamp>),
+        by_origin: bool,
         now: Timestamp,
     ) -> Vec<WindowCount> {
         if windows.is_empty() {
             windows.push(self.store.settings_of(key).window());
         }
-        let ops = windows.iter().map(|&window| Op::Hits { key, window: Some(window), at });
-        let counts = self.ask(ops, now);
-        let of = |(window, count)| {
+        let counts: Vec<_> = if by_origin {
+            let of = |&window| self.count_by_origin(key, Some(window), at, now);
+            windows.iter().map(of).map(|of| (of.count, Some(of.origins))).collect()
+        } else {
+            let ops = windows.iter().map(|&window| Op::Hits { key, window: Some(window), at });
+            self.ask(ops, now).into_iter().map(|count| (count, None)).collect()
+        };
+        let of = |(window, (count, origins))| {
             let rate = rate(&count, self.panes_of(key, Some(window)));
-            WindowCount { window, count, rate, origins: None }
+            WindowCount { window, count, rate, origins }
         };
         windows.into_iter().zip(counts).map(of).collect()
     }

@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use lately::{Count, HitsByNode, Span, Store, Timestamp};
 
+use super::Service;
 use super::cluster::Wait;
-use super::response::WindowCount;
-use super::{Service, rate};
 
 /// The name of the node of a server that counts alone.
 const LOCAL_NODE: &str = "local";
@@ -56,25 +55,6 @@ impl Service {
         origins.retain(|(_, hits)| *hits > 0);
         origins.sort_by(|(one, more), (other, less)| less.cmp(more).then(one.cmp(other)));
         CountByOrigin { count, origins }
-    }
-
-    /// [`Service::counts`] by origin.
-    pub(crate) fn counts_by_origin(
-        &self,
-        key: &[u8],
-        mut windows: Vec<Span>,
-        at: Option<Timestamp>,
-        now: Timestamp,
-    ) -> Vec<WindowCount> {
-        if windows.is_empty() {
-            windows.push(self.store.settings_of(key).window());
-        }
-        let of = |window| {
-            let CountByOrigin { count, origins } = self.count_by_origin(key, Some(window), at, now);
-            let rate = rate(&count, self.panes_of(key, Some(window)));
-            WindowCount { window, count, rate, origins: Some(origins) }
-        };
-        windows.into_iter().map(of).collect()
     }
 
     /// How old the oldest part of an answer about a key is, in milliseconds: 0 for a server that counts alone, because its own

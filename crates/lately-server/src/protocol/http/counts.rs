@@ -187,12 +187,8 @@ pub(super) async fn hits(State(service): State<Arc<Service>>, uri: Uri) -> Resul
     };
     // First: what is read meanwhile is newer than the answer says.
     let staleness_ms = service.staleness_ms(asked, now);
-    let windows = if origins == Some(true) {
-        service.counts_by_origin(&key, windows, at, now)
-    } else {
-        service.counts(&key, windows, at, now)
-    };
-    let windows = windows.into_iter().map(answer).collect();
+    let counts = service.counts(&key, (windows, at), origins == Some(true), now);
+    let windows = counts.into_iter().map(answer).collect();
     Ok(Json(HitsAnswer { key: (&*key).into(), as_of: seconds(at.unwrap_or(now)), staleness_ms, windows }))
 }
 

@@ -19,7 +19,7 @@ impl Session {
     ) {
         // First: what is read meanwhile is newer than the answer says.
         let staleness_ms = self.service.staleness_ms(Asked { key, window, at }, now);
-        let counts = self.service.counts(key, window.into_iter().collect(), at, now);
+        let counts = self.service.counts(key, (window.into_iter().collect(), at), false, now);
         let mut reply = Encoder::new(out, self.protocol);
         reply.array(2);
         reply.integer(counts.first().map_or(0, |it| integer(it.count.estimate)));
