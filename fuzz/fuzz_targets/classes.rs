@@ -6,8 +6,6 @@
 // The driver finds these at the root, as it does inside the crate.
 #[path = "../../crates/lately-journal/tests/it/classes/mod.rs"]
 mod classes;
-#[path = "../../crates/lately-journal/tests/it/rng.rs"]
-mod rng;
 #[path = "../../crates/lately-journal/tests/it/sim_disk.rs"]
 mod sim_disk;
 

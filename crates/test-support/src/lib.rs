@@ -4,10 +4,12 @@ mod certificates;
 mod programs;
 mod redis;
 mod rng;
+mod seeds;
 mod wait;
 
 pub use certificates::Certificates;
 pub use programs::{has, installed, skip};
 pub use redis::{RedisCluster, RedisProgram, RedisSentinel, RedisServer};
 pub use rng::Rng;
+pub use seeds::{ReportOnPanic, print_uncaptured, seeds, trace};
 pub use wait::until;

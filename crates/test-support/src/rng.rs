@@ -30,6 +30,13 @@ impl Rng {
         usize::try_from(self.below(len as u64)).expect("below a usize")
     }
 
+    /// Brings things into any order.
+    pub fn shuffle<T>(&mut self, things: &mut [T]) {
+        for last in (1..things.len()).rev() {
+            things.swap(last, self.index(last + 1));
+        }
+    }
+
     /// True once in `times` times, on average.
     pub fn once_in(&mut self, times: u64) -> bool {
         self.below(times) == 0

@@ -47,7 +47,7 @@ const PLACES: [Place; 12] = [
         inner: &["lately", "lately-classics", "lately-resp", "lately-load"],
         whole: None,
     },
-    Place { name: "test-support", inner: &[], whole: None },
+    Place { name: "test-support", inner: &["lately"], whole: None },
     Place { name: "xtask", inner: &[], whole: None },
 ];
 

@@ -1,7 +1,7 @@
 //! `lately backtest` against an independent program.
 
 use crate::common::{access_log, has, lately, python};
-use crate::rng::Rng;
+use test_support::Rng;
 
 /// Runs both programs, which must print the same rows and sums. Returns the rows.
 fn compare(log: &str, key: &str, limits: &[&str], lockout: Option<&str>) -> String {

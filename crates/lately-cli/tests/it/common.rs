@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 pub(crate) use test_support::{has, installed, skip};
 
-use crate::rng::Rng;
+use test_support::Rng;
 
 /// The output and the exit code of a run.
 pub(crate) struct Run {

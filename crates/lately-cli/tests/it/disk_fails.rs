@@ -9,9 +9,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use crate::common::skip;
 use crate::expected_counts::ExpectedCounts;
 use crate::ledger::Client;
-use crate::rng::Rng;
 use crate::running::{FREE, Running, becomes, serve_in, start_command};
 use crate::wire::Wire;
+use test_support::Rng;
 
 const CLIENTS: u64 = 3;
 /// The most requests sent at once.

@@ -10,9 +10,9 @@ use tempfile::TempDir;
 use crate::common::{lately, skip};
 use crate::expected_counts::ExpectedCounts;
 use crate::ledger::{Change, Client, Request};
-use crate::rng::Rng;
 use crate::running::{Running, becomes, serve, serve_in};
 use crate::wire::{Reply, Wire};
+use test_support::Rng;
 
 /// The most requests sent at once.
 const PIPELINE: u64 = 40;

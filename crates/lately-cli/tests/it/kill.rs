@@ -10,9 +10,9 @@ use std::sync::mpsc::{Sender, channel};
 
 use crate::common::command;
 use crate::ledger::{Change, Client, Counts, Request, counted, is_shared};
-use crate::rng::Rng;
 use crate::running::{FREE, Running, serve_in};
 use crate::wire::Wire;
+use test_support::Rng;
 
 const ROUNDS: u64 = 100;
 const CLIENTS: u64 = 4;
@@ -86,7 +86,7 @@ fn load(server: Running, clients: &mut [Client], save: bool, kill_at: u64) -> Ve
         };
         let threads: Vec<_> = clients.iter_mut().enumerate().map(start).collect();
         drop(kill);
-        kill_received.recv().expect("so many replies");
+        kill_received.recv().expect("a reply to each request");
         drop(server);
         threads.into_iter().map(|thread| thread.join().expect("nothing is refused")).collect()
     })

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::rng::Rng;
 use crate::running::Running;
 use crate::wire::Reply;
+use test_support::Rng;
 
 /// Keys that all clients hit.
 pub(crate) const SHARED: u64 = 4;
@@ -100,7 +100,7 @@ impl Request {
 
 impl Client {
     pub(crate) fn new(name: u64, rng: &mut Rng) -> Client {
-        Client { name, rng: Rng::new(rng.next()), keys: 0, now: 0 }
+        Client { name, rng: Rng::new(rng.next_u64()), keys: 0, now: 0 }
     }
 
     /// Sets the time of the client to that of the server.

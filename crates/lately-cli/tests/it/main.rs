@@ -33,7 +33,6 @@ mod races;
 mod recipes;
 mod report;
 mod restores;
-mod rng;
 mod rules;
 mod running;
 mod serve;

@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 
-use crate::rng::Rng;
 use crate::running::{Running, serve_in};
 use crate::wire::{Reply, Wire};
+use test_support::Rng;
 
 const THREADS: u64 = 6;
 const ROUNDS: u64 = 40;

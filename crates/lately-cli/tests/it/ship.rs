@@ -11,9 +11,9 @@ use flate2::write::GzEncoder;
 use lately::{Clock, SystemClock};
 
 use crate::common::{Run, command, lately, lately_reading};
-use crate::rng::Rng;
 use crate::running::{FREE, Running, becomes, serve, serve_in, serve_with, serve_with_ceiling, start};
 use crate::top::append;
+use test_support::Rng;
 
 /// The number of kills for each durability.
 const ROUNDS: u64 = 20;

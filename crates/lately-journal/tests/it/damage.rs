@@ -8,8 +8,8 @@ use lately::{Store, days};
 use lately_journal::{Disk, DiskFile, Durability, JournalError, Loss, LossKind, Recovery};
 
 use crate::life::{Action, Batch, Fate, Life, difference, reference, time};
-use crate::rng::trace;
 use crate::sim_disk::SimDisk;
+use test_support::trace;
 
 /// The bytes of a frame before its payload, and of a file before its frames. The last byte of the latter is
 /// the version.

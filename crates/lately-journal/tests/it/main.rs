@@ -7,7 +7,6 @@ mod ends;
 mod life;
 mod past;
 mod released;
-mod rng;
 mod sim_disk;
 mod simulation;
 mod versions;

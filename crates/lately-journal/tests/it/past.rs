@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use lately::Store;
 
 use crate::life::{Action, Batch, Life, reference};
-use crate::rng::trace;
+use test_support::trace;
 
 /// The state of a batch.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]

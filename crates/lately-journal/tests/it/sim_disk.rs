@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use lately_journal::{Disk, DiskFile};
 
-use crate::rng::{Rng, trace};
+use test_support::{Rng, trace};
 
 /// The bytes that a disk writes completely or not at all.
 const SECTOR: usize = 512;
@@ -63,7 +63,7 @@ impl FileState {
             match change {
                 Change::Truncate(size) if rng.once_in(2) => self.synced.truncate(size),
                 Change::Truncate(_) => {}
-                Change::Write(offset, bytes) => match rng.below(3) {
+                Change::Write(offset, bytes) => match rng.index(3) {
                     0 => {}
                     1 => write(&mut self.synced, offset, &bytes),
                     _ => {
@@ -177,7 +177,7 @@ impl SimDisk {
     pub(crate) fn lose_power(&self) {
         let mut state = self.state();
         let State { rng, files, names, synced_names, name_changes, .. } = &mut *state;
-        let kept = rng.below(name_changes.len() + 1);
+        let kept = rng.index(name_changes.len() + 1);
         for (name, file) in name_changes.drain(..).take(kept) {
             match file {
                 Some(file) => synced_names.insert(name, file),
@@ -367,7 +367,7 @@ impl DiskFile for SimFile {
         let mut count = bytes.len();
         // On a full disk some writes still find room.
         if state.writes_fail && state.rng.once_in(2) {
-            count = state.rng.below(bytes.len() + 1);
+            count = state.rng.index(bytes.len() + 1);
             result = Err(ErrorKind::StorageFull.into());
         }
         let grows = (offset + count).saturating_sub(state.files[self.file].bytes.len());

@@ -6,14 +6,14 @@
 
 use std::sync::Arc;
 
-use lately::{Clock, SystemClock, Timestamp};
+use lately::Timestamp;
 use lately_journal::limits::Bounds;
 use lately_journal::{Checkpoint, Durability, Loss, LossKind};
 
 use crate::life::{Action, Batch, Fate, Life, SOURCES, difference, hit_keys, keys, look, source_in, time};
 use crate::past::{Past, State};
-use crate::rng::{Rng, trace};
 use crate::sim_disk::SimDisk;
+use test_support::{ReportOnPanic, Rng, print_uncaptured, seeds, trace};
 
 /// The default number of seeds.
 const SEEDS: u64 = 40;
@@ -64,9 +64,9 @@ impl Simulation {
     fn new(seed: u64) -> Simulation {
         let mut rng = Rng::new(seed);
         let durability = if rng.once_in(2) { Durability::Always } else { Durability::Interval };
-        let disk = SimDisk::new(rng.next());
+        let disk = SimDisk::new(rng.next_u64());
         if !rng.once_in(3) {
-            disk.resize(DISK_BYTES + rng.below(3 * DISK_BYTES));
+            disk.resize(DISK_BYTES + rng.index(3 * DISK_BYTES));
         }
         Simulation {
             seed,
@@ -88,26 +88,26 @@ impl Simulation {
     fn batch(&mut self) -> Batch {
         let (rng, keys) = (&mut self.rng, keys());
         let small = |number: usize| i64::try_from(number).expect("small");
-        self.now_ms += match rng.below(20) {
-            0 => small(rng.below(40_000_000)),
-            1..5 => small(rng.below(60_000)),
-            _ => small(rng.below(50)),
+        self.now_ms += match rng.index(20) {
+            0 => small(rng.index(40_000_000)),
+            1..5 => small(rng.index(60_000)),
+            _ => small(rng.index(50)),
         };
         if rng.once_in(150) {
             return Batch { now: time(self.now_ms), actions: vec![Action::Flush] };
         }
         let is_hot = rng.once_in(3);
         let mut action = || {
-            let key = keys[if is_hot { 0 } else { rng.below(keys.len()) }].clone();
+            let key = keys[if is_hot { 0 } else { rng.index(keys.len()) }].clone();
             // Hits with many different weights, so that two different batches hardly have the same sum.
-            let weight = 1 + rng.below(1_000) as u64;
-            match rng.below(30) {
+            let weight = 1 + rng.index(1_000) as u64;
+            match rng.index(30) {
                 0 => Action::Delete { key },
-                1..4 => Action::Hit { key, weight, late_ms: 1 + small(rng.below(1_000_000_000)) },
+                1..4 => Action::Hit { key, weight, late_ms: 1 + small(rng.index(1_000_000_000)) },
                 // These expire a few seconds later.
-                4 => Action::Hit { key, weight, late_ms: RETENTION_MS - small(rng.below(10_000)) },
-                5 => Action::Hit { key, weight: 1 << rng.below(40), late_ms: 0 },
-                6..9 => Action::Deny { key, hits: 1 + rng.below(5) as u64 },
+                4 => Action::Hit { key, weight, late_ms: RETENTION_MS - small(rng.index(10_000)) },
+                5 => Action::Hit { key, weight: 1 << rng.index(40), late_ms: 0 },
+                6..9 => Action::Deny { key, hits: 1 + rng.index(5) as u64 },
                 9 => Action::Abandon { key, weight },
                 _ => Action::Hit { key, weight, late_ms: 0 },
             }
@@ -128,23 +128,23 @@ impl Simulation {
         let (life, recovery) = loop {
             if self.rng.once_in(3) {
                 let files = self.disk.files();
-                let found = look(&self.disk, self.rng.next());
+                let found = look(&self.disk, self.rng.next_u64());
                 looked = Some(found.unwrap_or_else(|error| panic!("{error}, {}", self.about("a look"))));
                 assert_eq!(files, self.disk.files(), "{}", self.about("a look"));
             }
             if self.rng.once_in(3) {
-                let most = 1 << self.rng.below(12);
-                self.disk.end_after(Some(self.rng.next() % most));
+                let most = 1 << self.rng.index(12);
+                self.disk.end_after(Some(self.rng.next_u64() % most));
             }
             // Checkpoints of one block and of many.
-            let [block, sync] = [10 + self.rng.below(6), 8 + self.rng.below(8)];
+            let [block, sync] = [10 + self.rng.index(6), 8 + self.rng.index(8)];
             let bounds = Bounds {
                 block_bytes: 1 << block,
                 sync_bytes: 1 << sync,
                 reserve_bytes: RESERVE_BYTES,
                 ..Bounds::default()
             };
-            let started = Life::start_within(&self.disk, self.rng.next(), self.durability, false, bounds);
+            let started = Life::start_within(&self.disk, self.rng.next_u64(), self.durability, false, bounds);
             if !self.disk.is_dead() {
                 self.disk.end_after(None);
                 match started {
@@ -208,20 +208,20 @@ impl Simulation {
     }
 
     fn live(&mut self, mut life: Life) -> End {
-        let end = [End::Close, End::Kill, End::Kill, End::PowerLoss, End::PowerLoss][self.rng.below(5)];
+        let end = [End::Close, End::Kill, End::Kill, End::PowerLoss, End::PowerLoss][self.rng.index(5)];
         if end != End::Close {
             if self.rng.once_in(2) {
-                let most = 1 << (6 + self.rng.below(11));
-                self.disk.end_after(Some(self.rng.next() % most));
+                let most = 1 << (6 + self.rng.index(11));
+                self.disk.end_after(Some(self.rng.next_u64() % most));
             } else {
-                let most = 1 << self.rng.below(8);
-                self.disk.end_after_calls(Some(self.rng.next() % most));
+                let most = 1 << self.rng.index(8);
+                self.disk.end_after_calls(Some(self.rng.next_u64() % most));
             }
         }
         let journal = Arc::clone(&life.journal);
         let mut checkpoint = None;
-        for _ in 0..self.rng.below(150) {
-            match self.rng.below(14) {
+        for _ in 0..self.rng.index(150) {
+            match self.rng.index(14) {
                 0 => {
                     if journal.sync() {
                         self.verdicts(&mut life);
@@ -297,7 +297,7 @@ impl Simulation {
 
     fn run(&mut self, life: &mut Life, checkpoint: &mut Option<Checkpoint<'_, SimDisk>>) {
         if self.rng.once_in(30) {
-            let left_bytes = self.rng.below(KEYS_BYTES);
+            let left_bytes = self.rng.index(KEYS_BYTES);
             if let Some((batch, fate)) = life.squeeze(self.past.ran.len(), left_bytes, self.now()) {
                 self.take(vec![batch], fate);
             }
@@ -337,7 +337,7 @@ impl Simulation {
     /// Adds positions of sources to batches, one at a time for each source.
     fn add_positions(&mut self, life: &Life, batches: &mut [Batch]) {
         for index in 0..batches.len() {
-            let source = self.rng.below(SOURCES);
+            let source = self.rng.index(SOURCES);
             let is_free =
                 !life.is_busy(source) && batches.iter().all(|batch| source_in(batch) != Some(source));
             if is_free && self.rng.once_in(2) {
@@ -357,8 +357,8 @@ impl Simulation {
         if self.rng.once_in(3) {
             // A key that expires within seconds except for its last hit, and many new keys after that.
             let names = keys();
-            let (key, weight) = (names[self.rng.below(names.len())].clone(), 1_000);
-            let late_ms = RETENTION_MS - i64::try_from(self.rng.below(3_000)).expect("small");
+            let (key, weight) = (names[self.rng.index(names.len())].clone(), 1_000);
+            let late_ms = RETENTION_MS - i64::try_from(self.rng.index(3_000)).expect("small");
             let late = Action::Hit { key: key.clone(), weight, late_ms };
             first.actions.extend([
                 Action::Delete { key: key.clone() },
@@ -375,7 +375,7 @@ impl Simulation {
         let mut changed = life.apply(0, std::slice::from_mut(&mut first));
         let position = self.past.position();
         // Batches of seconds later are written before it.
-        self.now_ms += i64::try_from(self.rng.below(5_000)).expect("small");
+        self.now_ms += i64::try_from(self.rng.index(5_000)).expect("small");
         batches.iter_mut().for_each(|batch| batch.now = time(self.now_ms));
         let others = life.apply(self.past.ran.len(), &mut batches);
         let hit: Vec<_> = others.iter().map(|(number, deltas)| (*number, hit_keys(deltas))).collect();
@@ -421,22 +421,6 @@ impl Simulation {
     }
 }
 
-/// Reports the seed when it is dropped by a panic.
-struct ReportOnPanic(u64);
-
-impl Drop for ReportOnPanic {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            print_uncaptured(&format!("seed {}", self.0));
-        }
-    }
-}
-
-/// Writes to standard output, even if the output of tests is captured.
-fn print_uncaptured(line: &str) {
-    let _ = std::io::Write::write_all(&mut std::io::stdout(), format!("{line}\n").as_bytes());
-}
-
 fn simulate(seed: u64) -> usize {
     let _report = ReportOnPanic(seed);
     let mut simulation = Simulation::new(seed);
@@ -452,20 +436,10 @@ fn simulate(seed: u64) -> usize {
 
 #[test]
 fn every_kill_and_loss_of_power_is_survived() {
-    let number = |name| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
-    if let Some(seed) = number("LATELY_SIM_SEED") {
-        print_uncaptured(&format!("seed {seed}: {} ends", simulate(seed)));
-        return;
+    let (mut played, mut lives) = (0, 0);
+    for seed in seeds(SEEDS) {
+        lives += simulate(seed);
+        played += 1;
     }
-    let clock = SystemClock::new();
-    let until =
-        number("LATELY_SIM_SECONDS").map(|seconds| clock.now().saturating_add(lately::seconds(seconds)));
-    let first = if until.is_some() { clock.now().as_millis().cast_unsigned() } else { 0 };
-    let most = number("LATELY_SIM_SEEDS").unwrap_or(SEEDS);
-    let (mut seeds, mut lives) = (0, 0);
-    while until.map_or(seeds < most, |until| clock.now() < until) {
-        lives += simulate(first + seeds);
-        seeds += 1;
-    }
-    print_uncaptured(&format!("{seeds} seeds, {lives} ends"));
+    print_uncaptured(&format!("{played} seeds, {lives} ends"));
 }

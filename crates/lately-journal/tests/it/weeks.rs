@@ -5,8 +5,8 @@ use lately_journal::limits::{Bounds, LOG_TO_CHECKPOINT, START_BYTES};
 use lately_journal::{Durability, JournalError, Recovery};
 
 use crate::life::{Action, Batch, Fate, Life, difference, keys, reference, time};
-use crate::rng::{Rng, trace};
 use crate::sim_disk::SimDisk;
+use test_support::{Rng, trace};
 
 const WEEKS: usize = 6;
 const DAY_MS: i64 = 86_400_000;
@@ -27,8 +27,8 @@ fn start(disk: &SimDisk) -> Result<(Life, Recovery), JournalError> {
 fn batch(rng: &mut Rng, keys: &[Vec<u8>], now_ms: i64) -> Batch {
     let mut hit = || {
         // Few keys are hit often, many are hit seldom.
-        let key = keys[rng.below(keys.len()).min(rng.below(keys.len()))].clone();
-        let late_ms = if rng.once_in(20) { i64::try_from(rng.below(300_000)).expect("small") } else { 0 };
+        let key = keys[rng.index(keys.len()).min(rng.index(keys.len()))].clone();
+        let late_ms = if rng.once_in(20) { i64::try_from(rng.index(300_000)).expect("small") } else { 0 };
         Action::Hit { key, weight: 1, late_ms }
     };
     Batch { now: time(now_ms), actions: (0..HITS).map(|_| hit()).collect() }

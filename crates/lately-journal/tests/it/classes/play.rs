@@ -10,8 +10,8 @@ use super::class::{Classes, KEYS};
 use super::restore;
 use super::script::{Act, Choices, End, Script, Step};
 use super::world::{Group, Kept, Server, World};
-use crate::rng::trace;
 use crate::sim_disk::SimDisk;
+use test_support::trace;
 
 /// The kinds of impossible results.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

@@ -1,7 +1,7 @@
 //! The steps of a script. Any subset of them is a script, too.
 
 use super::class::{Classes, KEYS};
-use crate::rng::Rng;
+use test_support::Rng;
 
 /// The number of steps of a script from a seed. Bytes give at most as many.
 const MOST_STEPS: usize = 40;
@@ -87,7 +87,7 @@ impl Choices<'_> {
     /// A number below `end`. Bytes give those below 65,536.
     pub(crate) fn below(&mut self, end: usize) -> usize {
         match self {
-            Choices::Seed(rng) => rng.below(end),
+            Choices::Seed(rng) => rng.index(end),
             Choices::Bytes(bytes) => {
                 let mut take = || bytes.split_off_first().copied().map_or(0, usize::from);
                 let number = if end > 256 { take() << 8 | take() } else { take() };
@@ -119,7 +119,7 @@ impl Choices<'_> {
 
     fn salt(&mut self) -> u64 {
         match self {
-            Choices::Seed(rng) => rng.next(),
+            Choices::Seed(rng) => rng.next_u64(),
             Choices::Bytes(_) => self.below(256) as u64,
         }
     }
@@ -185,7 +185,7 @@ impl Script {
         let start_ms = 1_700_000_000_000 + choices.span_ms();
         let classes = Classes::any(choices);
         let most = match choices {
-            Choices::Seed(rng) => 4 + rng.below(MOST_STEPS - 3),
+            Choices::Seed(rng) => 4 + rng.index(MOST_STEPS - 3),
             Choices::Bytes(_) => MOST_STEPS,
         };
         let mut steps = Vec::new();

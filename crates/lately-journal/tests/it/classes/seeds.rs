@@ -6,7 +6,6 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 
-use lately::{Clock, SystemClock};
 use proptest::prelude::*;
 
 use super::class::Classes;
@@ -19,10 +18,6 @@ use super::world::World;
 const SEEDS: u64 = 1_000;
 /// The number of findings of a kind that are shrunk and reported completely.
 const REPORTED: usize = 3;
-
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|text| text.parse().expect("a number"))
-}
 
 /// Reports a finding, and the shortest script with a finding of the same kind.
 fn report(seed: u64, script: &Script, finding: Finding) {
@@ -42,19 +37,8 @@ fn report(seed: u64, script: &Script, finding: Finding) {
 
 #[test]
 fn answers_are_true_while_classes_change() {
-    let (clock, one) = (SystemClock::new(), number("LATELY_SIM_SEED"));
-    let until =
-        number("LATELY_SIM_SECONDS").map(|seconds| clock.now().saturating_add(lately::seconds(seconds)));
-    let seeds = number("LATELY_SIM_SEEDS").unwrap_or(SEEDS);
-    let first = one.unwrap_or(if until.is_some() { clock.now().as_millis().cast_unsigned() } else { 0 });
-    let goes_on = |played: u64| match (one, until) {
-        (Some(_), _) => played < 1,
-        (None, Some(until)) => clock.now() < until,
-        (None, None) => played < seeds,
-    };
     let (mut played, mut steps, mut found) = (0, 0, BTreeMap::<Kind, Vec<u64>>::new());
-    while goes_on(played) {
-        let seed = first + played;
+    for seed in test_support::seeds(SEEDS) {
         let script = Script::any(&mut Choices::of_seed(seed));
         if let Err(finding) = play(&script) {
             let seeds = found.entry(finding.kind).or_default();

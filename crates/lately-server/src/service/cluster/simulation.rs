@@ -11,9 +11,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use lately::{Cell, Clock, ManualClock, Op, Origin, Span, Store, SystemClock, Timestamp, minutes};
+use lately::{Cell, ManualClock, Op, Origin, Span, Store, Timestamp, minutes};
 use lately_engines::{Block, Engine, EngineError, Known, Told, Write};
-use test_support::Rng;
+use test_support::{ReportOnPanic, Rng, print_uncaptured, seeds, trace};
 
 use super::worker::{Worker, start};
 use super::{Cluster, ClusterConfig};
@@ -388,18 +388,15 @@ impl Simulation {
         world.unreplicated.clear();
     }
 
-    /// What the engine has of a key, for a run that is looked at.
+    /// Traces what the engine has of a key.
     fn trace(&self, key: usize) {
-        if std::env::var_os("LATELY_SIM_TRACE").is_none() {
-            return;
-        }
         let world = self.world();
         let of_key = world.blocks.iter().filter(|((of, ..), _)| **of == *KEYS[key]);
         let mut cells: Vec<_> = of_key.flat_map(|(_, held)| held.values()).collect();
         cells.sort_by_key(|known| (known.cell.width_ms, known.cell.start_ms, known.origin.to_string()));
         for Known { origin, cell, tally, removed } in cells {
             let start_ms = cell.start_ms - START_MS;
-            say(&format!("{} {start_ms} {origin} {tally:?} {removed}", cell.width_ms));
+            trace(|| format!("{} {start_ms} {origin} {tally:?} {removed}", cell.width_ms));
         }
     }
 
@@ -448,6 +445,7 @@ impl Simulation {
 }
 
 async fn simulate(seed: u64) -> usize {
+    let _report = ReportOnPanic(seed);
     let mut simulation = Simulation::new(seed);
     let fails_once_in = simulation.world().fails_once_in;
     let rounds = 1 + simulation.rng.index(3);
@@ -459,7 +457,6 @@ async fn simulate(seed: u64) -> usize {
         simulation.check(seed);
         if simulation.rng.once_in(2) {
             simulation.delete().await;
-            simulation.trace(0);
             simulation.check(seed);
         }
         simulation.world().fails_once_in = fails_once_in;
@@ -467,41 +464,13 @@ async fn simulate(seed: u64) -> usize {
     rounds * STEPS
 }
 
-/// Says what happens, in a run that is looked at.
-fn trace(what: impl FnOnce() -> String) {
-    if std::env::var_os("LATELY_SIM_TRACE").is_some() {
-        say(&what());
-    }
-}
-
-fn say(line: &str) {
-    let _ = std::io::Write::write_all(&mut std::io::stdout(), format!("{line}\n").as_bytes());
-}
-
 #[test]
 fn nodes_agree_whatever_goes_wrong() {
-    let number = |name| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-    let play = |seed| {
-        let steps = std::panic::catch_unwind(|| runtime.block_on(simulate(seed)));
-        steps.unwrap_or_else(|failed| {
-            say(&format!("seed {seed}"));
-            std::panic::resume_unwind(failed)
-        })
-    };
-    if let Some(seed) = number("LATELY_SIM_SEED") {
-        say(&format!("seed {seed}: {} steps", play(seed)));
-        return;
+    let (mut played, mut steps) = (0, 0);
+    for seed in seeds(SEEDS) {
+        steps += runtime.block_on(simulate(seed));
+        played += 1;
     }
-    let clock = SystemClock::new();
-    let until =
-        number("LATELY_SIM_SECONDS").map(|seconds| clock.now().saturating_add(lately::seconds(seconds)));
-    let first = if until.is_some() { clock.now().as_millis().cast_unsigned() } else { 0 };
-    let most = number("LATELY_SIM_SEEDS").unwrap_or(SEEDS);
-    let (mut seeds, mut steps) = (0, 0);
-    while until.map_or(seeds < most, |until| clock.now() < until) {
-        steps += play(first + seeds);
-        seeds += 1;
-    }
-    say(&format!("{seeds} seeds, {steps} steps"));
+    print_uncaptured(&format!("{played} seeds, {steps} steps"));
 }
