@@ -344,11 +344,14 @@ pub(crate) const MAX_LISTED_NODES: usize = 1_000;
 /// Bytes of the status of a node. A longer one is not listed.
 pub(crate) const MAX_NODE_STATUS_BYTES: usize = 4_096;
 
-/// Parts with a lock each of the counts that a node sends to others.
-pub(crate) const OUTGOING_PARTS: usize = 64;
+/// How long before an answer needs the cells of a wider level they are read from the engine, in milliseconds.
+pub(crate) const READ_AHEAD_MS: i64 = 10_000;
 
-/// Keys of a part that are sent together.
+/// Keys whose counts are sent together.
 pub(crate) const CLUSTER_SEND_KEYS: usize = 500;
+
+/// Keys whose counts are sent between two pauses, about. Others wait for the next exchange.
+pub(crate) const CLUSTER_SEND_MOST_KEYS: usize = 20_000;
 
 /// An exchange that took much time of a processor is followed by a pause of this many times that, so that the exchange takes a fifth
 /// of a core at most. Then counts are as old as the pause is long.
@@ -357,12 +360,8 @@ pub(crate) const EXCHANGE_REST: u32 = 4;
 /// The longest such pause.
 pub(crate) const MAX_EXCHANGE_REST: Duration = Duration::from_secs(1);
 
-/// Parts of which old cells are dropped after each exchange.
-pub(crate) const TIDY_PARTS: usize = 16;
-
-/// The part of the ceiling that the counts which a node is to send may take: 1 / this. What is left out is found in the store
-/// later.
-pub(crate) const OUTBOX_SHARE: u64 = 16;
+/// The part of the ceiling that may be taken by what a node knows of deletions: 1 / this.
+pub(crate) const DELETIONS_SHARE: u64 = 16;
 
 /// Keys whose counts are compared with those in the engine between two flushes, after a start and when the engine may have
 /// lost some.
@@ -377,8 +376,11 @@ pub(crate) const RECONCILE_PAUSE_MS: i64 = 250;
 /// In one of this many rounds, counts are compared that have not changed since the last round.
 pub(crate) const RECONCILE_FULL_EVERY: u64 = 12;
 
-/// Keys with late hits of a part that are compared at a time.
-pub(crate) const RECONCILE_LATE_KEYS: usize = 8;
+/// Keys with late hits that are compared between two flushes.
+pub(crate) const RECONCILE_OLDER_KEYS: usize = 256;
+
+/// Keys with late hits that wait to be compared. If there are more, all keys are compared.
+pub(crate) const RECONCILE_MOST_OLDER_KEYS: usize = 10_000;
 
 /// How long after its end a cell is compared, in milliseconds: hits that are being counted, and writes on their way, have arrived.
 pub(crate) const RECONCILE_SETTLE_MS: i64 = 2_000;

@@ -25,7 +25,8 @@
 //! - **Deciding**: [`Store::limit`] decides a request by a limit, and counts it in the same step if it is allowed.
 //!   [`Decision::is_allowed`] is the answer, [`Decision::retry`] says when to try again. [`Store::decide_all`] decides by
 //!   several limits at once.
-//! - **Several nodes**: [`route`] says which node a key belongs to. [`Outbox`] and [`Store::merge`] exchange counts.
+//! - **Several nodes**: [`route`] says which node a key belongs to. [`Store::take_unsent`] and [`Store::merge`]
+//!   exchange counts.
 //! - **Memory**: without [`StoreBuilder::memory_ceiling`] a store has no bound. At the ceiling it evicts
 //!   keys, but never one whose limit is in force.
 
@@ -73,14 +74,13 @@ pub use hit_counter::HitCounter;
 pub use ladder::{Ladder, RUNGS_MS};
 pub use limit::{Decision, JointDecision, Retry};
 pub use machine::{give_blocks_back, give_memory_back, share_arenas};
-pub use merge::{
-    Cell, Changes, KeyChanges, Level, Levels, Merged, NoOrigin, NotTaken, Origin, Outbox, Tally,
-};
+pub use merge::{Cell, Changes, KeyChanges, Level, Levels, Merged, NoOrigin, Origin, Tally};
 pub use series::{Point, SeriesReader};
 pub use settings::{DEFAULT_WINDOW, Settings, SettingsBuilder};
 pub use shared::{AtomicCounter, StripedCounter};
 pub use store::{
     Content, Cursor, EvictionGuard, HitsByNode, JointRequest, Limit, MemoryStats, Newcomers, Op, Outcome,
-    OwnSpan, Part, Portion, Question, Replay, Request, ScanPage, Source, Store, StoreBuilder,
+    OwnSpan, Part, Portion, Question, Replay, Request, ScanPage, Source, Store, StoreBuilder, Taken,
+    UnsentKey,
 };
 pub use time::{Span, Timestamp, days, hours, milliseconds, minutes, seconds};

@@ -74,11 +74,15 @@ pub const ADOPTED_AFTER: Span = minutes(1);
 /// Cells of a level that are read at a time, about: a coarser level takes over from there.
 pub(crate) const CELLS_OF_A_LEVEL: i64 = 1_000;
 
-/// How long the outbox of a node holds a cell after its end, in milliseconds. Later hits for it are not taken.
-pub const CELL_HELD_MS: i64 = 15_000;
+/// Hits that are late by this much are sent to other nodes with the next visit, in milliseconds. Later ones are compared with what
+/// the others have.
+pub(crate) const SENT_LATE_MS: i64 = 10_000;
 
-/// How long after a hit the wider cells are brought up to date, in milliseconds.
-pub const ROLL_UP_MS: i64 = 5_000;
+/// Counts of cells that ended this long ago are compared before they are sent to other nodes, in milliseconds.
+pub const SENT_WITHIN_MS: i64 = 120_000;
+
+/// How often the counts of wider cells are sent to other nodes, in milliseconds.
+pub const WIDE_CELLS_EVERY_MS: i64 = 5_000;
 
 /// The longest name of a node, in bytes.
 pub const MAX_NODE_BYTES: usize = 64;

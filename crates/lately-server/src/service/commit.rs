@@ -83,7 +83,7 @@ impl Changes {
     /// Adds them to the statistics, once they are committed.
     fn keep(&mut self, service: &Service) {
         if let Some(cluster) = &service.cluster {
-            cluster.add(&self.deltas, &service.store);
+            cluster.note_deletions(&self.deltas);
             self.waiting.take().into_iter().for_each(|id| cluster.settled(id));
         }
         Stats::add(&service.stats.hits, std::mem::take(&mut self.hits));
@@ -117,7 +117,7 @@ impl Service {
             Ok(Some(hold)) => {
                 if let Some(cluster) = &self.cluster {
                     changes.iter_mut().for_each(|changes| {
-                        changes.waiting = Some(cluster.note_waiting(&changes.deltas));
+                        changes.waiting = Some(cluster.note_waiting());
                     });
                 }
                 Commit::Pending(Ticket(hold))

@@ -19,19 +19,28 @@ impl Service {
         now: Timestamp,
     ) -> Result<usize, Refused> {
         self.journal().map_or(Ok(()), Journal::check)?;
-        let mut deltas = self.is_recorded().then_some(&mut changes.deltas);
+        // The other nodes of a cluster are told.
+        let is_recorded = self.is_recorded() || self.cluster.is_some();
+        let mut deltas = is_recorded.then_some(&mut changes.deltas);
         Ok(keys.filter(|key| self.store.forget_into(key, now, deltas.as_deref_mut())).count())
     }
 
     /// Deletes all keys, after the deletion was written to the journal: it cannot be rolled back.
     ///
     /// # Errors
-    /// The journal has failed. Nothing is deleted.
+    /// The journal has failed, and nothing is deleted. Or the keys are deleted, and in a cluster the next start of this node may
+    /// leave out hits: the text says so.
     pub(crate) fn delete_all(&self, now: Timestamp) -> Result<(), Refused> {
         let mut written = Ok(());
         self.store.flush_when(now, |deltas| {
             written = self.commit_through(deltas);
-            written.is_ok()
+            let is_written = written.is_ok();
+            if let Some(cluster) = self.cluster.as_ref().filter(|_| is_written) {
+                written = cluster.emptied(now).map_err(|error| Refused {
+                    why: format!("the keys are deleted, but the list of origins cannot be written: {error}"),
+                });
+            }
+            is_written
         });
         written
     }

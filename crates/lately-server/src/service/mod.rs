@@ -151,7 +151,7 @@ impl Service {
     /// Whether changes must be recorded, for the journal or a dump.
     #[inline]
     pub(crate) fn is_recorded(&self) -> bool {
-        self.has_journal() || self.feed.is_open() || self.cluster.is_some()
+        self.has_journal() || self.feed.is_open()
     }
 
     /// A guard that callers hold from before they change the store until the change was committed or rolled back.
@@ -177,11 +177,22 @@ impl Service {
         }
     }
 
+    /// In a cluster, the keys with hits that others were not told of.
+    pub(crate) fn unsent_keys(&self) -> usize {
+        self.store.unsent_keys()
+    }
+
     /// Whether the store is still being loaded.
     #[inline]
     pub(crate) fn is_loading(&self) -> bool {
         // Pairs with the store in `loaded`: a thread that sees the end of loading sees the journal.
         self.loading.load(Acquire)
+    }
+
+    /// Ends loading without a journal: nothing is kept.
+    #[cfg(test)]
+    pub(crate) fn loaded_nothing(&self) {
+        self.loading.store(false, Release);
     }
 
     /// Ends loading. Changes from here on go to the journal.

@@ -188,6 +188,12 @@ impl DeltaBatch {
         self.bytes.is_empty()
     }
 
+    /// Whether a key was deleted.
+    #[must_use]
+    pub fn has_deletions(&self) -> bool {
+        !self.deleted.is_empty()
+    }
+
     /// Removes all changes. Keeps the allocated memory.
     pub fn clear(&mut self) {
         self.bytes.clear();

@@ -10,13 +10,14 @@
 //! this origin, this number of hits is deleted. Marks merge by the greater number, too. Hits that the origin counts later,
 //! or that the deleting node had not heard of, are more than the mark, and stay.
 //!
-//! [`Levels`] are the widths of the cells. An [`Outbox`] makes the messages of a node, and
-//! [`Store::merge`](crate::Store::merge) takes those of others.
+//! [`Levels`] are the widths of the cells. [`Store::take_unsent`](crate::Store::take_unsent) gives the counts of a node that
+//! are to be sent, [`Store::merge`](crate::Store::merge) and [`Store::learn`](crate::Store::learn) take those of others.
 
 mod cells;
 mod changes;
 mod levels;
 mod origin;
+#[cfg(test)]
 mod outbox;
 #[cfg(test)]
 mod tests;
@@ -26,6 +27,5 @@ pub(crate) use cells::{Cells, OriginId};
 pub use changes::{Cell, Changes, KeyChanges, Tally};
 pub use levels::{Level, Levels};
 pub use origin::{NoOrigin, Origin};
-pub use outbox::{NotTaken, Outbox};
 pub use watermarks::Merged;
 pub(crate) use watermarks::Watermarks;

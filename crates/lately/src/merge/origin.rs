@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use crate::limits::MAX_NODE_BYTES;
 
@@ -11,7 +12,7 @@ use crate::limits::MAX_NODE_BYTES;
 /// Written as `eu-1.7`: the name, a dot, the incarnation.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Origin {
-    node: Box<str>,
+    node: Arc<str>,
     incarnation: u64,
 }
 

@@ -8,17 +8,22 @@ use std::collections::{HashMap, VecDeque};
 use foldhash::quality::RandomState;
 
 use crate::allocation::allocated;
-use crate::limits::{CELL_HELD_MS, ROLL_UP_MS};
 use crate::time::Timestamp;
 
 use super::{Cell, Changes, KeyChanges, Levels, Origin, Tally};
+
+/// How long a cell is held after its end, in milliseconds. Later hits for it are not taken.
+pub(super) const CELL_HELD_MS: i64 = 15_000;
+
+/// How long after a hit the wider cells are brought up to date, in milliseconds.
+pub(super) const ROLL_UP_MS: i64 = 5_000;
 
 /// What one origin has counted lately.
 ///
 /// A cell stays for [`CELL_HELD_MS`] after its end, so that late hits are added to it. After that the count is no longer
 /// known here. Hits for it must be counted under another origin, or by [`Outbox::top_up`].
 #[derive(Debug)]
-pub struct Outbox {
+pub(super) struct Outbox {
     origin: Origin,
     keys: HashMap<Box<[u8]>, KeyCells, RandomState>,
     /// Keys with counts that are in no message yet.
@@ -63,7 +68,7 @@ struct Open {
 
 /// Why hits were not taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum NotTaken {
+pub(super) enum NotTaken {
     /// They are for a cell whose count is no longer known.
     TooOld,
     /// No cell of the key is held, and there is no room for more keys.
@@ -119,7 +124,7 @@ impl KeyCells {
 impl Outbox {
     /// The outbox of an origin that has counted nothing yet.
     #[must_use]
-    pub fn new(origin: Origin) -> Outbox {
+    pub(super) fn new(origin: Origin) -> Outbox {
         Outbox {
             origin,
             keys: HashMap::default(),
@@ -135,7 +140,7 @@ impl Outbox {
 
     /// Who counts.
     #[must_use]
-    pub fn origin(&self) -> &Origin {
+    pub(super) fn origin(&self) -> &Origin {
         &self.origin
     }
 
@@ -143,7 +148,7 @@ impl Outbox {
     ///
     /// # Errors
     /// [`NotTaken`] says why they are not counted. Nothing changes then.
-    pub fn hit(
+    pub(super) fn hit(
         &mut self,
         key: &[u8],
         (at, hits): (Timestamp, u64),
@@ -191,41 +196,6 @@ impl Outbox {
         Ok(())
     }
 
-    /// The cells of a key that are held. The wider ones are brought up to date first.
-    pub fn held(&mut self, key: &[u8], levels: &Levels) -> Vec<(Cell, Tally)> {
-        self.change(key, |held| held.roll_up(levels));
-        let cells = self.keys.get(key).into_iter().flat_map(|held| &held.cells);
-        cells.map(|open| (open.cell, open.tally)).collect()
-    }
-
-    /// Counts hits that others do not have in one cell, but not in those of other levels. `sent` is what others have of this
-    /// origin in it.
-    pub fn top_up(&mut self, key: &[u8], cell: Cell, sent: Tally, hits: u64) {
-        if !self.keys.contains_key(key) {
-            self.bytes += key_bytes(key);
-            self.keys.insert(key.into(), KeyCells::default());
-        }
-        self.change(key, |held| {
-            let open = held.add(cell, 0);
-            open.tally.merge(sent);
-            open.tally.counted += hits;
-            // The other levels are topped up by themselves.
-            open.rolled_up = open.tally.counted;
-            true
-        });
-    }
-
-    /// Notes how many hits of a cell are deleted, if it is held.
-    pub fn note_deleted(&mut self, key: &[u8], cell: Cell, deleted: u64) {
-        self.change(key, |held| {
-            let open = held.cells.iter_mut().find(|open| open.cell == cell);
-            open.is_some_and(|open| {
-                open.is_changed |= open.tally.merge(Tally { counted: 0, deleted });
-                open.is_changed
-            })
-        });
-    }
-
     /// Changes the cells of a key, if it is held. `change` returns whether there is something to send.
     fn change(&mut self, key: &[u8], change: impl FnOnce(&mut KeyCells) -> bool) {
         let Some(held) = self.keys.get_mut(key) else { return };
@@ -238,7 +208,7 @@ impl Outbox {
 
     /// Drops the wider cells of keys that were not hit lately and whose messages have arrived, though they have not ended. What is
     /// counted in them from then on is missing in the messages: it must be found when they have ended, see [`Outbox::top_up`].
-    pub fn release_idle(&mut self) {
+    pub(super) fn release_idle(&mut self) {
         let (acknowledged, mut bytes) = (self.acknowledged, 0);
         self.keys.retain(|key, held| {
             let is_wider = |open: &Open| {
@@ -254,14 +224,8 @@ impl Outbox {
         }
     }
 
-    /// Whether the count of a cell is known here.
-    #[must_use]
-    pub fn holds(&self, key: &[u8], cell: Cell) -> bool {
-        self.keys.get(key).is_some_and(|held| held.holds(cell))
-    }
-
     /// Marks all hits of a key that are held as deleted.
-    pub fn delete(&mut self, key: &[u8], levels: &Levels) {
+    pub(super) fn delete(&mut self, key: &[u8], levels: &Levels) {
         self.change(key, |held| {
             held.roll_up(levels);
             for open in held.cells.iter_mut().filter(|open| open.tally.deleted < open.tally.counted) {
@@ -274,7 +238,7 @@ impl Outbox {
 
     /// Brings the wider cells of up to `most` keys up to date, of those whose time has come by `now`. `levels` gives the levels of
     /// a key.
-    pub fn roll_up<'l>(&mut self, now: Timestamp, most: usize, levels: impl Fn(&[u8]) -> &'l Levels) {
+    pub(super) fn roll_up<'l>(&mut self, now: Timestamp, most: usize, levels: impl Fn(&[u8]) -> &'l Levels) {
         for _ in 0..most {
             let Some((_, key)) = self.behind.pop_front_if(|(due, _)| *due <= now) else { return };
             self.change(&key, |held| {
@@ -285,7 +249,7 @@ impl Outbox {
     }
 
     /// The next message: what changed since the last one, of at most this number of keys. `None` when nothing did.
-    pub fn take(&mut self, most: usize) -> Option<Changes> {
+    pub(super) fn take(&mut self, most: usize) -> Option<Changes> {
         let sequence = self.sequence + 1;
         let mut keys = Vec::new();
         while keys.len() < most
@@ -313,7 +277,7 @@ impl Outbox {
 
     /// A message with everything that the messages after this number had. `None` when some of that is gone.
     #[must_use]
-    pub fn since(&self, after: u64) -> Option<Changes> {
+    pub(super) fn since(&self, after: u64) -> Option<Changes> {
         let keys = self.keys.iter().filter_map(|(key, held)| {
             let sent = held.cells.iter().filter(|open| open.sent_in > after);
             let cells: Vec<_> = sent.map(|open| (None, open.cell, open.tally)).collect();
@@ -328,30 +292,12 @@ impl Outbox {
     }
 
     /// All messages up to this number have arrived wherever they had to.
-    pub fn acknowledge(&mut self, until: u64) {
+    pub(super) fn acknowledge(&mut self, until: u64) {
         self.acknowledged = self.acknowledged.max(until);
     }
 
-    /// What was sent after the last message that has arrived is sent again.
-    pub fn send_again(&mut self) {
-        for (key, held) in &mut self.keys {
-            for open in held.cells.iter_mut().filter(|open| open.sent_in > self.acknowledged) {
-                open.is_changed = true;
-                if !std::mem::replace(&mut held.is_changed, true) {
-                    self.changed.push_back(key.clone());
-                }
-            }
-        }
-    }
-
-    /// Everything that is held is sent again: where the messages went, something may have been lost.
-    pub fn send_all_again(&mut self) {
-        self.acknowledged = 0;
-        self.send_again();
-    }
-
     /// Drops cells that ended long ago and whose messages have arrived.
-    pub fn tidy(&mut self, now: Timestamp) {
+    pub(super) fn tidy(&mut self, now: Timestamp) {
         let acknowledged = self.acknowledged;
         let over_ms = now.as_millis() - CELL_HELD_MS;
         let (mut dropped, mut dropped_end_ms) = (self.dropped, self.dropped_end_ms);
@@ -379,25 +325,13 @@ impl Outbox {
 
     /// Memory of what is held, in bytes.
     #[must_use]
-    pub fn held_bytes(&self) -> usize {
+    pub(super) fn held_bytes(&self) -> usize {
         self.bytes
-    }
-
-    /// Keys with counts that are in no message yet.
-    #[must_use]
-    pub fn changed_keys(&self) -> usize {
-        self.changed.len()
     }
 
     /// The number of cells that are held.
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.keys.values().map(|held| held.cells.len()).sum()
-    }
-
-    /// Whether no cell is held.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.keys.is_empty()
     }
 }

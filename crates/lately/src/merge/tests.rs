@@ -5,10 +5,11 @@ use std::collections::HashMap;
 
 use proptest::prelude::*;
 
-use super::{Cell, Changes, KeyChanges, Merged, NotTaken, Origin, Outbox, Tally};
+use super::outbox::{CELL_HELD_MS, NotTaken, Outbox, ROLL_UP_MS};
+use super::{Cell, Changes, KeyChanges, Merged, Origin, Tally};
 use crate::error::MergeError;
 use crate::limit::{Decision, Retry};
-use crate::limits::{CELL_HELD_MS, MAX_KEY_BYTES, MAX_TOTAL, ROLL_UP_MS};
+use crate::limits::{MAX_KEY_BYTES, MAX_TOTAL};
 use crate::store::{HitsByNode, JointRequest, Limit, Store};
 use crate::time::{Span, Timestamp, minutes, seconds};
 

@@ -62,6 +62,8 @@ pub(super) struct Context<'a> {
     /// Whether the replayed changes were written by a clock that was ahead. If so, hits of the future count
     /// as of now.
     pub(super) is_clock_repaired: bool,
+    /// Whether keys are marked that have hits to be sent to other nodes.
+    pub(super) is_tracked: bool,
     /// The change record, if there is one.
     pub(super) deltas: Option<&'a mut DeltaBatch>,
     /// A cache of the last frame.
@@ -73,9 +75,11 @@ impl<'a> Context<'a> {
         classes: &'a Classes,
         generation: &'a AtomicU64,
         expired_keys: &'a AtomicU64,
+        is_tracked: bool,
         deltas: Option<&'a mut DeltaBatch>,
     ) -> Context<'a> {
-        Context { classes, generation, expired_keys, full: None, is_clock_repaired: false, deltas, met: None }
+        let (full, is_clock_repaired, met) = (None, false, None);
+        Context { classes, generation, expired_keys, full, is_clock_repaired, is_tracked, deltas, met }
     }
 
     /// The edges of a class at `now`, and its settings.

@@ -193,7 +193,7 @@ impl<'a> Executor<'a> {
                 let fast =
                     locked.fast_hit(place, (key, weight), may_wait, |class, now| context.frame(class, now).0);
                 fast.give(|hits| {
-                    if context.deltas.is_some() {
+                    if context.deltas.is_some() || context.is_tracked {
                         locked.record_hit(
                             place,
                             &Hit { key, hash, weight, at: None, limit_window: None },

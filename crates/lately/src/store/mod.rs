@@ -16,6 +16,7 @@ mod long_keys;
 #[cfg(all(test, loom))]
 mod models;
 mod others;
+mod places;
 mod prefetch;
 mod rate_limit;
 mod recent_denials;
@@ -30,10 +31,11 @@ mod snapshot;
 mod sources;
 mod table;
 mod tags;
+mod unsent;
 mod window_limit;
 
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicI64, AtomicU64};
+use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
 use std::sync::{Mutex, OnceLock};
 use std::thread::available_parallelism;
 
@@ -54,6 +56,7 @@ pub use shares::HitsByNode;
 pub use snapshot::Part;
 pub(crate) use sources::Before;
 pub use sources::Source;
+pub use unsent::{Taken, UnsentKey};
 
 use crate::class::{ClassId, Classes};
 use crate::count::Count;
@@ -100,6 +103,10 @@ pub struct Store {
     rollback: Mutex<rollback::Rollback>,
     /// The counts of other nodes. Set by the first merge.
     others: OnceLock<others::Others>,
+    /// Whether keys are marked that have hits to be sent to other nodes.
+    is_tracked: AtomicBool,
+    /// See [`Store::decreases`].
+    decreases: AtomicU64,
 }
 
 impl Store {
@@ -142,6 +149,8 @@ impl Store {
             clock_repair: clock_repair::ClockRepair::default(),
             rollback: Mutex::default(),
             others: OnceLock::new(),
+            is_tracked: AtomicBool::new(false),
+            decreases: AtomicU64::new(0),
         }
     }
 
@@ -337,6 +346,7 @@ impl Store {
     /// hits and reads wait meanwhile. Returns what `commit` returned.
     pub fn flush_when(&self, now: Timestamp, commit: impl FnOnce(&DeltaBatch) -> bool) -> bool {
         let mut shards: Vec<_> = (0..SHARDS).map(|index| self.lock(index, now)).collect();
+        self.decreases.fetch_add(1, Release);
         // Under all locks: every key that is created later has a higher generation.
         let below = Generation(self.generation.fetch_add(1, Relaxed) + 1);
         let mut deltas = DeltaBatch::default();
@@ -438,7 +448,7 @@ impl Store {
     /// memory.
     #[inline]
     fn fast_hit(&self, key: &[u8], weight: u64, now: Timestamp) -> Option<u64> {
-        if self.memory.is_far_over() || self.others.get().is_some() {
+        if self.memory.is_far_over() || self.others.get().is_some() || self.is_tracked.load(Relaxed) {
             return None;
         }
         let hash = self.hash(key);
@@ -496,7 +506,8 @@ impl Store {
     }
 
     fn context<'a>(&'a self, deltas: Option<&'a mut DeltaBatch>) -> Context<'a> {
-        Context::new(&self.classes, &self.generation, self.memory.expired_keys(), deltas)
+        let (expired_keys, is_tracked) = (self.memory.expired_keys(), self.is_tracked.load(Relaxed));
+        Context::new(&self.classes, &self.generation, expired_keys, is_tracked, deltas)
     }
 
     fn lock(&self, index: usize, now: Timestamp) -> LockedShard<'_> {

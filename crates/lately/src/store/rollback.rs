@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 use std::sync::PoisonError;
 use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Release;
 
 use super::Store;
 use crate::delta::{Delta, DeltaBatch, DeltaMark, Deltas, Forgotten, Generation};
@@ -98,7 +99,12 @@ impl Store {
             let life = AtomicU64::new(generation.0);
             context.generation = &life;
             shard.roll_back(delta, hash, (&mut deleted, &mut rollback), &mut context);
+            if matches!(delta, Delta::Forget { .. }) {
+                // It is not known which of the hits that are back were sent.
+                shard.mark_all_unsent(key, hash);
+            }
         }
+        self.decreases.fetch_add(1, Release);
         for (sequence, delta) in deltas {
             batch.push(sequence, if is_eviction(&delta) { delta } else { Delta::Void });
         }

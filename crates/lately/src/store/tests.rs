@@ -8,6 +8,7 @@ use crate::time::{days, hours, milliseconds, minutes, seconds};
 mod fast_path;
 mod kept;
 mod limits;
+mod unsent;
 
 const START: Timestamp = match Timestamp::from_seconds(1_700_000_000) {
     Some(start) => start,

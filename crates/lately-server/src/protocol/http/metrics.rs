@@ -160,7 +160,7 @@ fn general(service: &Service) -> String {
             "lately_cluster_unsent_keys",
             gauge,
             "Keys with counts that other nodes do not have yet.",
-            &cluster.unsent_keys(),
+            &service.unsent_keys(),
         );
         metric(
             "lately_cluster_resent_hits_total",

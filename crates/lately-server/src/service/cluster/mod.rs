@@ -1,7 +1,7 @@
 //! Counting together with other nodes: each counts its own hits, and an engine carries the counts from node to node.
 //!
-//! `outgoing.rs` makes absolute counts of committed changes, `worker.rs` sends these to the
-//! engine and reads what other nodes counted of the keys in `interest.rs`. The store merges that, so all answers have it.
+//! The store marks keys that were hit. `worker.rs` sends their counts to the engine (`outgoing.rs`), and reads what other nodes
+//! counted of the keys in `interest.rs`. The store merges that, so all answers have it.
 //! `reconcile.rs` finds what the engine lacks of this node's hits.
 //! `nodes.rs` lists the nodes.
 
@@ -16,13 +16,14 @@ mod simulation;
 mod wait;
 mod worker;
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use lately::{Delta, DeltaBatch, Span, Store, Timestamp};
+use lately::{Delta, DeltaBatch, Forgotten, Span, Store, Timestamp};
 
 use crate::limits::INTEREST_SHARE;
+use crate::service::Service;
 
 pub use config::ClusterConfig;
 use interest::{Answer, Interest, Question};
@@ -45,11 +46,11 @@ pub(crate) struct Cluster {
     nodes: Nodes,
 }
 
-/// The time of the oldest hit of each batch of changes that waits for the disk.
+/// The batches of changes that wait for the disk.
 #[derive(Default)]
 struct WaitingChanges {
     last: u64,
-    oldest_ms: BTreeMap<u64, i64>,
+    waiting: BTreeSet<u64>,
 }
 
 /// A batch of changes that waits for the disk.
@@ -87,38 +88,54 @@ impl Cluster {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes changes that wait for the disk.
-    pub(crate) fn note_waiting(&self, deltas: &DeltaBatch) -> WaitingId {
-        let times = deltas.deltas().flatten().filter_map(|delta| match delta.1 {
-            Delta::Hits { at, .. } => Some(at.as_millis()),
-            _ => None,
-        });
-        let oldest_ms = times.min().unwrap_or(i64::MAX);
+    /// Notes that a batch of changes waits for the disk.
+    pub(crate) fn note_waiting(&self) -> WaitingId {
         let mut waiting = self.waiting();
         waiting.last += 1;
         let id = waiting.last;
-        waiting.oldest_ms.insert(id, oldest_ms);
+        waiting.waiting.insert(id);
         WaitingId(id)
     }
 
-    /// Changes wait no more.
+    /// A batch waits no more.
     pub(crate) fn settled(&self, WaitingId(id): WaitingId) {
-        self.waiting().oldest_ms.remove(&id);
+        self.waiting().waiting.remove(&id);
     }
 
-    /// The time of the oldest hit that waits for the disk.
-    fn oldest_waiting_ms(&self) -> i64 {
-        self.waiting().oldest_ms.values().copied().min().unwrap_or(i64::MAX)
-    }
-
-    /// Adds committed changes to what is to be sent.
-    pub(crate) fn add(&self, deltas: &DeltaBatch, store: &Store) {
-        if let Some(outgoing) = self.outgoing.get().filter(|_| !deltas.is_empty()) {
-            outgoing.add(deltas.deltas(), store);
+    /// Waits until all that was counted before is committed or rolled back.
+    async fn committed(&self, service: &Service) {
+        service.quiesce();
+        let last = self.waiting().last;
+        loop {
+            let mut verdict = std::pin::pin!(service.verdicts.notified());
+            // Registered before the check, so that no notification is missed.
+            verdict.as_mut().enable();
+            if self.waiting().waiting.first().is_none_or(|first| *first > last) {
+                return;
+            }
+            verdict.await;
         }
     }
 
-    /// Memory of what is to be sent, and of the keys that are read, in bytes.
+    /// Notes the deletions among committed changes: others are to be told.
+    pub(crate) fn note_deletions(&self, deltas: &DeltaBatch) {
+        let Some(outgoing) = self.outgoing.get().filter(|_| deltas.has_deletions()) else { return };
+        for (_, delta) in deltas.deltas().flatten() {
+            if let Delta::Forget { key, why: Forgotten::Deleted, .. } = delta {
+                outgoing.delete(key, deltas.now());
+            }
+        }
+    }
+
+    /// Notes that the store was emptied. What this node had sent stays in the engine.
+    ///
+    /// # Errors
+    /// The data folder does not work.
+    pub(crate) fn emptied(&self, now: Timestamp) -> std::io::Result<()> {
+        self.outgoing.get().map_or(Ok(()), |outgoing| outgoing.emptied(&self.config.node, now))
+    }
+
+    /// Memory of what is known of deletions, and of the keys that are read, in bytes.
     pub(crate) fn held_bytes(&self) -> usize {
         self.outgoing.get().map_or(0, Outgoing::held_bytes) + self.interest.held_bytes()
     }
@@ -176,11 +193,6 @@ impl Cluster {
     /// How the exchange goes.
     pub(crate) fn state(&self) -> State {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Keys with counts that others do not have.
-    pub(crate) fn unsent_keys(&self) -> usize {
-        self.outgoing.get().map_or(0, Outgoing::unsent_keys)
     }
 
     /// How long ago the engine was last reached; `None` when it never was.

@@ -102,7 +102,7 @@ impl Cluster {
             version: VERSION.to_owned(),
             seen_ms: service.now().as_millis(),
             reached_ms: state.reached.map(Timestamp::as_millis),
-            unsent_keys: self.unsent_keys(),
+            unsent_keys: service.store.unsent_keys(),
             failure: state.failure,
         }
     }

@@ -46,14 +46,41 @@ impl Origins {
         self.list.contains(origin)
     }
 
+    /// A new origin of a node, and the only one: the hits of the others are in the store no more.
+    ///
+    /// # Errors
+    /// The file cannot be written. It has the others still; a later start takes their hits for those of the store.
+    pub(super) fn begin_anew(&mut self, node: &str, now: Timestamp) -> (Origin, io::Result<()>) {
+        let origin = self.next(node, now);
+        self.list = vec![origin.clone()];
+        let written = self.path.as_ref().map_or(Ok(()), |path| {
+            let folder = path.parent().unwrap_or(path);
+            let mut file = tempfile::NamedTempFile::new_in(folder)?;
+            file.write_all(format!("{origin}\n").as_bytes())?;
+            file.as_file().sync_all()?;
+            file.persist(path)?;
+            File::open(folder)?.sync_all()
+        });
+        (origin, written)
+    }
+
+    fn next(&self, node: &str, now: Timestamp) -> Origin {
+        let last = self.list.iter().map(Origin::incarnation).max().unwrap_or(0);
+        let incarnation = u64::try_from(now.as_millis()).unwrap_or(0).max(last + 1);
+        Origin::new(node, incarnation).expect("the config was checked")
+    }
+
+    /// Whether there was one before the last.
+    pub(super) fn has_former(&self) -> bool {
+        self.list.len() > 1
+    }
+
     /// A new origin of a node, written to the folder before it is used.
     ///
     /// # Errors
     /// The file cannot be written.
     pub(super) fn add(&mut self, node: &str, now: Timestamp) -> io::Result<Origin> {
-        let last = self.list.iter().map(Origin::incarnation).max().unwrap_or(0);
-        let incarnation = u64::try_from(now.as_millis()).unwrap_or(0).max(last + 1);
-        let origin = Origin::new(node, incarnation).expect("the config was checked");
+        let origin = self.next(node, now);
         if let Some(path) = &self.path {
             let mut file: File = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
             file.write_all(format!("{origin}\n").as_bytes())?;
@@ -85,7 +112,13 @@ mod tests {
         assert!(origins.contains(&first) && origins.contains(&second));
         let third = origins.add("a", Timestamp::MIN).expect("room");
         let again = Origins::load(Some(folder.path())).expect("good lines");
-        assert!([first, second, third].iter().all(|origin| again.contains(origin)));
+        assert!([&first, &second, &third].iter().all(|origin| again.contains(origin)));
+        let mut origins = again;
+        let (fourth, written) = origins.begin_anew("a", Timestamp::MIN);
+        written.expect("room");
+        let again = Origins::load(Some(folder.path())).expect("a good line");
+        assert!(again.contains(&fourth) && !again.contains(&third) && !again.has_former());
+        assert!(fourth.incarnation() > third.incarnation());
         std::fs::write(&path, "no origin\n").expect("room");
         assert!(Origins::load(Some(folder.path())).is_err());
     }

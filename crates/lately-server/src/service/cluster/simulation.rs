@@ -18,7 +18,6 @@ use test_support::{ReportOnPanic, Rng, print_uncaptured, seeds, trace};
 use super::worker::{Worker, start};
 use super::{Cluster, ClusterConfig};
 use crate::config::{Config, Storage};
-use crate::limits::DEFAULT_CEILING_BYTES;
 use crate::service::Service;
 use crate::service::commit::Changes;
 
@@ -183,14 +182,15 @@ fn cluster_config(number: usize) -> ClusterConfig {
 }
 
 impl Node {
-    fn new(number: usize, (ahead_ms, ceiling_bytes): (i64, u64), world: &Arc<Mutex<World>>) -> Node {
+    fn new(number: usize, ahead_ms: i64, world: &Arc<Mutex<World>>) -> Node {
         let folder = tempfile::tempdir().expect("a folder");
         let storage = Storage { path: PathBuf::from(folder.path()), ..Storage::default() };
         let (cluster, storage) = (Some(cluster_config(number)), Some(storage));
-        let config = Config { cluster, storage, ceiling_bytes, ..Config::default() };
+        let config = Config { cluster, storage, ..Config::default() };
         let clock = Arc::new(ManualClock::new(at(START_MS + ahead_ms)));
         let service =
             Arc::new(Service::new(config, Arc::<ManualClock>::clone(&clock)).expect("valid settings"));
+        service.loaded_nothing();
         start(&service).expect("the folder is there");
         Node { worker: Worker::new(service, connection(world)), clock, ahead_ms, _folder: folder }
     }
@@ -274,9 +274,7 @@ impl Simulation {
         let count = 2 + rng.index(2);
         let nodes = (0..count).map(|number| {
             let ahead_ms = [0, 0, 700, -1_300][rng.index(4)];
-            // With the low ceiling the outbox has room for one key of two that are in one part of it.
-            let ceiling_bytes = [DEFAULT_CEILING_BYTES, 1 << 20][rng.index(2)];
-            Node::new(number, (ahead_ms, ceiling_bytes), &world)
+            Node::new(number, ahead_ms, &world)
         });
         let nodes = nodes.collect();
         let all = Store::builder().build().expect("the defaults are valid");

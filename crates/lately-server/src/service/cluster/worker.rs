@@ -5,15 +5,16 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lately::{Cell, DeltaBatch, Origin, Span, Tally, Timestamp};
+use lately::limits::SENT_WITHIN_MS;
+use lately::{Cell, DeltaBatch, Origin, Settings, Span, Store, Taken, Tally, Timestamp};
 use lately_engines::{Block, Engine, EngineError, Known, Redis, Told};
 
 use thiserror::Error;
 
 use crate::clock::thread_cpu_time;
 use crate::limits::{
-    CLAIM_EVERY, CLAIM_LASTS, CLUSTER_READ_KEYS, DRAIN_SENDS_MS, EXCHANGE_REST, MAX_EXCHANGE_REST,
-    OUTBOX_SHARE, OUTGOING_PARTS, TIDY_PARTS,
+    CLAIM_EVERY, CLAIM_LASTS, CLUSTER_READ_KEYS, CLUSTER_SEND_KEYS, CLUSTER_SEND_MOST_KEYS, DELETIONS_SHARE,
+    DRAIN_SENDS_MS, EXCHANGE_REST, MAX_EXCHANGE_REST, READ_AHEAD_MS, RECONCILE_SETTLE_MS,
 };
 use crate::service::Service;
 use crate::stopper::Stopper;
@@ -22,8 +23,8 @@ use super::Cluster;
 use super::interest::Due;
 use super::nodes;
 use super::origins::Origins;
-use super::outgoing::{Outgoing, writes};
-use super::reconcile::Reconcile;
+use super::outgoing::{Outgoing, Pending, writes};
+use super::reconcile::{Reconcile, after, before};
 
 /// Signals to the worker and from it.
 pub(crate) struct Signals {
@@ -85,8 +86,10 @@ enum Claim {
 pub(super) struct Worker<E> {
     pub(super) service: Arc<Service>,
     pub(super) reconcile: Reconcile,
-    /// The part whose old cells are dropped next.
-    next_tidy: usize,
+    /// The part of the keys that is sent next.
+    next_part: usize,
+    /// When counts may last have been lost or late on their way.
+    pub(super) unsettled: Option<Timestamp>,
     pub(super) engine: E,
     /// The life of the engine to which everything was sent that is confirmed.
     life: u64,
@@ -104,18 +107,19 @@ pub(super) fn parts(service: &Service) -> (&Cluster, &Outgoing) {
     (cluster, cluster.outgoing.get().expect("it was started"))
 }
 
-/// Starts to count what is to be sent. Called before the first client is served.
+/// Starts to note what is to be sent. Called before the first client is served.
 ///
 /// # Errors
 /// The data folder does not work.
 pub(crate) fn start(service: &Service) -> Result<(), ClusterError> {
     let Some(cluster) = &service.cluster else { return Ok(()) };
     let folder = service.config.storage.as_ref().map(|storage| storage.path.as_path());
-    let most_bytes = usize::try_from(service.config.ceiling_bytes / OUTBOX_SHARE).unwrap_or(usize::MAX);
+    let most_bytes = usize::try_from(service.config.ceiling_bytes / DELETIONS_SHARE).unwrap_or(usize::MAX);
     let outgoing = Origins::load(folder)
         .and_then(|origins| Outgoing::new(&cluster.config.node, origins, most_bytes, service.now()))
         .map_err(ClusterError::Origins)?;
     let _ = cluster.outgoing.set(outgoing);
+    service.store.track_unsent(service.now());
     Ok(())
 }
 
@@ -172,7 +176,8 @@ impl<E: Engine> Worker<E> {
         Worker {
             service,
             reconcile: Reconcile::new(),
-            next_tidy: 0,
+            next_part: 0,
+            unsettled: None,
             engine,
             life: 0,
             claimed: None,
@@ -229,58 +234,140 @@ impl<E: Engine> Worker<E> {
         Ok(Claim::Taken(ClusterError::NodeTaken { node: config.node.clone() }))
     }
 
-    /// Sends counts until others have all of them. With `to_the_end`, the wider cells are brought up to date first.
+    /// Sends counts of keys with new hits, of as many keys as an exchange may send. With `to_the_end`, of all of them, and those of
+    /// the wider cells, too.
     pub(super) async fn send(&mut self, to_the_end: bool) -> Result<(), EngineError> {
         let service = Arc::clone(&self.service);
+        if service.is_loading() {
+            return Ok(());
+        }
         let (cluster, outgoing) = parts(&service);
+        outgoing.loaded(|| latest_loaded(&service));
         let begun = service.now();
-        loop {
-            let now = service.now();
-            let mut sent = 0;
-            for part in 0..OUTGOING_PARTS {
-                let (pending, taken) = outgoing.take(part, &service.store, now, to_the_end);
-                if pending.is_empty() {
-                    continue;
-                }
-                sent += pending.len();
-                if let Err(error) = self.engine.send(&writes(&pending, &service.store)).await {
-                    outgoing.send_again(false);
-                    return Err(error);
-                }
-                outgoing.confirm(&taken);
-            }
-            if self.life != self.engine.life() {
-                // What was confirmed before may be lost by now.
-                self.life = self.engine.life();
-                outgoing.send_again(true);
-                self.reconcile.restart(now);
-                cluster.set_state(|state| state.is_reconciled = false);
-                continue;
-            }
-            let took_ms = now.as_millis() - begun.as_millis();
-            if sent == 0 || !to_the_end || took_ms > DRAIN_SENDS_MS {
+        let (mut parts_left, mut keys) = (service.store.unsent_parts(), 0);
+        while parts_left > 0 && (to_the_end || keys < CLUSTER_SEND_MOST_KEYS) {
+            self.delete().await?;
+            let visit = self.visit(&mut parts_left, to_the_end, &service.store);
+            keys += visit.keys.len();
+            self.send_visited(visit, outgoing, cluster).await?;
+            if service.now().as_millis() - begun.as_millis() > DRAIN_SENDS_MS {
                 break;
             }
         }
-        for _ in 0..TIDY_PARTS {
-            outgoing.tidy(self.next_tidy, service.now());
-            self.next_tidy = (self.next_tidy + 1) % OUTGOING_PARTS;
+        if self.life != self.engine.life() {
+            // What was sent before may be lost by now. What was sent last is sent again at once, the rest is compared.
+            self.life = self.engine.life();
+            let now = service.now();
+            self.unsettled = Some(now);
+            service.store.mark_unsent_since(before(now, SENT_WITHIN_MS / 2));
+            self.reconcile.restart(now);
+            cluster.set_state(|state| state.is_reconciled = false);
         }
-        self.delete().await
+        outgoing.tidy(service.now());
+        Ok(())
+    }
+
+    /// Takes the counts of some keys with new hits out of the store.
+    fn visit<'s>(&mut self, parts_left: &mut usize, with_wider: bool, store: &'s Store) -> Visit<'s> {
+        let mut visit = Visit { decreases: store.decreases(), keys: Vec::new() };
+        while *parts_left > 0 && visit.keys.len() < CLUSTER_SEND_KEYS {
+            let first = visit.keys.len();
+            let mut keys = Vec::new();
+            let most = CLUSTER_SEND_KEYS - first;
+            let taken = store.take_unsent(self.next_part, most, with_wider, self.service.now(), |unsent| {
+                keys.push((Box::from(unsent.key), unsent.settings, unsent.cells, unsent.has_older));
+            });
+            let visited = keys.into_iter();
+            visit.keys.extend(visited.map(|(key, settings, cells, has_older)| Visited {
+                key,
+                settings,
+                cells,
+                has_older,
+                taken,
+            }));
+            if taken.is_done {
+                self.next_part = (self.next_part + 1) % store.unsent_parts();
+                *parts_left -= 1;
+            }
+        }
+        visit
+    }
+
+    /// Sends the counts of a visit, once all of them are committed.
+    async fn send_visited(
+        &mut self,
+        visit: Visit<'_>,
+        outgoing: &Outgoing,
+        cluster: &Cluster,
+    ) -> Result<(), EngineError> {
+        if visit.keys.is_empty() {
+            return Ok(());
+        }
+        let service = Arc::clone(&self.service);
+        let store = &service.store;
+        let put_back =
+            |visited: &Visited<'_>| store.put_back_unsent(&visited.key, visited.has_older, &visited.taken);
+        let counts = visit.keys.iter().map(|visited| outgoing.counts(&visited.key, &visited.cells));
+        let counts: Vec<_> = counts.collect();
+        cluster.committed(&service).await;
+        if store.decreases() != visit.decreases {
+            visit.keys.iter().for_each(put_back);
+            return Ok(());
+        }
+        let mut pending = Vec::with_capacity(visit.keys.len());
+        for (visited, (counts, has_shared)) in visit.keys.iter().zip(counts) {
+            // The marks of the deletion come first.
+            if outgoing.is_deleted(&visited.key) {
+                put_back(visited);
+                continue;
+            }
+            if has_shared || visited.has_older {
+                self.reconcile.note_older(&visited.key);
+            }
+            if !counts.is_empty() {
+                pending.push(Pending { key: &visited.key, levels: visited.settings.levels(), counts });
+            }
+        }
+        let sent = self.engine.send(&writes(&pending)).await;
+        if sent.is_err() {
+            self.unsettled = Some(service.now());
+            visit.keys.iter().for_each(put_back);
+        }
+        sent
+    }
+
+    /// Whether writes that were said to have failed have arrived by now, if they arrive at all.
+    pub(super) fn is_settled(&self) -> bool {
+        let now = self.service.now();
+        self.unsettled.is_none_or(|since| now >= after(since, RECONCILE_SETTLE_MS))
     }
 
     /// Marks everything that the engine has of deleted keys.
     async fn delete(&mut self) -> Result<(), EngineError> {
         let service = Arc::clone(&self.service);
-        let (outgoing, now) = (parts(&service).1, service.now());
-        while let Some((key, deleted_at)) = outgoing.deleted() {
+        let outgoing = parts(&service).1;
+        while self.is_settled()
+            && let Some((key, deleted_at)) = outgoing.deleted()
+        {
+            let now = service.now();
             let told = self.all_told(&key, now).await?;
-            let marks = outgoing.marks(&key, (deleted_at, now), told);
-            self.engine.send(&writes(&marks, &service.store)).await?;
+            let counts = outgoing.marks((deleted_at, now), told);
+            outgoing.note_deleted(&key, &counts);
+            let levels = service.store.settings_of(&key).levels();
+            self.write(&[Pending { key: &key, levels, counts }]).await?;
             service.store.unlearn(&key);
-            outgoing.marked(&key);
+            outgoing.marked(&key, deleted_at);
         }
         Ok(())
+    }
+
+    /// Sends counts that are not made from keys with new hits.
+    pub(super) async fn write(&mut self, pending: &[Pending<'_>]) -> Result<(), EngineError> {
+        let sent = self.engine.send(&writes(pending)).await;
+        if sent.is_err() {
+            self.unsettled = Some(self.service.now());
+        }
+        sent
     }
 
     /// What the engine has of keys that windows which end now may need, in the order of the keys.
@@ -290,7 +377,9 @@ impl<E: Engine> Worker<E> {
         for Due { key, window, .. } in due {
             let levels = service.store.settings_of(key).levels();
             let (oldest_ms, newest_ms) = reach(*window, service, key, now);
-            for (level, from_ms, to_ms) in levels.ranges_ms(now) {
+            // Wider cells are read a little before answers are made of them, for an answer is made of what was read last.
+            let soon = levels.ranges_ms(after(now, READ_AHEAD_MS));
+            for ((level, from_ms, _), (_, _, to_ms)) in levels.ranges_ms(now).zip(soon) {
                 let (from_ms, to_ms) = (from_ms.max(oldest_ms - level.width_ms), to_ms.min(newest_ms));
                 if from_ms < to_ms {
                     blocks.extend(Block::between(key, level, from_ms, to_ms));
@@ -362,11 +451,10 @@ impl<E: Engine> Worker<E> {
         let removed: Vec<Known> =
             marks.into_iter().map(|(known, _)| Known { tally: Tally::default(), ..known }).collect();
         self.removed.extend(removed.iter().map(|known| (name(known), known.removed)));
-        // So that it is not sent as if it were there when the engine has lost it.
-        outgoing.note_removed(key, &removed);
-        let removed: Vec<_> = removed.into_iter().map(|known| (Box::from(key), known)).collect();
-        self.engine.send(&writes(&removed, &service.store)).await?;
-        for (_, known) in &removed {
+        outgoing.note_deleted(key, &removed);
+        let pending = [Pending { key, levels, counts: removed }];
+        self.write(&pending).await?;
+        for known in &pending[0].counts {
             self.removed.remove(&name(known));
         }
         Ok(())
@@ -424,6 +512,27 @@ impl<E: Engine> Worker<E> {
         }
         Ok(())
     }
+}
+
+/// Keys with new hits.
+struct Visit<'s> {
+    /// See [`Store::decreases`].
+    decreases: u64,
+    keys: Vec<Visited<'s>>,
+}
+
+struct Visited<'s> {
+    key: Box<[u8]>,
+    settings: &'s Settings,
+    cells: Vec<(Cell, u64)>,
+    has_older: bool,
+    taken: Taken,
+}
+
+/// The latest time that a hit may have which was loaded from the data folder.
+fn latest_loaded(service: &Service) -> Timestamp {
+    let now = service.now().max(service.store.now());
+    after(now, service.config.largest_max_skew().as_millis())
 }
 
 /// The first and one past the last millisecond that a window of a key may need, read now or a little earlier.

@@ -14,10 +14,7 @@ const SLOT_BYTES: usize = (allocated(PAGE * size_of::<Option<Slot>>()) + PAGE).d
 impl SideTables {
     /// The memory of the side tables, in bytes.
     pub(super) fn held_bytes(&self) -> usize {
-        self.long_keys.bytes()
-            + self.generations.bytes()
-            + self.generations_before.bytes()
-            + self.sources.bytes()
+        self.long_keys.bytes() + self.places.bytes() + self.sources.bytes()
     }
 }
 
@@ -29,7 +26,7 @@ impl Shard {
     }
 
     /// Updates the account of the side tables. Where values move one by one, the next page move does it.
-    pub(super) fn account_side_tables(&mut self) {
+    pub(in crate::store) fn account_side_tables(&mut self) {
         let held = self.side.held_bytes();
         self.bytes = self.bytes + held - mem::replace(&mut self.side.bytes, held);
     }
@@ -38,8 +35,8 @@ impl Shard {
     pub(super) fn compact_long_keys(&mut self) {
         while let Some(chunk) = self.side.long_keys.evacuate() {
             for (hash, key, location) in chunk.keys() {
-                let SideTables { long_keys, generations, generations_before, .. } = &mut *self.side;
-                let moved = |from, to| generations.set(to, generations_before.get(from));
+                let SideTables { long_keys, places, .. } = &mut *self.side;
+                let moved = |from, to| places.moved(from, to);
                 let found = self.slots.find(hash, |slot| slot.location() == Some(location), moved);
                 if let Some(slot) = found.and_then(|place| self.slots.get_mut(place)) {
                     slot.set_location(long_keys.insert(hash, key));

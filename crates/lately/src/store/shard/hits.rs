@@ -90,9 +90,12 @@ impl Shard {
         counted
     }
 
-    /// Appends the counted hits to the change record, if there is one.
+    /// Appends the counted hits to the change record, if there is one, and marks the key as unsent, if such keys are marked.
     #[inline(always)]
     pub(in crate::store) fn record_hit(&mut self, place: u32, hit: &Hit<'_>, context: &mut Context<'_>) {
+        if context.is_tracked {
+            self.note_unsent(place, hit.at);
+        }
         if let Some(batch) = context.deltas.as_deref_mut() {
             self.push_hits(place, hit, batch);
         }

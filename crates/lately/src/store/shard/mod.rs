@@ -14,10 +14,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use foldhash::quality::SeedableRandomState;
 
 use super::check_key;
-use super::chunks::Chunks;
 use super::context::Context;
 use super::key_state::{Extras, KeyState};
 use super::long_keys::LongKeys;
+use super::places::Places;
 use super::prefetch::Tables;
 use super::slot::Slot;
 use super::sources::{Before, Sources};
@@ -57,11 +57,7 @@ pub(super) struct Shard {
 struct SideTables {
     hasher: SeedableRandomState,
     long_keys: LongKeys,
-    /// The generation of each slot. Absent ones are the first generation: nothing is stored until a key is
-    /// deleted.
-    generations: Chunks<Generation>,
-    /// The generations of the slots that have not moved yet.
-    generations_before: Chunks<Generation>,
+    places: Places,
     /// What the side tables add to the shard's bytes.
     bytes: usize,
     /// The place where the sweep for expired keys continues.
@@ -82,8 +78,7 @@ impl Shard {
             side: Box::new(SideTables {
                 hasher,
                 long_keys: LongKeys::default(),
-                generations: Chunks::default(),
-                generations_before: Chunks::default(),
+                places: Places::default(),
                 bytes: 0,
                 swept: 0,
                 unswept_keys: 0,
@@ -160,8 +155,8 @@ impl Shard {
     /// The place of the key, if it exists.
     #[inline]
     pub(super) fn place_of(&mut self, key: &[u8], hash: u64) -> Option<u32> {
-        let SideTables { long_keys, generations, generations_before, .. } = &mut *self.side;
-        let moved = |from, to| generations.set(to, generations_before.get(from));
+        let SideTables { long_keys, places, .. } = &mut *self.side;
+        let moved = |from, to| places.moved(from, to);
         self.slots.find(hash, |slot| slot.is(key, long_keys), moved)
     }
 
@@ -326,16 +321,13 @@ impl Shard {
     /// Call [`Shard::account_side_tables`] afterwards.
     fn set_generation(&mut self, place: u32, generation: Generation) {
         self.is_first_generation &= generation == Generation::default();
-        self.side.generations.set(place, generation);
+        self.side.places.set_generation(place, generation);
     }
 
     /// Starts to resize the table, to a little more room than its keys need. `hash` is that of any key.
     fn resize(&mut self, hash: u64) {
         self.slots.resize(hash);
-        let generations = mem::replace(&mut self.side.generations, Chunks::new(self.slots.places()));
-        if self.slots.is_moving() {
-            self.side.generations_before = generations;
-        }
+        self.side.places.resize(self.slots.places(), self.slots.is_moving());
         self.account_side_tables();
         self.published = false;
     }
@@ -344,7 +336,7 @@ impl Shard {
     pub(super) fn reserve(&mut self, keys: usize) {
         if self.slots.len() == 0 && !self.slots.is_moving() {
             self.slots = Table::with_room(keys);
-            self.side.generations = Chunks::new(self.slots.places());
+            self.side.places.clear(self.slots.places());
             self.account_side_tables();
             self.published = false;
         }
@@ -353,11 +345,11 @@ impl Shard {
     /// Moves one page of slots to their new places, if a resize is under way.
     pub(super) fn move_page(&mut self) {
         if self.slots.is_moving() {
-            let SideTables { hasher, long_keys, generations, generations_before, .. } = &mut *self.side;
+            let SideTables { hasher, long_keys, places, .. } = &mut *self.side;
             let hash_of = |slot: &Slot| hasher.hash_one(slot.key(long_keys));
-            self.slots.move_page(hash_of, |from, to| generations.set(to, generations_before.get(from)));
+            self.slots.move_page(hash_of, |from, to| places.moved(from, to));
             if !self.slots.is_moving() {
-                *generations_before = Chunks::default();
+                places.end_move();
             }
             self.account_side_tables();
         }
@@ -397,7 +389,7 @@ impl Shard {
 
     #[inline]
     pub(super) fn generation_at(&self, place: u32) -> Generation {
-        if self.is_first_generation { Generation::default() } else { self.side.generations.get(place) }
+        if self.is_first_generation { Generation::default() } else { self.side.places.generation(place) }
     }
 
     /// Deletes the key at `place`, which lives.
@@ -455,9 +447,9 @@ impl Shard {
         self.bytes -= self.slot_bytes(place);
         let slot = self.slots.take(place).expect("a key lives here");
         if self.slots.len() == 0 {
-            self.side.generations = Chunks::new(self.slots.places());
+            self.side.places.clear(self.slots.places());
         } else {
-            self.side.generations.set(place, Generation::default());
+            self.side.places.free(place);
         }
         let key = match slot.location() {
             Some(location) => self.side.long_keys.take(location),
@@ -471,9 +463,10 @@ impl Shard {
     /// Deletes all keys and frees their memory.
     pub(super) fn clear(&mut self) {
         let (now, number) = (self.now, self.number);
-        let sources = mem::take(&mut self.side.sources);
+        let (sources, mut places) = (mem::take(&mut self.side.sources), mem::take(&mut self.side.places));
         *self = Shard { now, number, ..Shard::new(self.part, self.side.hasher.clone()) };
-        self.side.sources = sources;
+        places.clear(self.slots.places());
+        (self.side.sources, self.side.places) = (sources, places);
         self.account_side_tables();
     }
 
@@ -489,6 +482,15 @@ impl Shard {
         if let Some(place) = self.place_of(key, hash) {
             self.merge(place, classes);
         }
+    }
+
+    pub(super) fn side_places(&self) -> &Places {
+        &self.side.places
+    }
+
+    #[inline]
+    pub(super) fn places_mut(&mut self) -> &mut Places {
+        &mut self.side.places
     }
 
     pub(super) fn sources(&self) -> &Sources {
@@ -552,7 +554,8 @@ impl Shard {
         self.side.long_keys.check_consistency(long_bytes);
         assert_eq!(used, self.slots.len(), "the table counts the slots in use");
         assert_eq!(bytes, self.bytes, "accounted bytes are the sum over the slots, and what is beside them");
-        assert!(self.side.generations_before.is_empty(), "what moved was left behind");
+        assert!(self.side.places.has_moved(), "what moved was left behind");
+        self.check_unsent();
     }
 }
 

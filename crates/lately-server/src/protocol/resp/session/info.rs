@@ -122,7 +122,7 @@ fn cluster(service: &Service, now: Timestamp) -> Vec<Field> {
             field("lately_node", &cluster.config.node),
             field("lately_engine_ok", &u8::from(state.failure.is_none() && state.reached.is_some())),
             field("lately_staleness_ms", &cluster.staleness_ms(now).unwrap_or(-1)),
-            field("lately_unsent_keys", &cluster.unsent_keys()),
+            field("lately_unsent_keys", &service.unsent_keys()),
             field("lately_resent_hits", &state.resent_hits),
             field("lately_reconciled", &u8::from(state.is_reconciled)),
         ]);
