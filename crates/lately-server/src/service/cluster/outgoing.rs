@@ -271,7 +271,7 @@ pub(super) fn writes<'p>(pending: &'p [Pending<'_>]) -> Vec<Write<'p>> {
             match writes[first..].iter_mut().find(|write| write.block == block) {
                 Some(write) => write.counts.push(known),
                 None => {
-                    writes.push(Write { block, keep_until: keep_until(&block, levels), counts: vec![known] })
+                    writes.push(Write { block, keep_until: keep_until(&block, levels), counts: vec![known] });
                 }
             }
         }
