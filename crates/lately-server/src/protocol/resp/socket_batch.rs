@@ -20,7 +20,7 @@ use crate::service::commit::{Changes, Commit};
 const INPUT_BYTES: usize = BATCH_BYTES + SHORT_BYTES + READ_BYTES;
 
 /// The buffers of a batch, reused for the next one.
-pub(super) struct Batch {
+pub(super) struct SocketBatch {
     /// The input, one connection after the other.
     input: Vec<u8>,
     /// The input buffer of a connection with a long request, in place of `input`. Such a batch has one part.
@@ -51,9 +51,9 @@ struct Part {
     flow: Flow,
 }
 
-impl Batch {
-    pub(super) fn new(kept_bytes: usize) -> Batch {
-        Batch {
+impl SocketBatch {
+    pub(super) fn new(kept_bytes: usize) -> SocketBatch {
+        SocketBatch {
             input: vec![0; INPUT_BYTES],
             long: Vec::new(),
             parts: Vec::new(),
@@ -140,10 +140,10 @@ impl Batch {
     }
 
     /// Executes the requests and renders the replies. Once the replies reach their bound, the remaining parts wait until
-    /// [`Batch::clear`], so that each connection has its turn in each round.
+    /// [`SocketBatch::clear`], so that each connection has its turn in each round.
     pub(super) fn answer(&mut self, connections: &mut Connections, now: Timestamp) {
         let Connections { by_token, service, .. } = connections;
-        let Batch { input, long, parts, waiting, requests, run: memory, output, .. } = self;
+        let SocketBatch { input, long, parts, waiting, requests, run: memory, output, .. } = self;
         let input = if long.is_empty() { &input[..] } else { &long[..] };
         requests.clear();
         for part in parts.iter_mut() {
@@ -254,7 +254,7 @@ mod tests {
 
     #[test]
     fn connections_fill_a_batch() {
-        let mut batch = Batch::new(0);
+        let mut batch = SocketBatch::new(0);
         assert!(!batch.is_full());
         batch.parts.push(Part::new(0, 0..BATCH_BYTES - 1));
         assert!(!batch.is_full());
@@ -266,7 +266,7 @@ mod tests {
 
     #[test]
     fn a_thread_keeps_only_small_buffers() {
-        let mut batch = Batch::new(KEPT_BYTES);
+        let mut batch = SocketBatch::new(KEPT_BYTES);
         for bytes in [KEPT_BYTES, KEPT_BYTES + 1] {
             batch.output.resize(bytes, b'x');
             batch.clear();
@@ -280,7 +280,7 @@ mod tests {
 
     #[test]
     fn a_long_read_leaves_no_memory_behind() {
-        let mut batch = Batch::new(KEPT_OF_FURTHER_BATCHES);
+        let mut batch = SocketBatch::new(KEPT_OF_FURTHER_BATCHES);
         let mut is_kept = |bytes: usize| {
             batch.input[0] = 1;
             batch.parts.push(Part::new(0, 0..bytes));
