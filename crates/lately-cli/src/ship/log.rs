@@ -170,7 +170,7 @@ impl<'a> Log<'a> {
             let is_current = self.current == Some(self.parts[index].id);
             let part = &mut self.parts[index];
             // A line that was cut by a container runtime ends in the next file.
-            part.go_on(std::mem::take(&mut cut));
+            part.resume(std::mem::take(&mut cut));
             let filled = match part.fill(sender.prefix.len(), now) {
                 // The next look finds what became of it.
                 Ok(Filled::Rewritten) => return Ok(Round::More),
