@@ -201,7 +201,7 @@ impl<'a, D: Disk> Checkpoint<'a, D> {
 
     /// Removes the unfinished checkpoint, and reserves its room again.
     pub fn abandon(self) {
-        self.journal.take_back_reserve(&names::unfinished(self.segment));
+        self.journal.restore_reserve(&names::unfinished(self.segment));
     }
 
     fn finish(&mut self) -> io::Result<()> {

@@ -9,7 +9,7 @@ pub const DEFAULT_MAX_CLIENTS: usize = 10_000;
 pub const DEFAULT_IDLE_TIMEOUT: Duration = Duration::from_secs(3_600);
 
 /// Time between checks for clients that are idle or read no replies. They are disconnected up to this much late.
-pub const LOOK_EVERY: Duration = Duration::from_millis(500);
+pub const TIMEOUT_CHECK_EVERY: Duration = Duration::from_millis(500);
 
 /// A client that reads no replies for this long is disconnected.
 pub const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -251,7 +251,7 @@ pub const CLOCK_STEP_MS: i64 = 10_000;
 pub const LOG_EVERY_MS: i64 = 60_000;
 
 /// The share of the memory ceiling for connections, one eighth. When they hold more in sum, one that holds more than
-/// an equal part is disconnected as soon as it needs more, and at the next look ([`LOOK_EVERY`]) in any case. Until then
+/// an equal part is disconnected as soon as it needs more, and at the next look ([`TIMEOUT_CHECK_EVERY`]) in any case. Until then
 /// the others may grow to their equal part, up to half of the share beyond it.
 pub const CONNECTIONS_SHARE: u64 = 8;
 
@@ -277,7 +277,7 @@ pub const MAX_LIMIT_NAME_BYTES: usize = 64;
 pub const MAX_LISTED_LIMITS: usize = 8;
 
 /// Time between checks of the config file.
-pub const CONFIG_LOOK_EVERY: Duration = Duration::from_secs(1);
+pub const CONFIG_CHECK_EVERY: Duration = Duration::from_secs(1);
 
 /// How long changes are gathered before they are sent to the engine of a cluster, where the config names no time.
 pub const DEFAULT_FLUSH: Duration = Duration::from_millis(50);

@@ -70,7 +70,7 @@ pub fn dump_folder(
 ) -> Result<Dumped, OfflineError> {
     let folder = Folder::open_to_look(path)?;
     let service = carrier(clock).map_err(io::Error::other)?;
-    let recovery = service.put_back(&folder, Intent::Look)?;
+    let recovery = service.recover_folder(&folder, Intent::ReadOnly)?;
     let mut sent = Ok(());
     let dumped = service.dump(|piece| {
         sent = send(&piece);
@@ -95,7 +95,7 @@ pub fn restore_folder(
     // Read first: an invalid dump leaves no folder behind.
     let dump = service.read_dump(input, &spool_folder(Some(&storage.path)))?;
     let folder = Folder::open(&storage.path)?;
-    let recovery = service.put_back(&folder, Intent::GoOn)?;
+    let recovery = service.recover_folder(&folder, Intent::Continue)?;
     let restored = service.take_in(dump, replace)?;
     // The keys are not in the log: they are durable once the checkpoint has its final name.
     service.begin(folder, storage, &recovery)?;

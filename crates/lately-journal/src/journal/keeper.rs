@@ -5,7 +5,7 @@ use std::io;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use super::{Journal, Trouble, lock};
+use super::{Fault, Journal, lock};
 use crate::checkpoint::Checkpoint;
 use crate::disk::Disk;
 use crate::limits::{
@@ -74,13 +74,13 @@ impl<D: Disk> Journal<D> {
     }
 
     /// Tries to recover from a fault. Returns true if there is none any more.
-    pub fn mend(&self) -> bool {
+    pub fn try_recover(&self) -> bool {
         // All refused batches must be rolled back before the present state is made durable.
         self.alone(|| ());
-        let trouble = self.trouble();
-        let mended = match trouble {
-            Trouble::None => true,
-            Trouble::Write => {
+        let fault = self.fault();
+        let recovered = match fault {
+            Fault::None => true,
+            Fault::Write => {
                 let has_room = self.sync() && self.log().try_room().is_ok();
                 // If hits would not be replayed as they were counted, a checkpoint is needed, too.
                 let is_enough = has_room && !self.store.is_mixed();
@@ -88,17 +88,17 @@ impl<D: Disk> Journal<D> {
                 is_enough || (has_room || self.is_worth_cutting()) && self.checkpoint_if_due()
             }
             // It is unknown what of the log is on the disk, so a checkpoint must replace it.
-            Trouble::Sync => self.holds.load(Acquire) == 0 && self.checkpoint_if_due(),
+            Fault::Sync => self.holds.load(Acquire) == 0 && self.checkpoint_if_due(),
         };
-        let mended = mended && (trouble == Trouble::None || self.go_on().is_ok());
-        if !mended {
+        let recovered = recovered && (fault == Fault::None || self.accept_again().is_ok());
+        if !recovered {
             self.wake();
         }
-        mended
+        recovered
     }
 
     /// Accepts batches again. Refused changes left gaps in the numbers. The log records that these gaps stay.
-    fn go_on(&self) -> io::Result<()> {
+    fn accept_again(&self) -> io::Result<()> {
         let _nobody_changes_anything = self.gate.write().unwrap_or_else(PoisonError::into_inner);
         let mut log = self.log();
         let bytes = log.settle(self.store.level_numbers())?;
@@ -106,7 +106,7 @@ impl<D: Disk> Journal<D> {
         self.log_bytes.fetch_add(bytes, Relaxed);
         self.tries.store(0, Relaxed);
         self.store.end_rollback();
-        self.trouble.store(Trouble::None as u8, Relaxed);
+        self.fault.store(Fault::None as u8, Relaxed);
         Ok(())
     }
 
@@ -121,15 +121,15 @@ impl<D: Disk> Journal<D> {
     /// Syncs, and recovers from faults, until the journal is closed. Runs in a thread of its own.
     pub fn keep_synced(&self) {
         while !self.closing.load(Acquire) {
-            let trouble = self.trouble() != Trouble::None;
+            let fault = self.fault() != Fault::None;
             // During a sync, enough for another one may have been written.
-            if trouble || !self.is_much(self.log().unsynced_bytes()) {
-                self.sync_wakeup.wait(if trouble { RETRY_EVERY } else { SYNC_EVERY });
+            if fault || !self.is_much(self.log().unsynced_bytes()) {
+                self.sync_wakeup.wait(if fault { RETRY_EVERY } else { SYNC_EVERY });
             }
-            if self.trouble() == Trouble::None {
+            if self.fault() == Fault::None {
                 self.sync();
             } else {
-                self.mend();
+                self.try_recover();
             }
         }
     }
@@ -137,7 +137,7 @@ impl<D: Disk> Journal<D> {
     /// Whether a checkpoint is due (the log is long, or one was requested) and there is no fault.
     pub fn needs_checkpoint(&self) -> bool {
         let wanted = self.is_long(self.log_bytes.load(Relaxed)) || self.wanted.load(Relaxed);
-        wanted && self.trouble() == Trouble::None
+        wanted && self.fault() == Fault::None
     }
 
     /// Makes checkpoints when they are due, until the journal is closed. Runs in a thread of its own.
@@ -153,7 +153,7 @@ impl<D: Disk> Journal<D> {
                 self.wanted.store(false, Relaxed);
                 let made = self.make_checkpoint(|| self.checkpoint_wakeup.wait(BLOCK_PAUSE));
                 self.wanted.fetch_or(made.is_err(), Relaxed);
-                *lock(&self.checkpoint_trouble) = made.as_ref().err().map(ToString::to_string);
+                *lock(&self.checkpoint_error) = made.as_ref().err().map(ToString::to_string);
                 pause = if made.is_ok() { SYNC_EVERY } else { (2 * pause).min(CHECKPOINT_RETRY_MOST) };
             }
             self.checkpoint_wakeup.wait(pause);

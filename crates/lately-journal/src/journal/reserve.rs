@@ -56,7 +56,7 @@ impl<D: Disk> Journal<D> {
         if self.reserved_bytes.swap(0, Relaxed) == 0 || self.disk.rename(RESERVE, name).is_err() {
             return self.disk.create(name);
         }
-        let file = self.disk.open(name).inspect_err(|_| self.take_back_reserve(name))?;
+        let file = self.disk.open(name).inspect_err(|_| self.restore_reserve(name))?;
         // Reserve room for the next start again, as far as there is some.
         let sizes = std::iter::successors(Some(START_BYTES), |bytes| Some(bytes / 2));
         let mut sizes = sizes.take_while(|&bytes| bytes >= LEAST_RESERVE_BYTES);
@@ -67,7 +67,7 @@ impl<D: Disk> Journal<D> {
     }
 
     /// Reserves the room of a failed checkpoint again.
-    pub(crate) fn take_back_reserve(&self, name: &str) {
+    pub(crate) fn restore_reserve(&self, name: &str) {
         let size = self.disk.open(name).and_then(|file| file.size());
         if let Ok(bytes) = size
             && bytes >= self.reserved_bytes.load(Relaxed).max(LEAST_RESERVE_BYTES)

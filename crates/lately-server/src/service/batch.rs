@@ -9,7 +9,7 @@ use lately_journal::Refused;
 
 use super::cluster::Cluster;
 use super::commit::{Changes, Commit};
-use super::effect::{Effect, Fate};
+use super::effect::{Applied, Effect};
 use super::named_limits::{LimitAnswer, RuleNumber, Rules};
 use super::response::WindowCount;
 use super::{Asked, Response, Service, Stats, rate};
@@ -277,33 +277,33 @@ impl Service {
                 continue;
             }
             let outcome = outcomes.next().unwrap_or_else(|| missing());
-            let fate = match (op, &*outcome) {
-                (Op::Hit { weight, .. }, Outcome::Hit(Ok(_))) => Fate::counted(*weight, true),
+            let applied = match (op, &*outcome) {
+                (Op::Hit { weight, .. }, Outcome::Hit(Ok(_))) => Applied::counted(*weight, true),
                 (Op::Hits { .. }, _) => continue,
                 _ => {
                     while named.next_if(|(range, _)| range.end <= number).is_some() {}
                     let rule =
                         named.peek().filter(|(range, _)| range.contains(&number)).map(|(_, rule)| *rule);
-                    let said = said(outcome, op);
-                    let fate = Effect::of(op).settle(outcome);
-                    if let (Some(rules), Some(rule), Some(said)) = (&rules, rule, said) {
+                    let answer = answer_of(outcome, op);
+                    let applied = Effect::of(op).settle(outcome);
+                    if let (Some(rules), Some(rule), Some(answer)) = (&rules, rule, answer) {
                         let tally = &rules.rule(rule).tally;
                         match &mut changes {
-                            Some(changes) if fate.is_change => changes.add_answer(tally, said),
-                            _ => tally.count(said),
+                            Some(changes) if applied.is_change => changes.add_answer(tally, answer),
+                            _ => tally.count(answer),
                         }
                     }
-                    fate
+                    applied
                 }
             };
-            denied = denied.saturating_add(fate.denied);
-            refused = refused.saturating_add(fate.refused);
+            denied = denied.saturating_add(applied.denied);
+            refused = refused.saturating_add(applied.refused);
             match &mut changes {
-                Some(changes) if fate.is_change => {
+                Some(changes) if applied.is_change => {
                     batch.changes |= 1 << number;
-                    changes.add_hits(fate.counted);
+                    changes.add_hits(applied.counted);
                 }
-                _ => counted = counted.saturating_add(fate.counted),
+                _ => counted = counted.saturating_add(applied.counted),
             }
         }
         Stats::add(&self.stats.hits, counted);
@@ -329,7 +329,7 @@ fn note_read(cluster: &Cluster, op: &Op<'_>, store: &Store, now: Timestamp) {
 }
 
 /// The answer of a named limit, by the outcome.
-fn said(outcome: &Outcome, op: &Op<'_>) -> Option<LimitAnswer> {
+fn answer_of(outcome: &Outcome, op: &Op<'_>) -> Option<LimitAnswer> {
     let Outcome::Limit(Ok(decision)) = outcome else { return None };
     let is_shadow = matches!(op, Op::Decide(request) if request.is_shadow);
     Some(match (decision.is_allowed(), is_shadow) {

@@ -110,7 +110,7 @@ impl ChangeFeed {
     }
 
     /// Adds changes.
-    pub(crate) fn tell(&self, deltas: &DeltaBatch) {
+    pub(crate) fn publish(&self, deltas: &DeltaBatch) {
         if self.is_open() && !deltas.is_empty() {
             self.lock().push(deltas.now(), deltas.bytes(), self.most_bytes);
         }
@@ -259,27 +259,27 @@ mod tests {
     #[test]
     fn each_reader_gets_the_changes_since_it_opened() {
         let (feed, hit) = (ChangeFeed::new(1 << 30), deltas(1));
-        feed.tell(&hit);
+        feed.publish(&hit);
         assert_eq!((feed.is_open(), feed.held_bytes()), (false, 0));
         let first = feed.open();
         assert_eq!(all(&first), Ok(0));
-        feed.tell(&hit);
+        feed.publish(&hit);
         let second = feed.open();
-        (0..3).for_each(|_| feed.tell(&hit));
+        (0..3).for_each(|_| feed.publish(&hit));
         let one_bytes = cost_bytes(hit.bytes());
         assert_eq!(feed.held_bytes(), 4 * one_bytes);
         assert_eq!(all(&second), Ok(3));
         assert_eq!(first.take(first.end(), one_bytes + 1).map(|records| records.len()), Ok(2));
         assert_eq!(feed.held_bytes(), 2 * one_bytes);
         let until = first.end();
-        feed.tell(&hit);
+        feed.publish(&hit);
         assert_eq!(first.take(until, usize::MAX).map(|records| records.len()), Ok(2));
         assert_eq!(first.take(until, usize::MAX).map(|records| records.len()), Ok(0));
         drop(second);
         assert_eq!(all(&first), Ok(1));
         assert_eq!(feed.held_bytes(), 0);
-        feed.fail("it was taken back");
-        assert_eq!(all(&first), Err("it was taken back"));
+        feed.fail("it was rolled back");
+        assert_eq!(all(&first), Err("it was rolled back"));
         drop(first);
         assert!(!feed.is_open());
     }
@@ -294,20 +294,20 @@ mod tests {
         let feed = ChangeFeed::bounded(most);
         let [slow, quick, late] = [(); 3].map(|()| feed.open());
         for _ in 0..10 {
-            feed.tell(&hit);
+            feed.publish(&hit);
             assert_eq!(all(&quick), Ok(1));
         }
         assert_eq!(late.take(5, usize::MAX).map(|records| records.len()), Ok(5));
         assert_eq!(feed.held_bytes(), most);
-        feed.tell(&hit);
+        feed.publish(&hit);
         assert_eq!(all(&slow), Err("hits came faster than the dump was read"));
         assert_eq!(feed.held_bytes(), most - 4 * cost_bytes(hit.bytes()));
         assert_eq!((all(&late), all(&quick)), (Ok(6), Ok(1)));
         // A record longer than the whole list fails all dumps.
-        feed.tell(&deltas(1));
+        feed.publish(&deltas(1));
         let longest = ChangeFeed::bounded(64);
         let subscriber = longest.open();
-        longest.tell(&hit);
+        longest.publish(&hit);
         assert!(all(&subscriber).is_err());
         assert_eq!(longest.held_bytes(), 0);
         assert_eq!((all(&late), all(&quick)), (Ok(1), Ok(1)));

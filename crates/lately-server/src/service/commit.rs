@@ -18,7 +18,7 @@ pub(crate) struct Changes {
     /// runs backward.
     hits: u64,
     /// Answers of named limits that changed something. Counted with the hits.
-    said: Vec<(Arc<LimitTally>, LimitAnswer)>,
+    answers: Vec<(Arc<LimitTally>, LimitAnswer)>,
     /// Sources whose positions are among the deltas. They take nothing else until it is known what became of these.
     busy: Vec<Busy>,
     /// While they wait for the disk, in a cluster.
@@ -56,8 +56,8 @@ impl Changes {
     }
 
     /// Adds an answer of a named limit that changed something.
-    pub(crate) fn add_answer(&mut self, tally: &Arc<LimitTally>, said: LimitAnswer) {
-        self.said.push((Arc::clone(tally), said));
+    pub(crate) fn add_answer(&mut self, tally: &Arc<LimitTally>, answer: LimitAnswer) {
+        self.answers.push((Arc::clone(tally), answer));
     }
 
     /// Adds a source whose position is among the deltas.
@@ -68,7 +68,7 @@ impl Changes {
     /// Bytes of memory they hold.
     pub(crate) fn held_bytes(&self) -> usize {
         self.deltas.held_bytes()
-            + self.said.capacity() * size_of::<(Arc<LimitTally>, LimitAnswer)>()
+            + self.answers.capacity() * size_of::<(Arc<LimitTally>, LimitAnswer)>()
             + self.busy.capacity() * size_of::<Busy>()
     }
 
@@ -76,7 +76,7 @@ impl Changes {
     pub(crate) fn clear(&mut self) {
         self.deltas.clear();
         self.hits = 0;
-        self.said.clear();
+        self.answers.clear();
         self.busy.clear();
     }
 
@@ -87,7 +87,7 @@ impl Changes {
             self.waiting.take().into_iter().for_each(|id| cluster.settled(id));
         }
         Stats::add(&service.stats.hits, std::mem::take(&mut self.hits));
-        self.said.drain(..).for_each(|(tally, said)| tally.count(said));
+        self.answers.drain(..).for_each(|(tally, answer)| tally.count(answer));
         self.busy.clear();
     }
 
@@ -99,7 +99,7 @@ impl Changes {
         }
         service.feed.fail("the journal failed meanwhile");
         Stats::add(&service.stats.refused_hits, std::mem::take(&mut self.hits));
-        self.said.clear();
+        self.answers.clear();
         self.busy.clear();
     }
 }
@@ -133,7 +133,7 @@ impl Service {
     pub(crate) fn commit_evictions(&self, deltas: &DeltaBatch) {
         if self.write([deltas].into_iter()).is_err() {
             // The keys have left the store all the same, and dumps must know.
-            self.feed.tell(deltas);
+            self.feed.publish(deltas);
         }
     }
 
@@ -145,7 +145,7 @@ impl Service {
         if let Some(journal) = self.journal().filter(|_| !deltas.is_empty()) {
             journal.write_through(deltas)?;
         }
-        self.feed.tell(deltas);
+        self.feed.publish(deltas);
         Ok(())
     }
 
@@ -212,7 +212,7 @@ impl Service {
             None | Some(Receipt::Kept) => None,
             Some(Receipt::Wait(hold)) => Some(hold),
         };
-        deltas.for_each(|deltas| self.feed.tell(deltas));
+        deltas.for_each(|deltas| self.feed.publish(deltas));
         Ok(hold)
     }
 }
@@ -233,8 +233,8 @@ mod tests {
         let tally = &rules.rule(rules.find(b"login").expect("there")).tally;
         let changes = || {
             let mut changes = Changes::default();
-            for said in [LimitAnswer::Allowed, LimitAnswer::Allowed, LimitAnswer::Denied] {
-                changes.add_answer(tally, said);
+            for answer in [LimitAnswer::Allowed, LimitAnswer::Allowed, LimitAnswer::Denied] {
+                changes.add_answer(tally, answer);
             }
             assert!(changes.held_bytes() > 0);
             changes

@@ -326,7 +326,7 @@ mod tests {
         let clock = Arc::new(ManualClock::new(now));
         restore_folder(&storage, clock, &mut { bytes }, false).expect("restored");
         let folder = Folder::open(&storage.path).expect("a folder");
-        here.put_back(&folder, Intent::GoOn).expect("it is not ahead");
+        here.recover_folder(&folder, Intent::Continue).expect("it is not ahead");
         here
     }
 

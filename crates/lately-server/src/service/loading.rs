@@ -22,8 +22,8 @@ pub(crate) struct Loaded {
 impl Service {
     /// Loads the folder into the store and starts the journal. Blocks until it is done.
     pub(crate) fn load(&self, folder: Folder, storage: &Storage) -> Result<Loaded, JournalError> {
-        let intent = if storage.repair { Intent::Repair } else { Intent::GoOn };
-        let recovery = self.put_back(&folder, intent)?;
+        let intent = if storage.repair { Intent::Repair } else { Intent::Continue };
+        let recovery = self.recover_folder(&folder, intent)?;
         // The newest hit may be ahead of a clock that was set back: the server's clock goes on from that hit, slower.
         self.clock.go_on_from(self.store.now());
         self.store.keep_to_ceiling(self.store.now());
@@ -34,7 +34,7 @@ impl Service {
     }
 
     /// Loads the folder into the store.
-    pub(crate) fn put_back(&self, folder: &Folder, intent: Intent) -> Result<Recovery, JournalError> {
+    pub(crate) fn recover_folder(&self, folder: &Folder, intent: Intent) -> Result<Recovery, JournalError> {
         let threads = available_parallelism().map_or(1, usize::from);
         recover(folder, &self.store, intent, self.now(), threads, &self.progress)
     }

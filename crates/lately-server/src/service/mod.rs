@@ -278,9 +278,13 @@ impl Service {
         if self.is_loading() {
             return;
         }
-        let give_back = || _ = lately::give_memory_back();
-        let bytes =
-            fragmentation.look(self.config.ceiling_bytes, self.now(), process::resident_bytes, give_back);
+        let return_memory = || _ = lately::give_memory_back();
+        let bytes = fragmentation.update(
+            self.config.ceiling_bytes,
+            self.now(),
+            process::resident_bytes,
+            return_memory,
+        );
         self.charge_as(&self.stats.fragmented_bytes, bytes);
     }
 

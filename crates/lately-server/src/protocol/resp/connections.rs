@@ -10,7 +10,7 @@ use mio::event::Event;
 use mio::{Registry, Token};
 use slab::Slab;
 
-use super::connection::{Connection, Look, Task};
+use super::connection::{Connection, Task, Timeout};
 use super::event_loop::Accepted;
 use super::pending_replies::PendingReplies;
 use super::stream::Stream;
@@ -194,7 +194,7 @@ impl Connections {
     }
 
     /// Disconnects clients that were idle for too long or read no replies, and those that hold too much.
-    pub(super) fn look(&mut self) {
+    pub(super) fn check_timeouts(&mut self) {
         let tokens: Vec<usize> = self.by_token.iter().map(|(token, _)| token).collect();
         for token in tokens {
             // One after the other: each that goes leaves room for the rest.
@@ -204,12 +204,13 @@ impl Connections {
             }
         }
         let (moment, idle) = (self.moment, self.service.config.idle_timeout);
-        let look = |(token, connection): (usize, &mut Connection)| match connection.look(moment, idle) {
-            Look::Fine => None,
-            Look::News => Some((token, Ok(()))),
-            Look::Late => Some((token, Err(io::ErrorKind::TimedOut.into()))),
-        };
-        let found: Vec<_> = self.by_token.iter_mut().filter_map(look).collect();
+        let check =
+            |(token, connection): (usize, &mut Connection)| match connection.check_timeout(moment, idle) {
+                Timeout::NotDue => None,
+                Timeout::HasInput => Some((token, Ok(()))),
+                Timeout::Over => Some((token, Err(io::ErrorKind::TimedOut.into()))),
+            };
+        let found: Vec<_> = self.by_token.iter_mut().filter_map(check).collect();
         found.into_iter().for_each(|(token, result)| self.settle(token, result));
     }
 

@@ -36,10 +36,10 @@ pub(super) enum Taken {
 
 /// The events to register for. Urgent data is among them where the system has it, because it ends a read early.
 fn interest() -> Interest {
-    let usual = Interest::READABLE | Interest::WRITABLE;
+    let interest = Interest::READABLE | Interest::WRITABLE;
     #[cfg(any(target_os = "linux", target_os = "android"))]
-    let usual = usual | Interest::PRIORITY;
-    usual
+    let interest = interest | Interest::PRIORITY;
+    interest
 }
 
 impl Stream {
@@ -95,7 +95,7 @@ impl Stream {
     }
 
     /// Checks for unread input, even if no event has reported it yet.
-    pub(super) fn look(&mut self) -> bool {
+    pub(super) fn poll_readable(&mut self) -> bool {
         let has_more = self.socket.peek(&mut [0]).is_ok_and(|bytes| bytes > 0);
         self.readable |= has_more;
         has_more
@@ -197,10 +197,10 @@ mod tests {
     #[test]
     fn polling_finds_input_without_an_event() {
         let (_poll, mut stream, mut client) = stream();
-        assert!(!stream.look());
+        assert!(!stream.poll_readable());
         client.write_all(b"1").expect("the system takes it");
         // The byte has arrived over loopback when the loop ends.
-        while !stream.look() {}
+        while !stream.poll_readable() {}
         assert!(stream.is_readable());
     }
 
