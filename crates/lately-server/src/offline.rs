@@ -55,14 +55,14 @@ fn carrier(clock: Arc<dyn Clock>) -> Result<Service, SettingsError> {
 pub struct Dumped {
     /// Keys in the dump.
     pub keys: usize,
-    /// What could not be read.
+    /// Data that could not be read.
     pub losses: Vec<Loss>,
 }
 
 /// Passes the dump of a folder to `send` in pieces. The folder does not change.
 ///
 /// # Errors
-/// [`OfflineError`] when the folder cannot be read, or `send` fails.
+/// [`OfflineError`]: the folder cannot be read, or `send` failed.
 pub fn dump_folder(
     path: &Path,
     clock: Arc<dyn Clock>,
@@ -81,10 +81,10 @@ pub fn dump_folder(
     Ok(Dumped { keys: service.key_count(), losses: recovery.losses })
 }
 
-/// Restores a dump into a folder, which is made if it does not exist. Either all keys are restored or none.
+/// Restores a dump into a folder, which is created if it does not exist. Either all keys are restored or none.
 ///
 /// # Errors
-/// [`OfflineError`] when the dump is incomplete or damaged, or the folder cannot be loaded or written.
+/// [`OfflineError`]: the dump is incomplete or damaged, or the folder cannot be loaded or written.
 pub fn restore_folder(
     storage: &Storage,
     clock: Arc<dyn Clock>,

@@ -3,7 +3,7 @@
 //! The file is read once a second and its content compared with what was loaded. A change is loaded when two reads in
 //! a row find the same content, because an editor writes in pieces. Content is compared, not the time or the inode:
 //! that finds every kind of change, whether the file is written in place, replaced, or reached by a link that moved, as
-//! in Kubernetes. SIGHUP has the file read and loaded at once.
+//! Kubernetes. SIGHUP makes the server read and load the file at once.
 //!
 //! A file with a mistake changes nothing. The mistake is logged once per content, and again after each SIGHUP.
 
@@ -38,11 +38,11 @@ struct Reload {
     started: Config,
     /// The content that was loaded or refused last.
     handled: Content,
-    /// The content that the last look found, if it differs from `handled`.
+    /// The content that the last check found, if it differs from `handled`.
     changed: Option<Content>,
 }
 
-/// The result of a look.
+/// The result of a check.
 #[derive(Default, PartialEq, Debug)]
 struct Change {
     /// The new limits, if they replace the old ones.

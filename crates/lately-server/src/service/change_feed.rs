@@ -1,7 +1,7 @@
-//! The change feed: changes made while dumps are written, kept until each dump has taken them.
+//! The change feed: changes that are made while dumps are written. Each change is kept until all dumps have taken it.
 //!
-//! All dumps share one bounded list, and each has a position in it. Records that all have taken are dropped. When the
-//! list is full, the dump that is furthest behind fails, so a slow reader does not harm others.
+//! All dumps share one bounded list, and each has a position in it. Records before all positions are dropped. When
+//! the list is full, the dump that is furthest behind fails, so a slow reader does not harm others.
 
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicUsize;
@@ -31,7 +31,7 @@ pub(crate) struct ChangeFeed {
     pieces_bytes: Arc<AtomicUsize>,
 }
 
-/// A dump that reads the feed. Unsubscribes when it is dropped.
+/// A dump that reads the feed. Dropping it unsubscribes it.
 pub(crate) struct Subscriber<'t> {
     feed: &'t ChangeFeed,
     index: usize,
@@ -50,7 +50,7 @@ struct Log {
 enum Place {
     /// The number of the next record it takes.
     At(u64),
-    /// It missed records, for this reason.
+    /// Why it missed records, if it did.
     Lost(&'static str),
 }
 
@@ -139,7 +139,7 @@ impl ChangeFeed {
 }
 
 impl Subscriber<'_> {
-    /// The number of the next record.
+    /// The number of the next record that is added.
     pub(crate) fn end(&self) -> u64 {
         self.feed.lock().end()
     }
@@ -147,7 +147,7 @@ impl Subscriber<'_> {
     /// Takes the next records before number `until`, about `most_bytes` of them. Empty when all were taken.
     ///
     /// # Errors
-    /// Why records were missed.
+    /// The reason why records were missed.
     pub(crate) fn take(&self, until: u64, most_bytes: usize) -> Result<Vec<Record>, &'static str> {
         self.feed.lock().take(self.index, until, most_bytes)
     }
@@ -221,7 +221,7 @@ impl Log {
         Ok(taken)
     }
 
-    /// Drops the records that all have taken.
+    /// Drops the records that all dumps have taken.
     fn trim(&mut self) {
         let first = self.first_place().unwrap_or(self.end());
         while self.first < first

@@ -1,4 +1,5 @@
-//! Commits changes to the journal and the change feed, and rolls them back when the journal fails. Nothing else does.
+//! Commits changes to the journal and the change feed, and rolls them back if the journal fails. No other code does
+//! that.
 
 use std::sync::Arc;
 
@@ -14,14 +15,14 @@ use crate::service::{Service, Stats};
 #[derive(Default)]
 pub(crate) struct Changes {
     pub(crate) deltas: DeltaBatch,
-    /// Hits among them, by weight. They are added to the statistics when they are committed, because a counter never
-    /// runs backward.
+    /// The weight of the hits among them. It is added to the statistics at the commit, so that the counter never
+    /// decreases.
     hits: u64,
-    /// Answers of named limits that changed something. Counted with the hits.
+    /// Answers of named limits that changed something. They are counted at the commit, too.
     answers: Vec<(Arc<LimitTally>, LimitAnswer)>,
-    /// Sources whose positions are among the deltas. They take nothing else until it is known what became of these.
+    /// Sources whose positions are among the deltas. They accept no other stretch until the commit is settled.
     busy: Vec<Busy>,
-    /// While they wait for the disk, in a cluster.
+    /// In a cluster: the id of the changes while they wait for the disk.
     waiting: Option<WaitingId>,
 }
 
@@ -29,7 +30,7 @@ pub(crate) struct Changes {
 pub(crate) enum Commit {
     /// The changes are committed.
     Kept,
-    /// The ticket will tell. Replies that report the changes wait.
+    /// The result is not known yet: the ticket gets it. Replies that report the changes wait.
     Pending(Ticket),
     /// The journal failed, and the changes were rolled back.
     Refused(Refused),
@@ -80,7 +81,7 @@ impl Changes {
         self.busy.clear();
     }
 
-    /// Adds them to the statistics, once they are committed.
+    /// Applies the effects of a commit: statistics, and the counts for other nodes.
     fn keep(&mut self, service: &Service) {
         if let Some(cluster) = &service.cluster {
             cluster.add(&self.deltas, &service.store);
@@ -91,7 +92,7 @@ impl Changes {
         self.busy.clear();
     }
 
-    /// Rolls them back in the store.
+    /// Rolls the changes back in the store.
     fn roll_back(&mut self, service: &Service) {
         service.store.roll_back(&mut self.deltas);
         if let (Some(cluster), Some(id)) = (&service.cluster, self.waiting.take()) {
@@ -132,7 +133,7 @@ impl Service {
     /// Commits evictions, without waiting for the disk. If that fails, the evicted keys are back after a restart.
     pub(crate) fn commit_evictions(&self, deltas: &DeltaBatch) {
         if self.write([deltas].into_iter()).is_err() {
-            // The keys have left the store all the same, and dumps must know.
+            // The keys have left the store in any case, so dumps must get the change.
             self.feed.publish(deltas);
         }
     }
@@ -149,8 +150,8 @@ impl Service {
         Ok(())
     }
 
-    /// Settles changes that wait for the disk, if the disk has answered. Callers start with the newest changes, because a
-    /// rollback runs in reverse.
+    /// Settles changes that wait for the disk, if the disk has answered. Callers settle the newest changes first,
+    /// because a rollback runs in reverse order.
     pub(crate) fn settle(&self, ticket: &Ticket, changes: &mut Changes) -> Settled {
         match self.journal().map_or(Verdict::Kept, |journal| journal.verdict(&ticket.0)) {
             Verdict::Pending => Settled::Pending,

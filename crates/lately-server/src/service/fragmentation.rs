@@ -1,8 +1,8 @@
 //! Charges fragmented memory to the ceiling: memory that the process holds but the allocator cannot reuse.
 //!
-//! While the process has more memory than is accounted for, the allocator returns what it can to the system. If the
-//! process still grows, the growth is charged twice: keys are evicted, and new ones reuse their memory. The charge ends
-//! when the process has shrunk.
+//! While the process has more memory than is accounted for, the allocator returns free memory to the system. If the
+//! process still grows, the growth is charged twice: keys are evicted, and new keys reuse their memory. The charge
+//! ends when the process has shrunk.
 
 use lately::Timestamp;
 

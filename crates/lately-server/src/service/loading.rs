@@ -1,4 +1,4 @@
-//! Loads the data folder while the server listens, and starts the journal, which writes to it until the stop.
+//! Loads the data folder while the server listens, and starts the journal, which writes to the folder until the stop.
 
 use std::sync::Arc;
 use std::thread::{JoinHandle, available_parallelism};
@@ -15,7 +15,7 @@ pub(crate) struct Loaded {
     pub keys: usize,
     /// Bytes read.
     pub bytes: u64,
-    /// What could not be read.
+    /// Data that could not be read.
     pub losses: Vec<Loss>,
 }
 
@@ -24,7 +24,8 @@ impl Service {
     pub(crate) fn load(&self, folder: Folder, storage: &Storage) -> Result<Loaded, JournalError> {
         let intent = if storage.repair { Intent::Repair } else { Intent::Continue };
         let recovery = self.recover_folder(&folder, intent)?;
-        // The newest hit may be ahead of a clock that was set back: the server's clock goes on from that hit, slower.
+        // The newest hit may be ahead of a clock that was set back. The server's clock continues from that hit, and
+        // runs slower.
         self.clock.go_on_from(self.store.now());
         self.store.keep_to_ceiling(self.store.now());
         let keys = self.store.len();
@@ -60,7 +61,7 @@ impl Service {
             let tend = move || service.journal().map_or((), work);
             std::thread::Builder::new().name(name.to_owned()).spawn(tend)
         };
-        // Both have the usual priority: others wait for a thread that was preempted with a lock.
+        // Both threads have normal priority: others wait for a thread that was preempted while it held a lock.
         Ok(vec![
             thread("lately-sync", Journal::keep_synced)?,
             thread("lately-checkpoint", Journal::keep_short)?,

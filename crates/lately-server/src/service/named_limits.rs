@@ -1,7 +1,7 @@
-//! The named limits of the config: found by name, replaced as a whole by a reload, each with its statistics.
+//! The named limits of the config. They are found by name, and each has statistics. A reload replaces the whole set.
 //!
-//! A batch takes the current set when its first request names a limit, and uses it to its end. A reload neither waits
-//! for batches nor blocks them.
+//! A batch takes the current set when its first request names a limit, and uses that set to its end. A reload neither
+//! waits for batches nor blocks them.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;

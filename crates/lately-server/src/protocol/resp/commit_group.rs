@@ -77,8 +77,8 @@ impl CommitGroup {
         }
     }
 
-    /// Executes batches until their replies reach the bound, and sends the replies. Returns the number of batches that are
-    /// done. Of one that is not, at least one part is.
+    /// Executes batches until their replies reach the bound, and sends the replies. Returns the number of batches
+    /// that are completely answered. At least one part of the next batch is answered, too.
     fn run_some(batches: &mut [SocketBatch], connections: &mut Connections, now: Timestamp) -> usize {
         let service = Arc::clone(&connections.service);
         // Held until the changes were committed or rolled back.

@@ -35,7 +35,7 @@ pub(super) struct Connection {
     pub(super) args: Args,
     /// There may be whole requests in `input`. They are executed before more is read.
     unread: bool,
-    /// Its requests take long: the next ones are executed when it has waited longest.
+    /// Its requests take long: the next ones are executed in turn with those of other slow connections.
     yields: bool,
     incoming: Incoming,
     replies: Replies,
@@ -80,12 +80,12 @@ enum Replies {
     Sent,
     /// They wait until the changes that they report are on the disk.
     Pending(Vec<u8>),
-    /// The socket has taken the first `sent` bytes, and none for the time `stalled`, which is counted in looks.
+    /// The socket has taken the first `sent` bytes, and nothing for the time `stalled`, which is counted in checks.
     Unsent { bytes: Vec<u8>, sent: usize, stalled: Duration },
 }
 
-/// The state between our end of the connection and the client's. Closing a socket with unread input resets it, and the
-/// client loses replies that it has not read: so input is discarded until none comes.
+/// The state between the server's end of the connection and the client's. Closing a socket with unread input resets
+/// it, and the client would lose replies that it has not read. So input is discarded until no more arrives.
 struct Closing {
     since: Instant,
     /// When input came last.
@@ -109,7 +109,7 @@ pub(super) enum Task {
     Discard,
 }
 
-/// The result of a look at a connection.
+/// The result of a timeout check.
 #[derive(PartialEq, Debug)]
 pub(super) enum Timeout {
     /// Nothing to do.
@@ -278,7 +278,7 @@ impl Connection {
         }
     }
 
-    /// Ends a wait that is over. Returns whether it was.
+    /// Ends a wait, if it is over. Returns whether it was.
     pub(super) fn end_wait(&mut self, moment: Instant) -> bool {
         let State::Waiting { wait, until } = &self.state else { return false };
         let is_over = wait.is_over() || *until <= moment;
@@ -455,7 +455,7 @@ impl Connection {
         }
     }
 
-    /// Ends our side. False when the client has ended its side, too, so that the socket can be closed.
+    /// Shuts down the server's side. False if the client's side is shut down, too, so that the socket can be closed.
     fn close(&mut self, moment: Instant) -> bool {
         self.stream.end();
         (self.input, self.unread) = (Vec::new(), false);
@@ -465,7 +465,7 @@ impl Connection {
         stays
     }
 
-    /// Discards input after our end. An error when the input ends, too, or is too long.
+    /// Discards input after the server's side was shut down. An error if the input ends, too, or is too long.
     pub(super) fn discard(&mut self, room: &mut [u8], moment: Instant) -> io::Result<()> {
         match (self.stream.read(room)?, &mut self.state) {
             (Taken::Bytes(count), State::Closing(closing)) => {
@@ -479,8 +479,9 @@ impl Connection {
         }
     }
 
-    /// Checks for timeouts, every [`TIMEOUT_CHECK_EVERY`]. After a stall of the process, events may still be due: so the socket of a
-    /// client that seems idle is checked directly, and for a client that reads no replies a stall counts as one look.
+    /// Checks for timeouts, every [`TIMEOUT_CHECK_EVERY`]. After a stall of the process, events may still be due. So
+    /// the socket of an idle client is read-checked directly, and for a client that reads no replies a stall counts
+    /// as one check.
     pub(super) fn check_timeout(&mut self, moment: Instant, idle: Option<Duration>) -> Timeout {
         match (&mut self.state, &mut self.replies) {
             (State::Closing(closing), _) => {

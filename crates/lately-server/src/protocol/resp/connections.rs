@@ -101,7 +101,7 @@ impl Connections {
         Some(token)
     }
 
-    /// Takes the connection that has waited longest for its turn.
+    /// Takes the next slow connection in turn.
     pub(super) fn next_running(&mut self) -> Option<usize> {
         let token = self.running.pop_front()?;
         self.by_token[token].unlist();
@@ -133,7 +133,7 @@ impl Connections {
         self.by_token.remove(token);
     }
 
-    /// When the first wait for other nodes is over at the latest.
+    /// The earliest time at which a wait for other nodes ends.
     pub(super) fn next_wait(&self) -> Option<Instant> {
         self.waiting.iter().filter_map(|token| self.by_token.get(*token)?.waits_until()).min()
     }
@@ -197,7 +197,7 @@ impl Connections {
     pub(super) fn check_timeouts(&mut self) {
         let tokens: Vec<usize> = self.by_token.iter().map(|(token, _)| token).collect();
         for token in tokens {
-            // One after the other: each that goes leaves room for the rest.
+            // One connection at a time: each one that is closed frees memory for the others.
             let shed = self.by_token[token].shed();
             if shed.is_err() {
                 self.settle(token, shed);

@@ -16,14 +16,14 @@ use super::session::{Flow, Run};
 use crate::limits::{BATCH_BYTES, OUTPUT_BYTES, READ_BYTES, SHORT_BYTES};
 use crate::service::commit::{Changes, Commit};
 
-/// A batch, the held input of its last connection, and one whole read.
+/// Bytes of a batch, of the held input of its last connection, and of one whole read.
 const INPUT_BYTES: usize = BATCH_BYTES + SHORT_BYTES + READ_BYTES;
 
 /// The buffers of a batch, reused for the next one.
 pub(super) struct SocketBatch {
     /// The input, one connection after the other.
     input: Vec<u8>,
-    /// The input buffer of a connection with a long request, in place of `input`. Such a batch has one part.
+    /// The input buffer of a connection with a long request, used instead of `input`. Such a batch has one part.
     long: Vec<u8>,
     parts: Vec<Part>,
     /// The parts that have to wait, because the replies of those before them have reached their bound.
@@ -40,13 +40,13 @@ struct Part {
     token: usize,
     /// Its range in the input.
     bytes: Range<usize>,
-    /// The number of requests up to its last one, and why there are no more.
+    /// The number of requests of the batch up to the last one of this part, and the reason why this part has no more.
     requests: usize,
     end: End,
-    /// Where in the input its executed requests end, and whether whole requests may follow.
+    /// The end of its executed requests in the input, and whether whole requests may follow.
     consumed: usize,
     unread: bool,
-    /// Where in the output its replies end, and what the connection does next.
+    /// The end of its replies in the output, and what the connection does next.
     replies: usize,
     flow: Flow,
 }
@@ -74,7 +74,7 @@ impl SocketBatch {
         self.filled() >= BATCH_BYTES
     }
 
-    /// Whether it must be executed before it can take this connection.
+    /// Whether the batch must be executed before this connection can be added.
     pub(super) fn is_full_for(&self, connection: &Connection) -> bool {
         self.is_full() || (connection.is_long() && !self.parts.is_empty())
     }
@@ -95,7 +95,7 @@ impl SocketBatch {
         connection.discard(&mut self.input[start..], moment)
     }
 
-    /// Whether parts wait until the others were sent.
+    /// Whether some parts wait until the replies of the others are sent.
     pub(super) fn has_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }

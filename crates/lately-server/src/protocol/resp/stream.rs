@@ -1,7 +1,7 @@
 //! The stream of a connection: a non-blocking socket that knows whether it may be readable or writable.
 //!
-//! Callers ask [`Stream::is_readable`] and conclude nothing from the length of a read. So a TLS stream, which may hold
-//! decrypted bytes, can take its place.
+//! Callers use [`Stream::is_readable`], and conclude nothing from the length of a read. So a TLS stream, which may
+//! hold decrypted bytes, can be used in its place.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr};
@@ -17,7 +17,7 @@ pub(super) struct Stream {
     readable: bool,
     /// A write may take something.
     writable: bool,
-    /// The client has sent urgent data. A read stops before it, so a short read may have left something.
+    /// The client has sent urgent data. A read stops before it, so more may be readable after a short read.
     urgent: bool,
     /// The client has closed its side, or the connection failed.
     hung_up: bool,
@@ -34,7 +34,8 @@ pub(super) enum Taken {
     End,
 }
 
-/// The events to register for. Urgent data is among them where the system has it, because it ends a read early.
+/// The events to register for. Where the system has an event for urgent data, it is among them, because urgent data
+/// ends a read early.
 fn interest() -> Interest {
     let interest = Interest::READABLE | Interest::WRITABLE;
     #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -80,7 +81,8 @@ impl Stream {
             match self.socket.read(room) {
                 Ok(0) => return Ok(Taken::End),
                 Ok(count) => {
-                    // A short read took all there was, except for the end of the stream and data behind urgent data.
+                    // A short read has emptied the socket, except for the end of the stream and data after urgent
+                    // data.
                     self.readable = count == room.len() || self.urgent || self.hung_up;
                     return Ok(Taken::Bytes(count));
                 }
