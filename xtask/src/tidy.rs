@@ -3,6 +3,7 @@
 //! A check is a function from the text of files to problems, so its tests need no repository.
 
 mod architecture;
+mod bounds;
 mod crates;
 mod documents;
 mod figures;
@@ -33,6 +34,7 @@ pub(crate) fn run(root: &Path) -> Outcome {
         problems.extend(documents::check(file, &tree));
     }
     problems.extend(architecture::check(&tree));
+    problems.extend(bounds::check(&tree));
     problems.extend(promises::check(&tree));
     problems.extend(figures::check(&tree));
     problems.extend(test_modules::check(&tree));

@@ -314,11 +314,11 @@ impl<D: Disk> Journal<D> {
         }
         let unsynced = log.unsynced_bytes();
         drop(log);
-        if self.is_much(unsynced) && !self.is_much(unsynced - bytes) {
+        if self.must_sync(unsynced) && !self.must_sync(unsynced - bytes) {
             self.sync_wakeup.wake();
         }
         let log_bytes = self.log_bytes.fetch_add(bytes, Relaxed) + bytes;
-        if self.is_to_look(log_bytes, bytes) {
+        if self.must_check(log_bytes, bytes) {
             self.checkpoint_wakeup.wake();
         }
         if !waits || self.kept.load(Acquire) >= number {
@@ -470,7 +470,7 @@ impl<D: Disk> Journal<D> {
         let file = Log::prepare(&self.disk, segment)?;
         let mut log = self.log();
         let before = log.number();
-        log.go_over(file).inspect_err(|_| drop(self.disk.remove(&names::log(segment))))?;
+        log.rotate_to(file).inspect_err(|_| drop(self.disk.remove(&names::log(segment))))?;
         self.written.store(log.number(), Relaxed);
         if is_lost {
             // The old records are reported as lost, and no batch waits for the start of a segment.

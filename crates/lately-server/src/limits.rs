@@ -205,7 +205,7 @@ pub const FEED_RECORD_BYTES: usize = 64;
 pub const SPOOL_LEAVES_SHARE: u64 = 8;
 
 /// Bytes written to such a file between two checks of the free disk.
-pub const SPOOL_LOOK_BYTES: u64 = 1 << 20;
+pub const SPOOL_CHECK_BYTES: u64 = 1 << 20;
 
 /// A piece of a dump is sent once it has this many bytes of changes.
 pub const DUMP_PIECE_BYTES: usize = 64 << 10;

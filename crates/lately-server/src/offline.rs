@@ -68,7 +68,7 @@ pub fn dump_folder(
     clock: Arc<dyn Clock>,
     mut send: impl FnMut(&[u8]) -> io::Result<()>,
 ) -> Result<Dumped, OfflineError> {
-    let folder = Folder::open_to_look(path)?;
+    let folder = Folder::open_read_only(path)?;
     let service = carrier(clock).map_err(io::Error::other)?;
     let recovery = service.recover_folder(&folder, Intent::ReadOnly)?;
     let mut sent = Ok(());

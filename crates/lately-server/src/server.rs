@@ -179,14 +179,14 @@ impl Server {
         let drained = Stopper::new();
         let signals = Signals { stopper: stopper.clone(), drained: drained.clone(), tell: Arc::clone(&log) };
         let cluster = start_exchange(&service, signals);
-        let tend = tend(Arc::clone(&service), stopper.clone(), Arc::clone(&log));
+        let maintain = maintain(Arc::clone(&service), stopper.clone(), Arc::clone(&log));
         let resp = tokio::spawn(resp.serve());
         let all = protocol::http::all(Arc::clone(&service));
         let http = tokio::spawn(protocol::http::serve(http, all, stopper.clone()));
         let watching = protocol::http::watching(Arc::clone(&service));
         let metrics =
             metrics.map(|listener| tokio::spawn(protocol::http::serve(listener, watching, stopper.clone())));
-        let tend = tokio::spawn(tend);
+        let maintain = tokio::spawn(maintain);
         let reload = tokio::spawn(reload);
         let loaded = match folder {
             Some(folder) => load(&service, folder, &stopper, &log, ready).await,
@@ -199,7 +199,7 @@ impl Server {
             stopper.stop();
         }
         // A panic of a task has been reported. Wait for the others all the same.
-        let _ = tokio::join!(resp, http, tend, reload);
+        let _ = tokio::join!(resp, http, maintain, reload);
         if let Some(metrics) = metrics {
             let _ = metrics.await;
         }
@@ -238,7 +238,7 @@ async fn load(
 ) -> Result<Vec<JoinHandle<()>>, ServerError> {
     let Some(storage) = service.config.storage.clone() else { return Ok(Vec::new()) };
     let path = storage.path.display().to_string();
-    if let Some(mode) = folder.open_to_others() {
+    if let Some(mode) = folder.mode_for_others() {
         log(&exposure(&path, mode));
     }
     let mut loading = {
@@ -269,7 +269,7 @@ async fn load(
         log(&format!("{} {keys} loaded from {path}", loaded.keys));
     }
     remarks(service).iter().for_each(|remark| log(remark));
-    let threads = service.tend().map_err(ServerError::Close)?;
+    let threads = service.start_journal_threads().map_err(ServerError::Close)?;
     if let Some(ready) = ready {
         ready();
     }
@@ -339,7 +339,7 @@ pub fn check_addresses(config: &Config) -> Result<(), ServerError> {
     let listeners = [(RESP, config.resp), (HTTP, config.http)];
     let all: Vec<_> = listeners.into_iter().chain(config.metrics.map(|address| (METRICS, address))).collect();
     for (index, &(other, address)) in all.iter().enumerate() {
-        if let Some(&(what, _)) = all[..index].iter().find(|(_, before)| meet(*before, address)) {
+        if let Some(&(what, _)) = all[..index].iter().find(|(_, before)| collide(*before, address)) {
             return Err(ServerError::SameAddress { what, other, address });
         }
     }
@@ -351,7 +351,7 @@ pub fn check_addresses(config: &Config) -> Result<(), ServerError> {
 }
 
 /// Whether two listeners would collide. With port 0 each gets its own port.
-fn meet(one: SocketAddr, other: SocketAddr) -> bool {
+fn collide(one: SocketAddr, other: SocketAddr) -> bool {
     let is_any = |address: SocketAddr| address.ip().is_unspecified();
     one.port() != 0 && one.port() == other.port() && (one.ip() == other.ip() || is_any(one) || is_any(other))
 }
@@ -377,7 +377,7 @@ fn address_of(listener: &TcpListener, asked: SocketAddr) -> SocketAddr {
 }
 
 /// Sweeps expired keys, a part of the store at a time, and logs what [`Watch`] finds.
-async fn tend(service: Arc<Service>, stopper: Stopper, log: Log) {
+async fn maintain(service: Arc<Service>, stopper: Stopper, log: Log) {
     let [mut sweep, mut check] = [SWEEP_EVERY, WATCH_EVERY].map(|period| {
         let mut ticks = tokio::time::interval(period);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -389,7 +389,7 @@ async fn tend(service: Arc<Service>, stopper: Stopper, log: Log) {
         tokio::select! {
             _ = sweep.tick() => cursor = service.sweep(cursor),
             _ = check.tick() => {
-                service.charge_the_rest();
+                service.charge_journal_and_dumps();
                 service.charge_fragmentation(&mut fragmentation);
                 service.note_throughput();
                 watch.check(&service).iter().for_each(|line| log(line));

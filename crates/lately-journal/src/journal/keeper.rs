@@ -9,7 +9,7 @@ use super::{Fault, Journal, lock};
 use crate::checkpoint::Checkpoint;
 use crate::disk::Disk;
 use crate::limits::{
-    BLOCK_PAUSE, CHECKPOINT_RETRY_MOST, FIRST_TRIES, LOG_TO_CHECKPOINT, LOOK_BYTES, RETRY_EVERY, SYNC_EVERY,
+    BLOCK_PAUSE, CHECK_BYTES, CHECKPOINT_RETRY_MOST, FIRST_TRIES, LOG_TO_CHECKPOINT, RETRY_EVERY, SYNC_EVERY,
     TRIES,
 };
 
@@ -57,14 +57,14 @@ impl<D: Disk> Journal<D> {
     /// Whether to wake the checkpoint thread, after the log has grown by `more` to `log_bytes`. If a
     /// checkpoint is wanted already, the thread knows: it was woken for that, or it waits for its next
     /// attempt.
-    pub(super) fn is_to_look(&self, log_bytes: u64, more: u64) -> bool {
+    pub(super) fn must_check(&self, log_bytes: u64, more: u64) -> bool {
         let before = log_bytes - more;
         let is_long_now = self.is_long(log_bytes) && !self.is_long(before);
-        (is_long_now || log_bytes / LOOK_BYTES > before / LOOK_BYTES) && !self.wanted.load(Relaxed)
+        (is_long_now || log_bytes / CHECK_BYTES > before / CHECK_BYTES) && !self.wanted.load(Relaxed)
     }
 
     /// Whether this many bytes must be synced before the next regular sync.
-    pub(super) fn is_much(&self, unsynced_bytes: u64) -> bool {
+    pub(super) fn must_sync(&self, unsynced_bytes: u64) -> bool {
         unsynced_bytes >= self.bounds.sync_bytes
     }
 
@@ -99,7 +99,7 @@ impl<D: Disk> Journal<D> {
 
     /// Accepts batches again. Refused changes left gaps in the numbers. The log records that these gaps stay.
     fn accept_again(&self) -> io::Result<()> {
-        let _nobody_changes_anything = self.gate.write().unwrap_or_else(PoisonError::into_inner);
+        let _exclusive = self.gate.write().unwrap_or_else(PoisonError::into_inner);
         let mut log = self.log();
         let bytes = log.settle(self.store.level_numbers())?;
         self.written.store(log.number(), Relaxed);
@@ -123,7 +123,7 @@ impl<D: Disk> Journal<D> {
         while !self.closing.load(Acquire) {
             let fault = self.fault() != Fault::None;
             // During a sync, enough for another one may have been written.
-            if fault || !self.is_much(self.log().unsynced_bytes()) {
+            if fault || !self.must_sync(self.log().unsynced_bytes()) {
                 self.sync_wakeup.wait(if fault { RETRY_EVERY } else { SYNC_EVERY });
             }
             if self.fault() == Fault::None {
@@ -144,8 +144,8 @@ impl<D: Disk> Journal<D> {
     pub fn keep_short(&self) {
         let mut pause = SYNC_EVERY;
         while !self.closing.load(Acquire) {
-            self.tend_reserve();
-            self.tend_room();
+            self.grow_reserve();
+            self.check_log_room();
             if self.needs_checkpoint() {
                 // If it fails, the log is still complete, and the next attempt comes after a longer pause:
                 // each attempt writes all keys in vain and adds a segment to the log. Clear the request
@@ -213,9 +213,9 @@ mod tests {
         let journal = Journal::begin(folder, store, Durability::Interval, &Recovery::default());
         let journal = journal.expect("begun");
         let long = journal.bounds.log_bytes;
-        let steps = [(LOOK_BYTES - 1, 1), (LOOK_BYTES, 1), (LOOK_BYTES + 1, 1), (long + 1, 2)];
-        assert_eq!(steps.map(|(bytes, more)| journal.is_to_look(bytes, more)), [false, true, false, true]);
+        let steps = [(CHECK_BYTES - 1, 1), (CHECK_BYTES, 1), (CHECK_BYTES + 1, 1), (long + 1, 2)];
+        assert_eq!(steps.map(|(bytes, more)| journal.must_check(bytes, more)), [false, true, false, true]);
         journal.want_checkpoint();
-        assert_eq!(steps.map(|(bytes, more)| journal.is_to_look(bytes, more)), [false; 4]);
+        assert_eq!(steps.map(|(bytes, more)| journal.must_check(bytes, more)), [false; 4]);
     }
 }

@@ -173,7 +173,7 @@ impl Log {
     }
 
     fn push(&mut self, now: Timestamp, deltas: &[u8], most_bytes: usize) {
-        while self.bytes + cost_bytes(deltas) > most_bytes && self.lose_the_last() {}
+        while self.bytes + cost_bytes(deltas) > most_bytes && self.fail_furthest() {}
         if self.first_place().is_some() {
             self.bytes += cost_bytes(deltas);
             self.records.push_back(Record { now, deltas: deltas.into() });
@@ -190,7 +190,7 @@ impl Log {
     }
 
     /// Fails the dumps that are furthest behind. False when there are none.
-    fn lose_the_last(&mut self) -> bool {
+    fn fail_furthest(&mut self) -> bool {
         let Some(first) = self.first_place() else { return false };
         for (_, place) in &mut self.places {
             if matches!(place, Place::At(number) if *number == first) {

@@ -55,7 +55,7 @@ impl Service {
     }
 
     /// Starts the threads that sync the journal and write checkpoints. They end when it is closed.
-    pub(crate) fn tend(self: &Arc<Service>) -> std::io::Result<Vec<JoinHandle<()>>> {
+    pub(crate) fn start_journal_threads(self: &Arc<Service>) -> std::io::Result<Vec<JoinHandle<()>>> {
         let thread = |name: &str, work: fn(&Journal<Folder>)| {
             let service = Arc::clone(self);
             let tend = move || service.journal().map_or((), work);

@@ -264,7 +264,7 @@ impl Service {
     }
 
     /// Charges the memory of the journal and of dumps. Called by one thread.
-    pub(crate) fn charge_the_rest(&self) {
+    pub(crate) fn charge_journal_and_dumps(&self) {
         let journal_bytes = self.journal().map_or(0, Journal::held_bytes);
         self.charge_as(&self.stats.journal_bytes, journal_bytes as u64);
         self.charge_as(&self.stats.dump_bytes, self.feed.held_bytes() as u64);
@@ -329,7 +329,7 @@ impl Service {
         let more_bytes = after_bytes.saturating_sub(before_bytes) as u64;
         let all_bytes = self.stats.connection_bytes.load(Relaxed) + more_bytes;
         let may = all_bytes <= share_bytes
-            || !self.is_more_than_a_part(after_bytes)
+            || !self.exceeds_equal_part(after_bytes)
                 && (after_bytes <= CONNECTION_BYTES + SHORT_BYTES
                     || all_bytes <= share_bytes + share_bytes / 2);
         Stats::add(&self.stats.evicted_connections, u64::from(!may));
@@ -340,14 +340,14 @@ impl Service {
     /// counted as evicted.
     pub(crate) fn holds_too_much(&self, bytes: usize) -> bool {
         let is_over = self.stats.connection_bytes.load(Relaxed) > self.connections_share_bytes();
-        let must_go = is_over && self.is_more_than_a_part(bytes);
-        Stats::add(&self.stats.evicted_connections, u64::from(must_go));
-        must_go
+        let must_close = is_over && self.exceeds_equal_part(bytes);
+        Stats::add(&self.stats.evicted_connections, u64::from(must_close));
+        must_close
     }
 
     /// Whether a connection with this much memory holds more than an equal part of the share, and more than a short
     /// request.
-    fn is_more_than_a_part(&self, bytes: usize) -> bool {
+    fn exceeds_equal_part(&self, bytes: usize) -> bool {
         let part_bytes = self.connections_share_bytes() / (self.clients.len() as u64).max(1);
         bytes > CONNECTION_BYTES + SHORT_BYTES && bytes as u64 > part_bytes
     }

@@ -92,7 +92,7 @@ impl EventLoop {
         while !self.is_over(moment) {
             self.wait(self.patience(moment));
             moment = clock::moment();
-            self.turn(moment);
+            self.process(moment);
         }
     }
 
@@ -119,7 +119,7 @@ impl EventLoop {
     }
 
     /// Does all work that is due at this moment.
-    fn turn(&mut self, moment: Instant) {
+    fn process(&mut self, moment: Instant) {
         self.connections.moment = moment;
         self.admit();
         // Only after all events were seen: after a stall, clients that sent something are not idle.

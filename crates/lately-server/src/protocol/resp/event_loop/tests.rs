@@ -44,7 +44,7 @@ impl Stage {
     /// Runs a round with the current events.
     fn turn(&mut self) {
         self.event_loop.wait(Duration::ZERO);
-        self.event_loop.turn(self.moment);
+        self.event_loop.process(self.moment);
     }
 
     /// Advances the time in steps of [`TIMEOUT_CHECK_EVERY`].
