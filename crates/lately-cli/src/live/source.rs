@@ -130,7 +130,7 @@ impl<'o> Source<'o> {
         let Source { feed, kind, .. } = self;
         feed.set_now(now);
         let Kind::File(follower) = kind else { return Ok(Polled::AtEnd) };
-        if follower.look(now) {
+        if follower.check_path(now) {
             feed.drop_partial();
         }
         let mut lines = Lines { feed, hits, now, outcome: Ok(()) };

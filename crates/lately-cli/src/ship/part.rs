@@ -107,7 +107,8 @@ pub(crate) enum Filled {
     AtEnd,
     /// There is more to read.
     More,
-    /// The file was truncated or written anew meanwhile. What was read may be of either, and is not to be sent.
+    /// The file was truncated or rewritten during the read. The bytes may be from both versions, so they must not be
+    /// sent.
     Rewritten,
 }
 
@@ -349,7 +350,7 @@ impl<'o> Part<'o> {
         if self.reading.taken == taken || (self.is_compressed && taken > 0) {
             return Ok(filled);
         }
-        // If what was read before is still there, what was read now comes after it.
+        // If the bytes of the last read are unchanged, the new bytes follow them.
         self.is_rewritten = !self.is_same(&before, taken)?;
         Ok(if self.is_rewritten { Filled::Rewritten } else { filled })
     }
