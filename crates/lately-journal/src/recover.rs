@@ -4,7 +4,7 @@
 //! reported. Damage anywhere else stops the start, unless a repair was requested: then everything readable is
 //! loaded, and the losses are reported. A read-only recovery changes nothing on the disk.
 
-mod checkpoint;
+mod checkpoint_reader;
 mod segments;
 mod version;
 

@@ -4,7 +4,7 @@ use std::io;
 
 use lately::Deltas;
 
-use super::checkpoint::End;
+use super::checkpoint_reader::End;
 use crate::disk::DiskFile;
 use crate::frame::{Kind, VERSION, delta_format};
 use crate::limits::VERSION_FRAMES;
