@@ -7,8 +7,8 @@ use clap::Args;
 
 use crate::clients;
 use crate::compare;
-use crate::messages;
 use crate::run::{self, Failure, Outcome, cargo, path_with};
+use crate::say;
 
 /// The exit code of lately-bench when a figure misses its bound.
 const MISSED: i32 = 1;
@@ -51,14 +51,14 @@ pub(crate) fn run(root: &Path, options: &Options) -> Outcome {
     if !options.quick
         && let Err(failure) = install_rival(root)
     {
-        messages::step(&format!("{failure}; goes on without it"));
+        say::step(&format!("{failure}; goes on without it"));
     }
     if !options.quick
         && let Err(failure) = clients::install_goaccess()
     {
-        messages::step(&format!("{failure}; goes on without it"));
+        say::step(&format!("{failure}; goes on without it"));
     }
-    messages::step("bench: building");
+    say::step("bench: building");
     // Built separately: together, the server would get the features that rivals enable in shared dependencies.
     for package in ["lately-cli", "lately-bench"] {
         run::run(
@@ -66,7 +66,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Outcome {
             "bench: building",
         )?;
     }
-    messages::step("bench: measuring");
+    say::step("bench: measuring");
     let mut command = program(root, &programs)?;
     command.args(words(options));
     let status = run::status(&mut command, "bench")?;
@@ -76,7 +76,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Outcome {
             _ => "bench: no figures; why is told above",
         }));
     }
-    messages::passed("bench");
+    say::passed("bench");
     Ok(())
 }
 
@@ -95,7 +95,7 @@ fn install_rival(root: &Path) -> Outcome {
     if run::find(RIVAL).is_some() || rivals.join("bin").join(RIVAL).is_file() {
         return Ok(());
     }
-    messages::step(&format!("bench: installing {RIVAL} (a minute or two)"));
+    say::step(&format!("bench: installing {RIVAL} (a minute or two)"));
     clients::install_protoc()?;
     let mut command = cargo(root);
     command.args(["install", RIVAL, "--locked", "--version", RIVAL_VERSION, "--root"]).arg(&rivals);

@@ -5,7 +5,7 @@ use std::path::Path;
 use clap::Args;
 
 use crate::run::Outcome;
-use crate::{clippy, doc, fmt, loom, messages, test, tidy};
+use crate::{clippy, doc, fmt, loom, say, test, tidy};
 
 /// Whether there is a network.
 #[derive(Args)]
@@ -22,6 +22,6 @@ pub(crate) fn run(root: &Path, options: &Options) -> Outcome {
     doc::run(root)?;
     loom::run(root)?;
     test::run_all(root, options.offline)?;
-    messages::passed("fmt, clippy, tidy, doc, loom, test");
+    say::passed("fmt, clippy, tidy, doc, loom, test");
     Ok(())
 }

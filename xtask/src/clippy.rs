@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use crate::messages;
 use crate::run::{self, Outcome, cargo};
+use crate::say;
 
 pub(crate) fn run(root: &Path) -> Outcome {
-    messages::step("clippy");
+    say::step("clippy");
     run::run(cargo(root).args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]), "clippy")
 }

@@ -9,8 +9,8 @@ use std::process::Command;
 
 use crate::bench::{self, Options};
 use crate::clients;
-use crate::messages;
 use crate::run::{self, Failure, Outcome, cargo};
+use crate::say;
 
 const PROBE: &str = "crates/lately-bench/src/bin/lately-probe.rs";
 
@@ -21,22 +21,22 @@ pub(crate) fn run(root: &Path, revision: &str, options: &Options) -> Outcome {
     let programs = clients::install_programs(root)?;
     let commit = commit(root, revision)?;
     let folder = root.join("target/compare");
-    messages::step(&format!("bench: building {commit}"));
+    say::step(&format!("bench: building {commit}"));
     let tree = check_out(root, &folder, &commit)?;
     let before = build(root, &tree, &folder.join(&commit))?;
-    messages::step("bench: building what is here");
+    say::step("bench: building what is here");
     let now = build(root, root, &folder.join("here"))?;
     run::run(
         cargo(root).args(["build", "--release", "--locked", "--package", "lately-bench"]),
         "bench: building",
     )?;
-    messages::step("bench: measuring both in interleaved rounds");
+    say::step("bench: measuring both in interleaved rounds");
     let mut command = bench::program(root, &programs)?;
     command.args(options.words()).arg("--compare").args([before, now]);
     let status = run::status(&mut command, "bench")?;
     match status.code() {
         Some(0) => {
-            messages::passed("bench");
+            say::passed("bench");
             Ok(())
         }
         Some(WORSE) => Err(Failure::new("bench: figures marked WORSE are more than 10 % worse")),

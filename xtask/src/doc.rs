@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use crate::messages;
 use crate::run::{self, Outcome, cargo};
+use crate::say;
 
 pub(crate) fn run(root: &Path) -> Outcome {
-    messages::step("doc");
+    say::step("doc");
     // RUSTDOCFLAGS, unlike RUSTFLAGS, rebuilds nothing that the other steps share.
     run::run(cargo(root).args(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"), "doc")
 }

@@ -11,8 +11,8 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::bench::DOCUMENT as SOURCE;
-use crate::messages;
 use crate::run::{Failure, Outcome};
+use crate::say;
 
 /// The documents with figures, and their tables.
 pub(crate) const DOCUMENTS: [(&str, &str); 3] = [
@@ -22,7 +22,7 @@ pub(crate) const DOCUMENTS: [(&str, &str); 3] = [
 ];
 
 pub(crate) fn run(root: &Path) -> Outcome {
-    messages::step("figures");
+    say::step("figures");
     let failed = |path: &Path, error| Failure::new(format!("figures: {}: {error}", path.display()));
     let read = |path: &Path| fs::read_to_string(path).map_err(|error| failed(path, error.to_string()));
     let source = read(&root.join(SOURCE))?;
@@ -31,7 +31,7 @@ pub(crate) fn run(root: &Path) -> Outcome {
         let filled = filled(&read(&path)?, tables, &source).map_err(|problem| failed(&path, problem))?;
         fs::write(&path, filled).map_err(|error| failed(&path, error.to_string()))?;
     }
-    messages::passed("figures");
+    say::passed("figures");
     Ok(())
 }
 

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use crate::messages;
 use crate::run::{self, Outcome, cargo};
+use crate::say;
 
 pub(crate) fn run(root: &Path) -> Outcome {
-    messages::step("fmt");
+    say::step("fmt");
     run::run(cargo(root).args(["fmt", "--all", "--check"]), "fmt (`cargo fmt --all` repairs it)")
 }

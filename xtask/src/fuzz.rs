@@ -8,8 +8,8 @@ use std::path::Path;
 
 use clap::Args;
 
-use crate::messages;
 use crate::run::{self, Failure, Outcome, path_with};
+use crate::say;
 
 const CARGO_FUZZ: &str = "0.13.2";
 
@@ -30,13 +30,13 @@ pub(crate) fn run(root: &Path, options: &Options) -> Outcome {
     let chosen = choose(&targets(root)?, options.target.as_deref())?;
     let path = install(root)?;
     for target in &chosen {
-        messages::step(&format!("fuzz: {target} for {} s", options.seconds));
+        say::step(&format!("fuzz: {target} for {} s", options.seconds));
         let mut command = run::cargo(root);
         command.args(["fuzz", "run", "--sanitizer", "none", target, "--"]);
         command.args(LIBFUZZER).arg(format!("-max_total_time={}", options.seconds));
         run::run(command.env("PATH", &path), &format!("fuzz: {target}"))?;
     }
-    messages::passed(&format!("fuzz: {}", chosen.join(", ")));
+    say::passed(&format!("fuzz: {}", chosen.join(", ")));
     Ok(())
 }
 
@@ -71,7 +71,7 @@ fn choose(names: &[String], wanted: Option<&str>) -> Outcome<Vec<String>> {
 fn install(root: &Path) -> Outcome<std::ffi::OsString> {
     let tools = root.join("target/tools");
     if run::find("cargo-fuzz").is_none() && !tools.join("bin/cargo-fuzz").is_file() {
-        messages::step("fuzz: installing cargo-fuzz (some minutes)");
+        say::step("fuzz: installing cargo-fuzz (some minutes)");
         let mut command = run::cargo(root);
         command.args(["install", "cargo-fuzz", "--locked", "--version", CARGO_FUZZ, "--root"]).arg(&tools);
         run::run(&mut command, "fuzz: installing cargo-fuzz")?;

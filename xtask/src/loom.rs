@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use crate::messages;
 use crate::run::{self, Outcome, cargo};
+use crate::say;
 
 /// The crates with models.
 const PACKAGES: [&str; 2] = ["lately", "lately-classics"];
@@ -17,7 +17,7 @@ const PROFILE: [(&str, &str); 4] = [
 ];
 
 pub(crate) fn run(root: &Path) -> Outcome {
-    messages::step("loom");
+    say::step("loom");
     let mut command = cargo(root);
     // A separate folder: the flags differ, so each build would invalidate the other.
     command.args(["test", "--release", "--target-dir", "target/loom", "--lib"]);
@@ -25,6 +25,6 @@ pub(crate) fn run(root: &Path) -> Outcome {
     // The models are in modules of this name; the other tests cannot run with loom's atomics.
     command.arg("models::").env("RUSTFLAGS", "--cfg loom").envs(PROFILE);
     run::run(&mut command, "loom")?;
-    messages::passed("loom");
+    say::passed("loom");
     Ok(())
 }

@@ -12,8 +12,8 @@ mod fmt;
 mod fuzz;
 mod limits;
 mod loom;
-mod messages;
 mod run;
+mod say;
 mod sim;
 mod skips;
 mod test;
@@ -66,7 +66,7 @@ fn main() -> ExitCode {
     match dispatch(&verb) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            messages::failure(&failure);
+            say::failure(&failure);
             ExitCode::FAILURE
         }
     }

@@ -12,8 +12,8 @@ use std::process::{Command, Stdio};
 
 use clap::{Args, ValueEnum};
 
-use crate::messages;
 use crate::run::{self, Failure, Outcome, cargo};
+use crate::say;
 
 const SECONDS: &str = "LATELY_SIM_SECONDS";
 const SEEDS: &str = "LATELY_SIM_SEEDS";
@@ -84,7 +84,7 @@ impl fmt::Display for Simulation {
 
 pub(crate) fn run(root: &Path, options: &Options) -> Outcome {
     let chosen = options.simulation.as_ref().map_or(Simulation::value_variants(), std::slice::from_ref);
-    messages::step("sim: building");
+    say::step("sim: building");
     for simulation in chosen {
         run::run(&mut test(root, *simulation, &["--no-run"]), "sim: building")?;
     }
@@ -101,7 +101,7 @@ fn play(root: &Path, simulation: Simulation, options: &Options) -> Outcome {
             (SECONDS, seconds.to_string(), format!("{seconds} s"))
         }
     };
-    messages::step(&format!("sim: {simulation}, {told}"));
+    say::step(&format!("sim: {simulation}, {told}"));
     for name in [SEED, SEEDS, SECONDS] {
         command.env_remove(name);
     }
@@ -115,7 +115,7 @@ fn play(root: &Path, simulation: Simulation, options: &Options) -> Outcome {
     let text = String::from_utf8_lossy(&output.stdout);
     let seed = options.seed.or_else(|| last_seed(&text));
     match (output.status.success(), counted(&text), seed) {
-        (true, Some(counted), _) => messages::passed(&format!("sim: {simulation}, {counted}")),
+        (true, Some(counted), _) => say::passed(&format!("sim: {simulation}, {counted}")),
         (true, None, _) => {
             return Err(Failure::new(format!("sim: the test {} did not run", simulation.test())));
         }

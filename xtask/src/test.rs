@@ -7,8 +7,8 @@ use std::process::Stdio;
 use clap::Args;
 
 use crate::clients::Clients;
-use crate::messages;
 use crate::run::{Failure, Outcome, cargo, path_with};
+use crate::say;
 use crate::skips::{self, Skip, Skips};
 
 /// The tests to run.
@@ -26,7 +26,7 @@ pub(crate) struct Options {
 /// Runs the verb. Skips are shown, but are not an error.
 pub(crate) fn run(root: &Path, options: &Options) -> Outcome {
     let skipped = run_tests(root, options)?;
-    messages::passed(if skipped.is_empty() { "test" } else { "test, but for the tests that were skipped" });
+    say::passed(if skipped.is_empty() { "test" } else { "test, but for the tests that were skipped" });
     Ok(())
 }
 
@@ -47,10 +47,10 @@ fn run_tests(root: &Path, options: &Options) -> Outcome<Vec<Skip>> {
     let mut command = cargo(root);
     command.arg("test");
     if options.offline {
-        messages::step("test: offline: clients are not installed");
+        say::step("test: offline: clients are not installed");
         command.env("CARGO_NET_OFFLINE", "true").env("LATELY_TEST_OFFLINE", "1");
     } else {
-        messages::step("test: clients");
+        say::step("test: clients");
         let clients = Clients::install(root)?;
         command
             .env("PATH", path_with(&clients.programs)?)
@@ -65,7 +65,7 @@ fn run_tests(root: &Path, options: &Options) -> Outcome<Vec<Skip>> {
     } else {
         command.args(&options.cargo_arguments);
     }
-    messages::step("test: cargo test");
+    say::step("test: cargo test");
     let failed = |error: std::io::Error| Failure::new(format!("test: cargo test: {error}"));
     command.env(skips::VARIABLE, skips.file()).stdin(Stdio::null()).stdout(Stdio::piped());
     let mut child = command.spawn().map_err(failed)?;
@@ -73,7 +73,7 @@ fn run_tests(root: &Path, options: &Options) -> Outcome<Vec<Skip>> {
     skips.copy(printed, &mut std::io::stdout().lock()).map_err(failed)?;
     let status = child.wait().map_err(failed)?;
     let skipped = skips.into_found();
-    messages::skipped(&skipped);
+    say::skipped(&skipped);
     if status.success() {
         Ok(skipped)
     } else {

@@ -16,12 +16,12 @@ mod tree;
 
 use std::path::Path;
 
-use crate::messages;
 use crate::run::{Failure, Outcome};
+use crate::say;
 use tree::Tree;
 
 pub(crate) fn run(root: &Path) -> Outcome {
-    messages::step("tidy");
+    say::step("tidy");
     let tree = Tree::read(root)?;
     let mut problems = Vec::new();
     for file in tree.files() {

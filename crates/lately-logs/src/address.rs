@@ -1,4 +1,4 @@
-//! Addresses of clients: recognition, one spelling for each, and networks.
+//! Addresses of clients: what is one, one spelling for each, and networks.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use crate::error::SetupError;
 
-/// The number of significant leading bits of an address: `{ip/24/64}`.
+/// How many leading bits of an address count: `{ip/24/64}`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Prefix {
     v4_bits: u8,
@@ -22,7 +22,7 @@ pub struct Network {
 }
 
 impl Prefix {
-    /// Parses `24/64`, for IPv4 and IPv6. Without the second number, IPv6 addresses stay whole.
+    /// `24/64`: of IPv4 and of IPv6, which is whole when it is left out.
     pub(crate) fn parse(text: &str) -> Option<Prefix> {
         let (v4, v6) = text.split_once('/').unwrap_or((text, "128"));
         let bits = |text: &str, most: u8| {
@@ -32,14 +32,14 @@ impl Prefix {
         Some(Prefix { v4_bits: bits(v4, 32)?, v6_bits: bits(v6, 128)? })
     }
 
-    /// Whether a text looks like a prefix, valid or not: numbers with slashes between them.
+    /// Whether a text is meant to be a prefix, right or wrong: numbers with slashes between them.
     pub(crate) fn is_meant(text: &str) -> bool {
         text.starts_with(|first: char| first.is_ascii_digit())
             && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'/')
     }
 
-    /// The network of an address, such as `198.51.100.0/24`, or the address alone if all bits are significant. Other
-    /// texts stay as they are.
+    /// The network of an address, such as `198.51.100.0/24`; the address alone where all of it counts. What is no address
+    /// stays as it is.
     pub(crate) fn apply<'a>(self, text: &'a [u8]) -> Cow<'a, [u8]> {
         let Some(address) = parse(text) else { return Cow::Borrowed(text) };
         let (bits, all) = match address {
@@ -53,7 +53,7 @@ impl Prefix {
 }
 
 impl Network {
-    /// Whether an address, or a whole network, is in this one. The text is as in the log.
+    /// Whether an address, or all of a network, is in it. They are given as they are written.
     #[must_use]
     pub fn contains(&self, text: &[u8]) -> bool {
         network(text).is_some_and(|other| {
@@ -63,13 +63,13 @@ impl Network {
         })
     }
 
-    /// Whether networks of this prefix are at most as large as this one.
+    /// Whether networks of this size are smaller than it, or as large.
     pub(crate) fn has_all_of(&self, prefix: Prefix) -> bool {
         self.bits <= if self.address.is_ipv4() { prefix.v4_bits } else { prefix.v6_bits }
     }
 }
 
-/// The text as given, without the bits that are not significant.
+/// As it was given, without what does not count.
 impl fmt::Display for Network {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let all = if self.address.is_ipv4() { 32 } else { 128 };
@@ -92,7 +92,7 @@ impl FromStr for Network {
     }
 }
 
-/// An address, or a network and the number of its bits.
+/// An address, or a network with the number of its bits.
 fn network(text: &[u8]) -> Option<Network> {
     let slash = memchr::memchr(b'/', text);
     let address = parse(&text[..slash.unwrap_or(text.len())])?;
@@ -113,8 +113,8 @@ pub(crate) fn is_address(text: &[u8]) -> bool {
         || text.contains(&b':') && parse(text.split(|&byte| byte == b'%').next().unwrap_or(text)).is_some()
 }
 
-/// The address in a text: an address with or without a port, or the first of a list. The last element of a list was
-/// added by a proxy, so it must be an address, too.
+/// The address in a text that is one, with or without a port, or a list of them: then the first. The last element of a list is
+/// what a proxy added and has to be one, too.
 pub(crate) fn client(text: &[u8]) -> Option<&[u8]> {
     if is_ipv4(text) {
         return Some(text);
@@ -141,7 +141,7 @@ fn without_port(text: &[u8]) -> &[u8] {
     }
 }
 
-/// Whether a text is four numbers up to 255 with dots between them.
+/// Whether this is four numbers up to 255 with dots between them.
 pub(crate) fn is_ipv4(text: &[u8]) -> bool {
     ipv4_at_start(text).is_some_and(|ip| ip.len() == text.len())
 }
@@ -173,14 +173,14 @@ pub(crate) fn ipv4_at_start(text: &[u8]) -> Option<&[u8]> {
     Some(&text[..at])
 }
 
-/// Whether a text can be a host name. Its last label is not a number, unlike that of an address.
+/// Whether this can be the name of a host. The last of its labels is no number, as that of an address is.
 pub(crate) fn is_host_name(text: &[u8]) -> bool {
     let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     let last = text.rsplit(|&byte| byte == b'.').next().unwrap_or_default();
     text.iter().all(is_part) && !last.is_empty() && !last.iter().all(u8::is_ascii_digit)
 }
 
-/// One spelling for each address: IPv6 as in RFC 5952, and IPv4 in IPv6 as IPv4.
+/// One spelling for each address: IPv6 as RFC 5952 has it, and IPv4 in IPv6 as IPv4.
 pub(crate) fn canonical(text: &[u8]) -> Cow<'_, [u8]> {
     if !text.contains(&b':') {
         return Cow::Borrowed(text);
@@ -188,7 +188,7 @@ pub(crate) fn canonical(text: &[u8]) -> Cow<'_, [u8]> {
     parse(text).map_or(Cow::Borrowed(text), |address| Cow::Owned(address.to_string().into_bytes()))
 }
 
-/// The same for a text that may be owned.
+/// The same of a text that may be owned.
 pub(crate) fn canonical_of(text: Cow<'_, [u8]>) -> Cow<'_, [u8]> {
     match text {
         Cow::Borrowed(text) => canonical(text),

@@ -26,12 +26,12 @@ pub enum SetupError {
     Template {
         /// What was given.
         text: String,
-        /// The problem.
+        /// What is wrong with it.
         cause: &'static str,
     },
     /// The key template has more than [`MAX_KEY_FIELDS`] fields.
     KeyFields {
-        /// The number of fields.
+        /// How many it has.
         fields: usize,
     },
     /// The format has no such field.

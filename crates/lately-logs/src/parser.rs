@@ -24,7 +24,7 @@ use crate::template::Part;
 use crate::time::{LOG_DATE_LEN, TimeReader};
 use crate::w3c::W3c;
 use crate::wanted::{Found, Wanted};
-use crate::wrapper::{self, Writer};
+use crate::wrapper::{self, RecordOf};
 
 /// A hit from a line: a time and a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -463,11 +463,11 @@ impl LineParser {
 /// the text cannot change them.
 struct Around<'a> {
     found: Found<&'a str>,
-    record: Writer,
+    record: RecordOf,
 }
 
 impl<'a> Around<'a> {
-    fn of(line: &'a [u8], record: Option<Writer>, wanted: &Wanted) -> Option<Around<'a>> {
+    fn of(line: &'a [u8], record: Option<RecordOf>, wanted: &Wanted) -> Option<Around<'a>> {
         Some(Around { found: json::find(line, wanted)?, record: record? })
     }
 

@@ -7,10 +7,10 @@ use crate::address::Prefix;
 use crate::error::SetupError;
 use crate::limits::MAX_KEY_FIELDS;
 
-/// The template that has the same key for all lines, and that key.
+/// The template, and the key, of all lines.
 const ALL: &str = "*";
 
-/// Names of fields that have an address, also as members of nested objects.
+/// Names of fields that have an address, in whatever object.
 const ADDRESS_FIELDS: [&str; 11] = [
     "ip",
     "peer",
@@ -30,7 +30,7 @@ const ADDRESS_FIELDS: [&str; 11] = [
 /// `{ip/24/64}`. `*` is the same key for all lines.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Template {
-    /// The text as given.
+    /// As it was given.
     text: String,
     pub(crate) parts: Vec<Part>,
     fields: Vec<String>,
@@ -41,18 +41,18 @@ pub(crate) enum Part {
     Text(String),
     /// Index into the fields.
     Field(usize),
-    /// The network of an address: the index of the field, and the prefix.
+    /// The network of an address: index into the fields, and how much of it counts.
     Network(usize, Prefix),
 }
 
 impl Template {
-    /// The names of the fields, in the order of the key.
+    /// The names of the fields, in the order they stand in the key.
     #[must_use]
     pub fn fields(&self) -> &[String] {
         &self.fields
     }
 
-    /// The part that is the address of a client: the only field, or the first with a prefix, or the first whose name
+    /// The part that is the address of a client: the only field; else the first with a prefix; else the first whose name
     /// is that of an address.
     pub(crate) fn address_part(&self) -> Option<usize> {
         let field = |part: &Part| match part {
@@ -78,7 +78,7 @@ impl Template {
         }
     }
 
-    /// Adds a field, with or without a prefix. The error is the problem with the prefix.
+    /// Adds a field, with or without a prefix. An error is what is wrong with the prefix.
     fn push_field(&mut self, text: &str) -> Result<(), &'static str> {
         let index = self.fields.len();
         let (name, part) = match text.split_once('/') {
@@ -103,7 +103,7 @@ impl Default for Template {
     }
 }
 
-/// The text of the template.
+/// The text it was made of.
 impl fmt::Display for Template {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)

@@ -16,23 +16,23 @@ pub(crate) struct Inner<'a> {
     /// The time of the wrapper.
     pub(crate) at: Option<Cow<'a, [u8]>>,
     /// For docker and journald, which write a JSON object with fields of their own around the text.
-    pub(crate) record: Option<Writer>,
+    pub(crate) record: Option<RecordOf>,
 }
 
 /// The program that wrote the JSON object around a text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Writer {
+pub(crate) enum RecordOf {
     Docker,
     Journald,
 }
 
-impl Writer {
+impl RecordOf {
     /// Whether a field belongs to the record even if the record lacks it. The text must not fill it in.
     pub(crate) fn owns(self, field: &str) -> bool {
         match self {
-            Writer::Docker => field.split('.').next() == Some("attrs"),
+            RecordOf::Docker => field.split('.').next() == Some("attrs"),
             // Journald adds these, and programs cannot.
-            Writer::Journald => field.starts_with('_'),
+            RecordOf::Journald => field.starts_with('_'),
         }
     }
 }
@@ -96,8 +96,8 @@ fn inner_json(line: &[u8]) -> Option<Inner<'_>> {
     let found = json::find(line, wanted)?;
     let value = |index: usize| json::value(wanted.name(index), found.get(index)?);
     let (text, at, record) = match (value(0), value(1), value(2), value(3), value(4)) {
-        (Some(log), Some(_), Some(at), _, _) => (log, at, Writer::Docker),
-        (_, _, _, Some(message), Some(at)) => (message, at, Writer::Journald),
+        (Some(log), Some(_), Some(at), _, _) => (log, at, RecordOf::Docker),
+        (_, _, _, Some(message), Some(at)) => (message, at, RecordOf::Journald),
         _ => return None,
     };
     let end = text.trim_ascii_end().len();

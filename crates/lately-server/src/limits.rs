@@ -278,7 +278,7 @@ pub const MAX_LIMIT_NAME_BYTES: usize = 64;
 pub const MAX_LISTED_LIMITS: usize = 8;
 
 /// Time between checks of the config file.
-pub const CONFIG_CHECK_EVERY: Duration = Duration::from_secs(1);
+pub const CONFIG_LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// How long changes are gathered before they are sent to the engine of a cluster, where the config names no time.
 pub const DEFAULT_FLUSH: Duration = Duration::from_millis(50);

@@ -2,8 +2,8 @@
 
 use std::process::Command;
 
-use crate::messages;
 use crate::run::{self, Failure, Outcome, find, succeeds};
+use crate::say;
 
 /// Installs what tests need and is missing.
 pub(super) fn install_missing() -> Outcome {
@@ -33,7 +33,7 @@ pub(super) fn install_packages(packages: &[&str]) -> Outcome {
             "test: packages are missing and this user is not root. Run: {by_hand}"
         )));
     }
-    messages::step(&format!("test: apt-get install {}", packages.join(" ")));
+    say::step(&format!("test: apt-get install {}", packages.join(" ")));
     // Package lists are often missing in images and often fresh elsewhere. So they are fetched only if the
     // installation fails without them.
     if run::run(&mut install(root, packages), "install").is_err() {

