@@ -85,12 +85,12 @@ pub struct Server {
     source: Option<Source>,
     reloader: Reloader,
     folder: Option<Folder>,
-    log: Log,
+    tell: Tell,
     ready: Ready,
 }
 
 /// Called with each log line.
-type Log = Arc<dyn Fn(&str) + Send + Sync>;
+type Tell = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// Called when the server is ready for clients.
 type Ready = Box<dyn FnOnce() + Send>;
@@ -118,8 +118,8 @@ impl Server {
         let stopper = Stopper::new();
         let resp = Resp::new(resp, Arc::clone(&service), stopper.clone())
             .map_err(|error| ServerError::Bind { what: "RESP", address, error })?;
-        let (log, ready) = (Arc::new(|_: &str| ()), Box::new(|| ()));
-        Ok(Server { service, resp, http, metrics, stopper, source, reloader, folder, log, ready })
+        let (tell, ready) = (Arc::new(|_: &str| ()), Box::new(|| ()));
+        Ok(Server { service, resp, http, metrics, stopper, source, reloader, folder, tell, ready })
     }
 
     /// The address of the RESP listener.
@@ -155,8 +155,8 @@ impl Server {
     /// Sets the function that gets each log line, such as: the system clock was set, keys were evicted, the config was
     /// reloaded.
     #[must_use]
-    pub fn log_to(self, log: impl Fn(&str) + Send + Sync + 'static) -> Server {
-        Server { log: Arc::new(log), ..self }
+    pub fn log_to(self, tell: impl Fn(&str) + Send + Sync + 'static) -> Server {
+        Server { tell: Arc::new(tell), ..self }
     }
 
     /// Sets the function that is called when all counts are loaded, or after [`READY_WITHIN`]. Until all are loaded,
@@ -171,25 +171,25 @@ impl Server {
     /// # Errors
     /// [`ServerError`] when the data folder cannot be loaded, or the last counts cannot be synced.
     pub async fn run(self) -> Result<(), ServerError> {
-        let Server { service, resp, http, metrics, stopper, source, reloader, folder, log, ready } = self;
+        let Server { service, resp, http, metrics, stopper, source, reloader, folder, tell, ready } = self;
         let reload = {
-            let log = Arc::clone(&log);
-            reload::keep(Arc::clone(&service), source, (reloader, stopper.clone()), move |line| log(line))
+            let tell = Arc::clone(&tell);
+            reload::keep(Arc::clone(&service), source, (reloader, stopper.clone()), move |news| tell(news))
         };
         let drained = Stopper::new();
-        let signals = Signals { stopper: stopper.clone(), drained: drained.clone(), tell: Arc::clone(&log) };
+        let signals = Signals { stopper: stopper.clone(), drained: drained.clone(), tell: Arc::clone(&tell) };
         let cluster = start_exchange(&service, signals);
-        let maintain = maintain(Arc::clone(&service), stopper.clone(), Arc::clone(&log));
+        let tend = tend(Arc::clone(&service), stopper.clone(), Arc::clone(&tell));
         let resp = tokio::spawn(resp.serve());
         let all = protocol::http::all(Arc::clone(&service));
         let http = tokio::spawn(protocol::http::serve(http, all, stopper.clone()));
         let watching = protocol::http::watching(Arc::clone(&service));
         let metrics =
             metrics.map(|listener| tokio::spawn(protocol::http::serve(listener, watching, stopper.clone())));
-        let maintain = tokio::spawn(maintain);
+        let tend = tokio::spawn(tend);
         let reload = tokio::spawn(reload);
         let loaded = match folder {
-            Some(folder) => load(&service, folder, &stopper, &log, ready).await,
+            Some(folder) => load(&service, folder, &stopper, &tell, ready).await,
             None => {
                 ready();
                 Ok(Vec::new())
@@ -199,7 +199,7 @@ impl Server {
             stopper.stop();
         }
         // A panic of a task has been reported. Wait for the others all the same.
-        let _ = tokio::join!(resp, http, maintain, reload);
+        let _ = tokio::join!(resp, http, tend, reload);
         if let Some(metrics) = metrics {
             let _ = metrics.await;
         }
@@ -233,13 +233,13 @@ async fn load(
     service: &Arc<Service>,
     folder: Folder,
     stopper: &Stopper,
-    log: &Log,
+    tell: &Tell,
     ready: Ready,
 ) -> Result<Vec<JoinHandle<()>>, ServerError> {
     let Some(storage) = service.config.storage.clone() else { return Ok(Vec::new()) };
     let path = storage.path.display().to_string();
     if let Some(mode) = folder.mode_for_others() {
-        log(&exposure(&path, mode));
+        tell(&exposure(&path, mode));
     }
     let mut loading = {
         let service = Arc::clone(service);
@@ -258,17 +258,17 @@ async fn load(
                 waited = PROGRESS_EVERY;
                 let (done_bytes, total_bytes) = service.progress.bytes();
                 let (percent, mib) = (done_bytes * 100 / total_bytes.max(1), total_bytes >> 20);
-                log(&format!("loading {path}: {percent} % of {mib} MiB"));
+                tell(&format!("loading {path}: {percent} % of {mib} MiB"));
             }
         }
     };
     let loaded = loaded.map_err(|panic| ServerError::Bug { what: panic.to_string() })??;
-    loaded.losses.iter().for_each(|loss| log(&loss.to_string()));
+    loaded.losses.iter().for_each(|loss| tell(&loss.to_string()));
     if loaded.bytes > 0 {
         let keys = if loaded.keys == 1 { "key" } else { "keys" };
-        log(&format!("{} {keys} loaded from {path}", loaded.keys));
+        tell(&format!("{} {keys} loaded from {path}", loaded.keys));
     }
-    remarks(service).iter().for_each(|remark| log(remark));
+    remarks(service).iter().for_each(|remark| tell(remark));
     let threads = service.start_journal_threads().map_err(ServerError::Close)?;
     if let Some(ready) = ready {
         ready();
@@ -377,8 +377,8 @@ fn address_of(listener: &TcpListener, asked: SocketAddr) -> SocketAddr {
 }
 
 /// Sweeps expired keys, a part of the store at a time, and logs what [`Watch`] finds.
-async fn maintain(service: Arc<Service>, stopper: Stopper, log: Log) {
-    let [mut sweep, mut check] = [SWEEP_EVERY, WATCH_EVERY].map(|period| {
+async fn tend(service: Arc<Service>, stopper: Stopper, tell: Tell) {
+    let [mut sweep, mut look] = [SWEEP_EVERY, WATCH_EVERY].map(|period| {
         let mut ticks = tokio::time::interval(period);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         ticks
@@ -388,11 +388,11 @@ async fn maintain(service: Arc<Service>, stopper: Stopper, log: Log) {
     loop {
         tokio::select! {
             _ = sweep.tick() => cursor = service.sweep(cursor),
-            _ = check.tick() => {
+            _ = look.tick() => {
                 service.charge_journal_and_dumps();
                 service.charge_fragmentation(&mut fragmentation);
                 service.note_throughput();
-                watch.check(&service).iter().for_each(|line| log(line));
+                watch.check(&service).iter().for_each(|line| tell(line));
             }
             () = stopper.stopped() => return,
         }
