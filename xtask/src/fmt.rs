@@ -1,4 +1,4 @@
-//! `cargo xtask fmt`: is every crate formatted as rustfmt.toml says?
+//! `cargo xtask fmt`: checks that every crate is formatted as rustfmt.toml says.
 
 use std::path::Path;
 

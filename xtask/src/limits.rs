@@ -8,6 +8,8 @@ pub(crate) const README_LINES: usize = 120;
 pub(crate) const README_WORDS: usize = 900;
 /// Lines of `ARCHITECTURE.md`.
 pub(crate) const ARCHITECTURE_LINES: usize = 300;
+/// Functions that `ARCHITECTURE.md` names on the way of a hit.
+pub(crate) const HIT_FUNCTIONS: usize = 12;
 
 /// The oldest Node that ioredis 6 and node-redis 6 run on.
 pub(crate) const NODE_MAJOR: u32 = 20;

@@ -2,6 +2,8 @@
 //!
 //! A check is a function from the text of files to problems, so its tests need no repository.
 
+mod architecture;
+mod bounds;
 mod crates;
 mod documents;
 mod figures;
@@ -31,6 +33,8 @@ pub(crate) fn run(root: &Path) -> Outcome {
     for file in tree.with_extension("md") {
         problems.extend(documents::check(file, &tree));
     }
+    problems.extend(architecture::check(&tree));
+    problems.extend(bounds::check(&tree));
     problems.extend(promises::check(&tree));
     problems.extend(figures::check(&tree));
     problems.extend(test_modules::check(&tree));

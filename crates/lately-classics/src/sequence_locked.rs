@@ -54,14 +54,14 @@ impl SequenceLocked {
         }
     }
 
-    /// The result of `look` between two hits.
-    fn read<T>(&self, look: impl Fn() -> T) -> T {
+    /// The result of `load` between two hits.
+    fn read<T>(&self, load: impl Fn() -> T) -> T {
         for _ in 0..SPIN_TRIES {
             // Acquire: partner of the last store of `change`.
             let before = self.version.load(Ordering::Acquire);
             if before.is_multiple_of(2) {
-                let seen = look();
-                // The loads of `look` acquire from the stores of a hit. If one has seen such a store, this
+                let seen = load();
+                // The loads of `load` acquire from the stores of a hit. If one has seen such a store, this
                 // load sees the odd version that the hit stored before, or a later one.
                 if self.version.load(Ordering::Relaxed) == before {
                     return seen;
@@ -70,7 +70,7 @@ impl SequenceLocked {
             std::hint::spin_loop();
         }
         let _writers = lock(&self.writers);
-        look()
+        load()
     }
 
     /// Runs `change`, and makes reads meanwhile invalid. The caller has the writers' lock.

@@ -82,7 +82,7 @@ impl Truth {
     }
 
     /// Records that hits which could not be committed were rolled back.
-    pub fn take_back(&mut self) {
+    pub fn roll_back(&mut self) {
         self.was_taken_back = true;
     }
 

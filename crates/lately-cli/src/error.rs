@@ -29,7 +29,7 @@ impl From<Outcome> for ExitCode {
 /// Why a command failed.
 #[derive(Debug)]
 pub(crate) enum CliError {
-    /// The reader of standard output has gone. The command ends without an error.
+    /// Standard output was closed by its reader. The command ends without an error.
     ClosedOutput,
     /// Anything else.
     Failed { what: String, cause: String, hint: String },

@@ -57,7 +57,7 @@ pub(crate) const REPORT_TITLE_BYTES: usize = 64_000;
 /// File descriptors of the server, without those of RESP and HTTP clients and of threads.
 pub(crate) const OWN_FILES: u64 = 64;
 
-/// Bytes of one log that `top` reads before it looks at the keys and the other logs again.
+/// Bytes of one log that `top` reads before it handles keys of the keyboard and the other logs again.
 pub(crate) const FOLLOW_POLL_BYTES: usize = 4 << 20;
 
 /// The number of bytes before the position in a log that are compared, to detect that it was rewritten.
@@ -112,7 +112,7 @@ pub(crate) const SHIP_HIT_BYTES: usize = 40;
 /// The interval at which `ship` polls its logs.
 pub(crate) const SHIP_EVERY: Duration = Duration::from_millis(200);
 
-/// If `ship` has not polled a log for longer than this, files may have come and gone unnoticed.
+/// If `ship` has not polled a log for longer than this, files may have appeared and disappeared unnoticed.
 pub(crate) const SHIP_LATE: Span = seconds(5);
 
 /// The first wait of `ship` before it retries a server. Each further wait is twice as long.

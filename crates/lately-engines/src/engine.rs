@@ -1,4 +1,4 @@
-//! What every engine does.
+//! The interface of all engines.
 
 use std::future::Future;
 use std::time::Duration;
@@ -8,19 +8,19 @@ use lately::{Cell, Level, Origin, Tally, Timestamp};
 use crate::EngineError;
 use crate::layout::CELLS_OF_A_BLOCK;
 
-/// What carries counts from node to node.
+/// An engine carries counts between nodes.
 pub trait Engine: Send {
-    /// Sends counts. When it fails, any part of them may have arrived; send them again.
+    /// Sends counts. After an error any part of them may have arrived: send them again.
     ///
     /// # Errors
-    /// [`EngineError`] says why not all are known to have arrived.
+    /// [`EngineError`]: not all counts are known to have arrived.
     fn send(&mut self, writes: &[Write<'_>]) -> impl Future<Output = Result<(), EngineError>> + Send;
 
-    /// Claims the name of a node for a while, or claims it again. Returns the holder, if another one has it. A name whose holder
-    /// `is_former` is taken from it: that is an earlier life of the same server.
+    /// Claims the name of a node for a while, or renews the claim. Returns the holder, if that is another one. A name
+    /// is taken over if `is_former` is true for its holder: that is an earlier start of the same server.
     ///
     /// # Errors
-    /// [`EngineError`] says why it is not known who has it.
+    /// [`EngineError`]: the holder is not known.
     fn claim(
         &mut self,
         node: &str,
@@ -29,11 +29,11 @@ pub trait Engine: Send {
         lasts: Duration,
     ) -> impl Future<Output = Result<Option<String>, EngineError>> + Send;
 
-    /// Keeps a short text about a node, in place of the one before, or removes it. Texts of all nodes are kept for a while
-    /// after the last of them came.
+    /// Stores a short text about a node, which replaces the one before, or removes it. The texts of all nodes are
+    /// kept for a while after the newest of them was stored.
     ///
     /// # Errors
-    /// [`EngineError`] says why it is not known to be kept.
+    /// [`EngineError`]: the text may not be stored.
     fn report(
         &mut self,
         node: &str,
@@ -41,41 +41,42 @@ pub trait Engine: Send {
         lasts: Duration,
     ) -> impl Future<Output = Result<(), EngineError>> + Send;
 
-    /// The texts about all nodes, each with the name of its node, in no order.
+    /// The texts about all nodes, each with the name of its node, in any order.
     ///
     /// # Errors
-    /// [`EngineError`] says why they are not known.
+    /// [`EngineError`]: the texts could not be read.
     fn nodes(&mut self) -> impl Future<Output = Result<Vec<(String, String)>, EngineError>> + Send;
 
-    /// Which life of the engine this is. While the number stays, what was sent is there. A new one means that the connection
-    /// was lost: the engine may have failed over to a server without the last writes, or come back empty.
+    /// The number of this life of the engine. While it stays the same, everything that was sent is still there. It
+    /// changes when the connection was lost: the engine may have failed over to a server without the last writes, or
+    /// may be empty.
     fn life(&self) -> u64;
 
-    /// Reads blocks. Returns what is known of each, in their order.
+    /// Reads blocks. Returns the counts of each, in the same order.
     ///
     /// # Errors
-    /// [`EngineError`] says why nothing was read.
+    /// [`EngineError`]: nothing was read.
     fn read(&mut self, blocks: &[Block<'_>]) -> impl Future<Output = Result<Vec<Told>, EngineError>> + Send;
 }
 
-/// What an engine has of a block.
+/// The counts of a block.
 pub type Told = Vec<Known>;
 
-/// What is known of a cell of an origin.
+/// The count of an origin in a cell.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Known {
-    /// Who counted.
+    /// The origin that counted.
     pub origin: Origin,
     /// The cell.
     pub cell: Cell,
-    /// What was counted and deleted.
+    /// The hits that were counted and deleted.
     pub tally: Tally,
-    /// Of the deleted hits, those that the origin itself has removed. So no start of it removes them again.
+    /// The deleted hits that the origin itself has removed. So a restart of the origin does not remove them again.
     pub removed: u64,
 }
 
 impl Known {
-    /// Takes the greater of all numbers.
+    /// Takes the maximum of each number.
     pub fn merge(&mut self, other: &Known) {
         self.tally.merge(other.tally);
         self.removed = self.removed.max(other.removed);
@@ -87,20 +88,20 @@ impl Known {
 pub struct Write<'a> {
     /// The block.
     pub block: Block<'a>,
-    /// Until when the engine is to keep the block.
+    /// How long the engine must keep the block.
     pub keep_until: Timestamp,
-    /// The counts. A cell of an origin is there once.
+    /// The counts. Each cell of an origin occurs once.
     pub counts: Vec<&'a Known>,
 }
 
-/// Cells of one key that lie together: an engine reads and writes them at once.
+/// Adjacent cells of one key, which an engine reads and writes together.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Block<'a> {
     /// The key.
     pub key: &'a [u8],
     /// The width of its cells, in milliseconds.
     pub width_ms: i64,
-    /// Which block of that width it is, from the epoch on.
+    /// The number of the block among those of this width, counted from the epoch.
     pub number: i64,
 }
 

@@ -1,28 +1,28 @@
-//! What goes wrong with an engine.
+//! The errors of engines.
 
-/// Why an engine did not do what was asked.
+/// Why an engine failed.
 #[derive(thiserror::Error, Debug)]
 #[non_exhaustive]
 pub enum EngineError {
-    /// The address is not one of an engine.
+    /// The address is invalid.
     #[error("invalid URL '{url}': {why}")]
     Url {
         /// The address, without its password.
         url: String,
-        /// What is wrong with it.
+        /// The problem.
         why: String,
     },
-    /// It cannot be reached, or did not answer in time.
+    /// The engine cannot be reached, or did not answer in time.
     #[error("{0}")]
     Away(String),
-    /// It refused the user or the password.
+    /// The engine refused the user or the password.
     #[error("{server} refuses user '{user}': {why}")]
     Login {
         /// The host and the port.
         server: String,
         /// The user.
         user: String,
-        /// What is wrong.
+        /// The problem.
         why: &'static str,
     },
     /// The user lacks a permission.
@@ -32,18 +32,18 @@ pub enum EngineError {
         server: String,
         /// The user.
         user: String,
-        /// What was tried, such as "run ZADD".
+        /// The refused operation, such as "run ZADD".
         what: String,
-        /// What gives the permission.
+        /// The command that gives the permission.
         remedy: String,
     },
-    /// Its memory is full, and it evicts nothing.
+    /// The memory of the engine is full, and it evicts nothing.
     #[error("{server} is out of memory: raise its maxmemory")]
     Full {
         /// The host and the port.
         server: String,
     },
-    /// It is a replica.
+    /// The server is a replica.
     #[error("{server} is a replica and takes no writes")]
     ReadOnly {
         /// The host and the port.
@@ -52,32 +52,32 @@ pub enum EngineError {
     /// Servers of a cluster are missing.
     #[error("the Redis Cluster does not serve all of its slots: {0}")]
     ClusterDown(String),
-    /// It takes no writes while it cannot save them.
+    /// The server refuses writes while it cannot save them.
     #[error("{server} takes no writes, because it cannot save its data: see its log")]
     Unsaved {
         /// The host and the port.
         server: String,
     },
-    /// It takes no writes while too few replicas follow it.
+    /// The server refuses writes while it has too few replicas.
     #[error("{server} takes no writes, because too few replicas follow it")]
     TooFewReplicas {
         /// The host and the port.
         server: String,
     },
-    /// It refused for another reason.
+    /// The server refused for another reason.
     #[error("{server} answered: {answer}")]
     Refused {
         /// The host and the port.
         server: String,
-        /// Its words.
+        /// The text of the error.
         answer: String,
     },
-    /// It has something under a name of ours that is not ours.
+    /// A name of ours in the engine has content that is not ours.
     #[error("'{name}' holds what no node wrote: {what}")]
     Foreign {
         /// The name in the engine.
         name: String,
-        /// What is there.
+        /// The content.
         what: String,
     },
 }

@@ -1,8 +1,8 @@
-//! How counts are named in an engine of keys and values.
+//! The names of counts in an engine of keys and values.
 //!
-//! A block is a sorted set `lately:WIDTH:NUMBER:{KEY}`. A member is a kind, the place of the cell in the block, and the
-//! origin; its score is the count. Counts only grow, and `ZADD GT` keeps the greater one: a merge without a script. All
-//! blocks of a key have the key as their hash tag, so they are in one slot.
+//! A block is a sorted set `lately:WIDTH:NUMBER:{KEY}`. A member is a kind, the place of the cell in the block, and
+//! the origin. Its score is the count. Counts only grow, and `ZADD GT` keeps the greater one, which merges counts
+//! without a script. All blocks of a key have the key as their hash tag, so they are in one slot.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,8 @@ use crate::{Block, EngineError, Known, Told};
 /// Cells of a block. With two origins, a block fits the compact form of a sorted set, 128 members.
 pub(crate) const CELLS_OF_A_BLOCK: i64 = 64;
 
-/// A member for hits that were counted, one for those that are deleted, and one for those that their origin has removed.
+/// The kinds of members: hits that were counted, hits that were deleted, and deleted hits that their origin has
+/// removed.
 const COUNTED: u8 = b'c';
 const DELETED: u8 = b'd';
 const REMOVED: u8 = b'r';
@@ -41,16 +42,16 @@ pub(crate) fn members(known: &Known) -> impl Iterator<Item = (Vec<u8>, u64)> {
     })
 }
 
-/// What the members of a block say.
-pub(crate) fn told(block: &Block<'_>, members: &[(Vec<u8>, f64)]) -> Result<Told, EngineError> {
-    let mut told: HashMap<(Origin, Cell), Known> = HashMap::new();
+/// Parses the members of a block.
+pub(crate) fn read_block(block: &Block<'_>, members: &[(Vec<u8>, f64)]) -> Result<Told, EngineError> {
+    let mut counts: HashMap<(Origin, Cell), Known> = HashMap::new();
     for (member, score) in members {
         let (kind, origin, cell, hits) = read_member(block, member, *score).ok_or_else(|| {
             let name = String::from_utf8_lossy(&name(block)).escape_debug().to_string();
             let what = format!("{} with a score of {score}", String::from_utf8_lossy(member).escape_debug());
             EngineError::Foreign { name, what }
         })?;
-        let known = told.entry((origin, cell)).or_insert_with_key(|(origin, cell)| Known {
+        let known = counts.entry((origin, cell)).or_insert_with_key(|(origin, cell)| Known {
             origin: origin.clone(),
             cell: *cell,
             tally: Tally::default(),
@@ -62,7 +63,7 @@ pub(crate) fn told(block: &Block<'_>, members: &[(Vec<u8>, f64)]) -> Result<Told
             _ => known.removed = hits,
         }
     }
-    Ok(told.into_values().collect())
+    Ok(counts.into_values().collect())
 }
 
 fn read_member(block: &Block<'_>, member: &[u8], score: f64) -> Option<(u8, Origin, Cell, u64)> {
@@ -80,7 +81,7 @@ fn read_member(block: &Block<'_>, member: &[u8], score: f64) -> Option<(u8, Orig
     is_count.then_some((*kind, origin, Cell { start_ms, width_ms: block.width_ms }, hits))
 }
 
-/// The most hits that a score holds exactly. More than that in one cell are written as this number.
+/// The most hits that a score can hold exactly. A larger count of one cell is written as this number.
 const MOST_HITS: u64 = 1 << 53;
 const MOST: f64 = 9_007_199_254_740_992.0;
 
@@ -99,7 +100,7 @@ mod tests {
         let written: Vec<_> = members(&known).collect();
         #[expect(clippy::cast_precision_loss, reason = "small numbers")]
         let written: Vec<_> = written.into_iter().map(|(member, score)| (member, score as f64)).collect();
-        assert_eq!(told(&block, &written).expect("ours"), [known]);
+        assert_eq!(read_block(&block, &written).expect("ours"), [known]);
     }
 
     /// Symptom: one hit of more than 2^53 stopped the reading of all keys. Cause: its score could be written and not be read. Fix: no
@@ -116,7 +117,10 @@ mod tests {
             let written: Vec<_> = written.map(|(member, score)| (member, score as f64)).collect();
             let most = hits.min(MOST_HITS);
             let tally = Tally { counted: most, deleted: most };
-            assert_eq!(told(&block, &written).expect("ours"), [Known { tally, removed: most, ..known }]);
+            assert_eq!(
+                read_block(&block, &written).expect("ours"),
+                [Known { tally, removed: most, ..known }]
+            );
         }
     }
 
@@ -135,8 +139,8 @@ mod tests {
             (b"c\x00a.1", f64::NAN),
             (b"c\x00a.1", f64::INFINITY),
         ] {
-            assert!(told(&block, &[(member.to_vec(), score)]).is_err(), "{member:?} {score}");
+            assert!(read_block(&block, &[(member.to_vec(), score)]).is_err(), "{member:?} {score}");
         }
-        assert!(told(&block, &[(b"c\x3fa.1".to_vec(), 3.0)]).is_ok());
+        assert!(read_block(&block, &[(b"c\x3fa.1".to_vec(), 3.0)]).is_ok());
     }
 }

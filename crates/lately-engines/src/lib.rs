@@ -1,8 +1,8 @@
-//! Engines: what carries counts from node to node.
+//! Engines carry counts between nodes.
 //!
-//! A node sends absolute counts, and reads what others sent. So an engine needs no transactions: a write that is repeated,
-//! late, or applied although it was reported as failed changes nothing. No engine is trusted to keep anything: nodes send
-//! again what they own.
+//! A node sends absolute counts, and reads the counts of others. So an engine needs no transactions: a write that is
+//! repeated, late, or applied although it was reported as failed changes nothing. Nodes do not rely on an engine to
+//! keep counts: they send their own counts again after a loss.
 
 mod engine;
 mod error;

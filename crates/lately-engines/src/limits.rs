@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-/// How long a connection attempt to an engine, and an answer, may take.
+/// The timeout of a connection attempt to an engine, and of an answer.
 pub(crate) const ENGINE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Commands that are sent to an engine together.
 pub(crate) const ENGINE_COMMANDS: usize = 1_000;
 
-/// Blocks that are known to have their time to live.
+/// Blocks that are known to have a time to live.
 pub(crate) const LASTING_BLOCKS: usize = 200_000;
 
-/// How often servers of a cluster may pass one command on.
+/// The most redirections of one command by the servers of a cluster.
 pub(crate) const REDIRECTIONS: usize = 5;

@@ -8,17 +8,17 @@ use lately::{Cell, Origin};
 
 use crate::{Block, Engine, EngineError, Known, Told, Write};
 
-/// An engine that keeps counts until it is dropped. Clones share what they keep.
+/// An engine that keeps counts until it is dropped. Clones share them.
 #[derive(Clone, Default, Debug)]
 pub struct Memory {
     blocks: Arc<Mutex<Blocks>>,
-    /// Who has the name of each node. Claims last for ever here.
+    /// The holder of each node's name. Claims never expire here.
     holders: Arc<Mutex<HashMap<String, String>>>,
     /// The text about each node.
     statuses: Arc<Mutex<HashMap<String, String>>>,
 }
 
-/// By key, width and number.
+/// The counts by key, width and number of their block.
 type Blocks = HashMap<(Box<[u8]>, i64, i64), Tallies>;
 type Tallies = HashMap<(Origin, Cell), Known>;
 

@@ -60,7 +60,7 @@ impl Block {
 impl<'a, D: Disk> Checkpoint<'a, D> {
     /// Starts a checkpoint. From now on the log is written to a new segment.
     pub(crate) fn begin(journal: &'a Journal<D>) -> io::Result<Checkpoint<'a, D>> {
-        journal.spend_start();
+        journal.free_start_room();
         let begun = Checkpoint::begin_in_room(journal);
         if begun.is_err() {
             journal.keep_reserve();
@@ -71,7 +71,7 @@ impl<'a, D: Disk> Checkpoint<'a, D> {
     fn begin_in_room(journal: &'a Journal<D>) -> io::Result<Checkpoint<'a, D>> {
         let failures = journal.failures();
         let segment = journal.rotate()?;
-        let file = journal.spend_reserve(&names::unfinished(segment))?;
+        let file = journal.take_reserve(&names::unfinished(segment))?;
         let mut block = Block::default();
         block.bytes.extend_from_slice(&Kind::Checkpoint.magic());
         block.frame(|payload| {
@@ -201,7 +201,7 @@ impl<'a, D: Disk> Checkpoint<'a, D> {
 
     /// Removes the unfinished checkpoint, and reserves its room again.
     pub fn abandon(self) {
-        self.journal.take_back_reserve(&names::unfinished(self.segment));
+        self.journal.restore_reserve(&names::unfinished(self.segment));
     }
 
     fn finish(&mut self) -> io::Result<()> {

@@ -58,7 +58,7 @@ impl Folder {
     ///
     /// # Errors
     /// Those of [`Folder::open`].
-    pub fn open_to_look(path: &Path) -> Result<Folder, JournalError> {
+    pub fn open_read_only(path: &Path) -> Result<Folder, JournalError> {
         let no_folder = |why| JournalError::NoFolder { path: path.to_owned(), why };
         let metadata = fs::metadata(path).map_err(|error| match error.kind() {
             ErrorKind::NotFound => no_folder("there is no such folder"),
@@ -80,7 +80,7 @@ impl Folder {
     /// The mode of the folder, if other users may enter or list it. The mode is not changed, because the
     /// folder may have other uses.
     #[must_use]
-    pub fn open_to_others(&self) -> Option<u32> {
+    pub fn mode_for_others(&self) -> Option<u32> {
         let mode = self.folder.metadata().ok()?.permissions().mode() & 0o7777;
         (mode & OTHERS != 0).then_some(mode)
     }
@@ -266,14 +266,14 @@ mod tests {
             [mode("deep/data"), mode("deep/data/log-1"), mode("deep/data/spare")],
             [0o700, 0o600, 0o600]
         );
-        assert_eq!(folder.open_to_others(), None);
+        assert_eq!(folder.mode_for_others(), None);
         drop(folder);
         // With the modes of an earlier version. A look changes nothing.
         set_mode("deep/data", 0o755);
         set_mode("deep/data/log-1", 0o644);
         fs::write(path.join("log-0000000001"), "").expect("written");
         set_mode("deep/data/log-0000000001", 0o640);
-        let folder = Folder::open_to_look(&path).expect("it is there");
+        let folder = Folder::open_read_only(&path).expect("it is there");
         folder.open("log-1").expect("it is there");
         assert_eq!(mode("deep/data/log-1"), 0o644);
         drop(folder);
@@ -281,7 +281,7 @@ mod tests {
         folder.open("log-1").expect("it is there");
         folder.create("log-0000000001").expect("made");
         assert_eq!([mode("deep/data/log-1"), mode("deep/data/log-0000000001")], [0o600, 0o600]);
-        assert_eq!((mode("deep/data"), folder.open_to_others()), (0o755, Some(0o755)));
+        assert_eq!((mode("deep/data"), folder.mode_for_others()), (0o755, Some(0o755)));
     }
 
     #[test]
@@ -318,7 +318,7 @@ mod tests {
         let error = Folder::open(Path::new("")).expect_err("it has no name").to_string();
         assert_eq!(error, "\"\" is no folder of counts: it has no name");
         let look =
-            |name: &str| Folder::open_to_look(&root.path().join(name)).expect_err("refused").to_string();
+            |name: &str| Folder::open_read_only(&root.path().join(name)).expect_err("refused").to_string();
         assert!(look("file").ends_with("it is a file"));
         assert!(look("none").ends_with("there is no such folder"));
         assert!(look("").ends_with("there are no counts in it"));

@@ -59,8 +59,8 @@ pub struct Journal<D: Disk> {
     /// The number of the last record that was written, and of the last that was synced.
     written: AtomicU64,
     kept: AtomicU64,
-    /// The present fault, as a [`Trouble`].
-    trouble: AtomicU8,
+    /// The present fault, as a [`Fault`].
+    fault: AtomicU8,
     why: Mutex<String>,
     failures: AtomicU64,
     /// Records that were written and then refused: the first and the last of each range.
@@ -82,7 +82,7 @@ pub struct Journal<D: Disk> {
     syncs: AtomicU64,
     wanted: AtomicBool,
     /// The error of the last checkpoint, if it failed.
-    checkpoint_trouble: Mutex<Option<String>>,
+    checkpoint_error: Mutex<Option<String>>,
     /// The memory of the checkpoint that is being written.
     block_bytes: AtomicUsize,
     /// The number of attempts to recover from a fault.
@@ -101,7 +101,7 @@ type Waker = Box<dyn Fn() + Send + Sync>;
 /// A fault of the disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-enum Trouble {
+enum Fault {
     None,
     /// A record could not be written.
     Write,
@@ -129,9 +129,9 @@ pub struct JournalStats {
     /// Whether a checkpoint is being made.
     pub is_checkpointing: bool,
     /// The error of the last checkpoint, if it failed.
-    pub checkpoint_trouble: Option<String>,
+    pub checkpoint_error: Option<String>,
     /// The error, while nothing can be written.
-    pub trouble: Option<String>,
+    pub fault: Option<String>,
     /// The number of failed writes and syncs. The last error is in `failed`.
     pub failures: u64,
     /// See `failures`.
@@ -188,7 +188,7 @@ impl<D: Disk> Journal<D> {
             checkpointing: Mutex::default(),
             written: AtomicU64::new(number),
             kept: AtomicU64::new(number),
-            trouble: AtomicU8::new(Trouble::None as u8),
+            fault: AtomicU8::new(Fault::None as u8),
             why: Mutex::default(),
             failures: AtomicU64::new(0),
             lost: Mutex::default(),
@@ -204,7 +204,7 @@ impl<D: Disk> Journal<D> {
             syncs: AtomicU64::new(0),
             // Lost or cut data, or many segments, are still on the disk: a checkpoint replaces them.
             wanted: AtomicBool::new(!from.losses.is_empty() || from.segments > SEGMENTS),
-            checkpoint_trouble: Mutex::default(),
+            checkpoint_error: Mutex::default(),
             block_bytes: AtomicUsize::new(0),
             tries: AtomicU64::new(0),
             closing: AtomicBool::new(false),
@@ -217,7 +217,7 @@ impl<D: Disk> Journal<D> {
             // The remaining room is for a checkpoint, or for the next start.
             let mut log = journal.log();
             if let Err(error) = log.try_room() {
-                journal.fail(&mut log, Trouble::Write, &error);
+                journal.fail(&mut log, Fault::Write, &error);
             }
         }
         if from.losses.iter().any(|loss| loss.kind != LossKind::Torn) {
@@ -246,11 +246,11 @@ impl<D: Disk> Journal<D> {
         lock(&self.log)
     }
 
-    fn trouble(&self) -> Trouble {
-        match self.trouble.load(Relaxed) {
-            0 => Trouble::None,
-            1 => Trouble::Write,
-            _ => Trouble::Sync,
+    fn fault(&self) -> Fault {
+        match self.fault.load(Relaxed) {
+            0 => Fault::None,
+            1 => Fault::Write,
+            _ => Fault::Sync,
         }
     }
 
@@ -273,7 +273,7 @@ impl<D: Disk> Journal<D> {
     /// [`Refused`] has the reason.
     #[inline]
     pub fn check(&self) -> Result<(), Refused> {
-        if self.trouble.load(Relaxed) == Trouble::None as u8 {
+        if self.fault.load(Relaxed) == Fault::None as u8 {
             return Ok(());
         }
         Err(Refused { why: lock(&self.why).clone() })
@@ -293,7 +293,7 @@ impl<D: Disk> Journal<D> {
         let bytes = match log.write(batches.clone()) {
             Ok(bytes) => bytes,
             Err(error) => {
-                self.fail(&mut log, Trouble::Write, &error);
+                self.fail(&mut log, Fault::Write, &error);
                 drop(log);
                 return Err(Refused { why: error.to_string() });
             }
@@ -314,11 +314,11 @@ impl<D: Disk> Journal<D> {
         }
         let unsynced = log.unsynced_bytes();
         drop(log);
-        if self.is_much(unsynced) && !self.is_much(unsynced - bytes) {
+        if self.must_sync(unsynced) && !self.must_sync(unsynced - bytes) {
             self.sync_wakeup.wake();
         }
         let log_bytes = self.log_bytes.fetch_add(bytes, Relaxed) + bytes;
-        if self.is_to_look(log_bytes, bytes) {
+        if self.must_check(log_bytes, bytes) {
             self.checkpoint_wakeup.wake();
         }
         if !waits || self.kept.load(Acquire) >= number {
@@ -377,8 +377,8 @@ impl<D: Disk> Journal<D> {
             records: self.written.load(Relaxed),
             syncs: self.syncs.load(Relaxed),
             is_checkpointing: self.checkpointing.try_lock().is_err(),
-            checkpoint_trouble: lock(&self.checkpoint_trouble).clone(),
-            trouble: self.check().err().map(|refused| refused.why),
+            checkpoint_error: lock(&self.checkpoint_error).clone(),
+            fault: self.check().err().map(|refused| refused.why),
             failures: self.failures(),
             failed: lock(&self.why).clone(),
         }
@@ -402,7 +402,7 @@ impl<D: Disk> Journal<D> {
         };
         self.wake();
         // If an earlier segment could not be synced, a successful sync of a later one proves nothing.
-        synced && self.trouble() != Trouble::Sync
+        synced && self.fault() != Fault::Sync
     }
 
     /// Like `sync`, for a caller that holds its lock.
@@ -426,7 +426,7 @@ impl<D: Disk> Journal<D> {
         }
         let mut log = self.log();
         if let Err(error) = synced {
-            self.fail(&mut log, Trouble::Sync, &error);
+            self.fail(&mut log, Fault::Sync, &error);
             return false;
         }
         log.set_synced(segment, end);
@@ -437,11 +437,11 @@ impl<D: Disk> Journal<D> {
     }
 
     /// Records a fault of the disk. Every batch is refused until recovery.
-    fn fail(&self, log: &mut Log<D::File>, trouble: Trouble, error: &io::Error) {
+    fn fail(&self, log: &mut Log<D::File>, fault: Fault, error: &io::Error) {
         *lock(&self.why) = error.to_string();
         self.failures.fetch_add(1, Relaxed);
-        self.trouble.fetch_max(trouble as u8, Relaxed);
-        if trouble == Trouble::Sync {
+        self.fault.fetch_max(fault as u8, Relaxed);
+        if fault == Fault::Sync {
             log.set_lost();
             // The records that are cut off were not acknowledged, so they must not come back. A waiting
             // record before an acknowledged one stays, and is acknowledged, too.
@@ -470,7 +470,7 @@ impl<D: Disk> Journal<D> {
         let file = Log::prepare(&self.disk, segment)?;
         let mut log = self.log();
         let before = log.number();
-        log.go_over(file).inspect_err(|_| drop(self.disk.remove(&names::log(segment))))?;
+        log.rotate_to(file).inspect_err(|_| drop(self.disk.remove(&names::log(segment))))?;
         self.written.store(log.number(), Relaxed);
         if is_lost {
             // The old records are reported as lost, and no batch waits for the start of a segment.

@@ -15,7 +15,7 @@ pub const LOG_BYTES: u64 = 512 << 20;
 pub const LOG_TO_CHECKPOINT: u64 = 2;
 
 /// The free room of the disk is checked each time the log has grown by this much.
-pub const LOOK_BYTES: u64 = 1 << 20;
+pub const CHECK_BYTES: u64 = 1 << 20;
 
 /// Bytes of a checkpoint that are written at once, plus a part of the store.
 pub const BLOCK_BYTES: usize = 32 << 10;

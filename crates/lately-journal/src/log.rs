@@ -92,7 +92,7 @@ impl<F: DiskFile> Log<F> {
     }
 
     /// Switches to another segment, in its file. After an error the current one stays.
-    pub(crate) fn go_over(&mut self, file: F) -> io::Result<()> {
+    pub(crate) fn rotate_to(&mut self, file: F) -> io::Result<()> {
         let (segment, previous) = self.next();
         let mut next = Log::begin(file, segment, previous, self.number)?;
         if self.synced < self.end && !self.is_lost {

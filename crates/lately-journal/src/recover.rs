@@ -2,9 +2,9 @@
 //!
 //! The end of the log may be torn, because the process or the machine stopped during a write. It is cut, and
 //! reported. Damage anywhere else stops the start, unless a repair was requested: then everything readable is
-//! loaded, and the losses are reported. A look changes nothing.
+//! loaded, and the losses are reported. A read-only recovery changes nothing on the disk.
 
-mod checkpoint;
+mod checkpoint_reader;
 mod segments;
 mod version;
 
@@ -66,11 +66,11 @@ pub struct Recovery {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Intent {
     /// To continue the journal.
-    GoOn,
+    Continue,
     /// To continue the journal even if files are damaged or missing, without the lost data.
     Repair,
     /// To read only: nothing is changed.
-    Look,
+    ReadOnly,
 }
 
 /// Recovers the content of a folder into an empty store, with `threads` threads. `clock` is the present time.
@@ -153,7 +153,7 @@ impl<D: Disk> Reader<'_, D> {
     }
 
     fn may_change(&self) -> bool {
-        self.intent != Intent::Look
+        self.intent != Intent::ReadOnly
     }
 
     fn remove(&self, name: &str) -> Result<(), JournalError> {

@@ -39,7 +39,7 @@ pub(crate) struct Replayer<'s> {
 /// Distributes the work to the threads.
 pub(crate) struct Feed<'r> {
     replayer: &'r Replayer<'r>,
-    doors: Vec<SyncSender<Work>>,
+    queues: Vec<SyncSender<Work>>,
     records: Chunk,
     next: usize,
 }
@@ -99,12 +99,12 @@ impl<'s> Replayer<'s> {
     ) -> Result<T, JournalError> {
         let result = std::thread::scope(|scope| {
             let start = |portion| {
-                let (door, work) = sync_channel(CHUNKS);
+                let (queue, work) = sync_channel(CHUNKS);
                 scope.spawn(move || self.work(&work, portion));
-                door
+                queue
             };
-            let doors = Portion::each(threads.max(1)).map(start).collect();
-            let mut feed = Feed { replayer: self, doors, records: Chunk::default(), next: 0 };
+            let queues = Portion::each(threads.max(1)).map(start).collect();
+            let mut feed = Feed { replayer: self, queues, records: Chunk::default(), next: 0 };
             let result = read(&mut feed);
             feed.flush();
             result
@@ -131,7 +131,7 @@ impl<'s> Replayer<'s> {
             match work {
                 Work::Parts(chunk) => {
                     self.each(&chunk, |payload, unreadable| {
-                        self.put_back(payload, chunk.version, unreadable)
+                        self.load_payload(payload, chunk.version, unreadable)
                     });
                 }
                 Work::Records(chunk) => {
@@ -214,11 +214,11 @@ impl<'s> Replayer<'s> {
     fn each(
         &self,
         chunk: &Chunk,
-        mut put_back: impl FnMut(&[u8], &mut Vec<Unreadable>) -> Result<(), Malformed>,
+        mut apply: impl FnMut(&[u8], &mut Vec<Unreadable>) -> Result<(), Malformed>,
     ) {
         for (offset, payload) in chunk.payloads() {
             let mut unreadable = Vec::new();
-            match catch_unwind(AssertUnwindSafe(|| put_back(payload, &mut unreadable))) {
+            match catch_unwind(AssertUnwindSafe(|| apply(payload, &mut unreadable))) {
                 Ok(Ok(())) => {}
                 Ok(Err(malformed)) => self.fail(&chunk.path, offset, payload.len(), &malformed),
                 Err(panic) => {
@@ -232,7 +232,7 @@ impl<'s> Replayer<'s> {
         }
     }
 
-    fn put_back(
+    fn load_payload(
         &self,
         mut payload: &[u8],
         version: u8,
@@ -294,8 +294,8 @@ impl Feed<'_> {
         let mut chunk = Chunk { path: Arc::clone(path), version, ..Chunk::default() };
         chunk.push(offset, payload);
         // A thread that is gone had a bug, which is reported when it is joined.
-        let _ = self.doors[self.next].send(Work::Parts(chunk));
-        self.next = (self.next + 1) % self.doors.len();
+        let _ = self.queues[self.next].send(Work::Parts(chunk));
+        self.next = (self.next + 1) % self.queues.len();
         !self.replayer.failed.load(Relaxed)
     }
 
@@ -320,8 +320,8 @@ impl Feed<'_> {
     /// Records that changes that are missing by now never come.
     pub(crate) fn settled(&mut self, number: u64) {
         self.flush();
-        for door in &self.doors {
-            let _ = door.send(Work::Settled(number));
+        for queue in &self.queues {
+            let _ = queue.send(Work::Settled(number));
         }
     }
 
@@ -329,8 +329,8 @@ impl Feed<'_> {
         let (path, version) = (Arc::clone(&self.records.path), self.records.version);
         let next = Chunk { path, version, ..Chunk::default() };
         let chunk = Arc::new(std::mem::replace(&mut self.records, next));
-        for door in &self.doors {
-            let _ = door.send(Work::Records(Arc::clone(&chunk)));
+        for queue in &self.queues {
+            let _ = queue.send(Work::Records(Arc::clone(&chunk)));
         }
     }
 }
@@ -363,13 +363,13 @@ mod tests {
     fn a_repair_continues_after_a_panic() {
         let store = Store::builder().build().expect("valid");
         let replayer = Replayer::new(&store, Timestamp::MAX, true);
-        let mut put_back = 0;
+        let mut payloads = 0;
         replayer.each(&chunk(), |_, _| {
-            put_back += 1;
-            assert!(put_back > 1, "the first is a bug");
+            payloads += 1;
+            assert!(payloads > 1, "the first is a bug");
             Ok(())
         });
-        assert_eq!(put_back, 2);
+        assert_eq!(payloads, 2);
         let losses = replayer.losses();
         assert_eq!((losses.len(), losses[0].offset, &losses[0].kind), (1, 7, &LossKind::Damaged));
     }

@@ -1,11 +1,11 @@
 //! Lines of the combined, common and vhost formats, cut up by hand.
 //!
-//! Values are given as they are written: a quote inside a request stays `\"`.
+//! Values are returned as written: a quote inside a request stays `\"`.
 //!
-//! Clients choose the user's name, the request, the referer and the agent. Apache and nginx escape quotes
-//! in all of these, so a bare quote is always the server's, and the date is before the first one. What
-//! stands before the date has to be an address or a host name, an identity and a user: what is not
-//! would shift the fields.
+//! Clients choose the user's name, the request, the referer and the agent. Apache and nginx escape quotes in all of
+//! these, so an unescaped quote is always the server's, and the date comes before the first one. Before the date
+//! there must be an address or a host name, an identity and a user. Anything else would shift the fields, so such a
+//! line does not parse.
 
 use std::borrow::Cow;
 
@@ -15,35 +15,35 @@ use crate::address;
 use crate::request::Request;
 use crate::time::LOG_DATE_LEN;
 
-/// The longest date looked for between brackets.
+/// The maximum length of a date between brackets.
 const MAX_DATE_LEN: usize = 48;
 
 /// A line in its parts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AccessLine<'a> {
-    /// All before the user.
+    /// Everything before the user.
     front: &'a [u8],
     has_vhost: bool,
-    /// The client, when it is IPv4.
+    /// The client, if it is an IPv4 address.
     ipv4: Option<&'a [u8]>,
     user: &'a [u8],
     pub(crate) date: &'a [u8],
     request: &'a [u8],
     status: &'a [u8],
     bytes: &'a [u8],
-    /// What follows the bytes: nothing, or referer and agent in quotes.
+    /// The rest after the bytes: nothing, or referer and agent in quotes.
     rest: &'a [u8],
 }
 
-/// Who was asked, and who asked.
+/// The start of a line: virtual host and client.
 #[derive(Clone, Copy, Debug)]
 struct Front<'a> {
     vhost: Option<&'a [u8]>,
-    /// An address or a host name; `None` when the log has `-` there.
+    /// An address or a host name. `None` if the log has `-` there.
     ip: Option<&'a [u8]>,
-    /// The addresses that were named in a header.
+    /// The addresses from a header such as `X-Forwarded-For`.
     forwarded: Option<&'a [u8]>,
-    /// The address that connected, where the log has another one as well.
+    /// The address of the connection, if the log has another one, too.
     peer: Option<&'a [u8]>,
 }
 
@@ -66,7 +66,7 @@ pub(crate) enum AccessField {
     Vhost,
 }
 
-/// The common format's fields, then the two that combined has, then that which only vhost has.
+/// The fields of the common format, then the two more of combined, then the one more of vhost.
 pub(crate) const ACCESS_FIELDS: [(&str, AccessField); 14] = [
     ("ip", AccessField::Ip),
     ("path", AccessField::Path),
@@ -91,10 +91,10 @@ pub(crate) const COMMON_FIELDS: usize = 11;
 pub(crate) const COMBINED_FIELDS: usize = 13;
 
 impl<'a> AccessLine<'a> {
-    /// A line that starts with the client, or with the host that was asked; `None` when it is of neither format.
+    /// Parses a line that starts with the client, or with the virtual host. `None` if it is of neither format.
     #[inline(always)]
     pub(crate) fn cut(line: &'a [u8], has_vhost: bool) -> Option<AccessLine<'a>> {
-        // Nearly all lines start so.
+        // Nearly all lines start with an IPv4 address.
         let ipv4 = address::ipv4_at_start(line).filter(|_| !has_vhost);
         let (ipv4, user_at) = match ipv4 {
             Some(ip) if line[ip.len()..].starts_with(b" - ") => (Some(ip), ip.len() + 3),
@@ -105,12 +105,13 @@ impl<'a> AccessLine<'a> {
         if let Some(tail) = traefik_tail(rest) {
             return start.traefik_line(rest, tail);
         }
-        let usual = if rest.starts_with(b"- [") { date_end(rest, 2).map(|end| (2, end)) } else { None };
-        let (bracket, end) = usual.or_else(|| first_date(rest))?;
+        let without_user =
+            if rest.starts_with(b"- [") { date_end(rest, 2).map(|end| (2, end)) } else { None };
+        let (bracket, end) = without_user.or_else(|| first_date(rest))?;
         start.line(rest, bracket, end)
     }
 
-    /// The value of a field, or `None` when this line has none.
+    /// The value of a field. `None` if this line has none.
     #[inline]
     pub(crate) fn field(&self, field: AccessField) -> Option<Cow<'a, [u8]>> {
         let request = || Request::parse(self.request);
@@ -139,20 +140,21 @@ impl<'a> AccessLine<'a> {
         value.map(Cow::Borrowed)
     }
 
-    /// What stands before the user, once more: few ask.
+    /// Parses the start of the line again, because few keys need it.
     fn front(&self) -> Front<'a> {
-        let nobody = Front { vhost: None, ip: None, forwarded: None, peer: None };
-        front(self.front, self.has_vhost).map_or(nobody, |(front, _)| front)
+        let empty = Front { vhost: None, ip: None, forwarded: None, peer: None };
+        front(self.front, self.has_vhost).map_or(empty, |(front, _)| front)
     }
 
-    /// The two quoted texts after the bytes. The last may be cut off, as logs are at a full disk.
+    /// The two quoted texts after the bytes. The second may be cut off: a full disk ends a log in the middle of a
+    /// line.
     fn referer_and_agent(&self) -> Option<(&'a [u8], Option<&'a [u8]>)> {
         let (referer, rest) = value(self.rest)?;
         Some((referer, rest.strip_prefix(b" ").and_then(value).map(|(agent, _)| agent)))
     }
 }
 
-/// What a line starts with, up to its user.
+/// The start of a line, up to the user.
 #[derive(Clone, Copy)]
 struct Start<'a> {
     front: &'a [u8],
@@ -161,16 +163,16 @@ struct Start<'a> {
 }
 
 impl<'a> Start<'a> {
-    /// A line of Traefik, whose referer is at `tail`. It escapes no quotes in a user's name, so that what looks like a date
-    /// and a request may be the client's. Between the date and the tail no text of a client has blanks and brackets: the
-    /// last date before the tail is the server's.
+    /// A line of Traefik, whose referer is at `tail`. Traefik does not escape quotes in a user's name, so a client
+    /// can write text that looks like a date and a request. Texts of clients after the date have no blanks and
+    /// brackets, so the last date before the tail is the server's.
     #[cold]
     fn traefik_line(self, rest: &'a [u8], tail: usize) -> Option<AccessLine<'a>> {
         let mut brackets = memchr_iter(b'[', &rest[..tail]).rev();
         brackets.find_map(|bracket| self.line(rest, bracket, date_end(rest, bracket)?))
     }
 
-    /// The line whose date is in the bracket at `bracket` and ends at `end`.
+    /// The line whose date starts after `bracket` and ends at `end`.
     #[inline(always)]
     fn line(self, rest: &'a [u8], bracket: usize, end: usize) -> Option<AccessLine<'a>> {
         let Start { front, has_vhost, ipv4 } = self;
@@ -179,7 +181,8 @@ impl<'a> Start<'a> {
         let mut from = 0;
         loop {
             let end = closing_quote(text, from)?;
-            // Traefik does not escape the quotes of a query, which has no blanks: the request's own is before the numbers.
+            // Traefik does not escape quotes in a query. A query has no blanks, so the closing quote is the one
+            // before the numbers.
             from = end + 1;
             let Some((status, after)) = text.get(from + 1..).and_then(number) else { continue };
             let Some((bytes, rest)) = after.strip_prefix(b" ").and_then(number) else { continue };
@@ -190,7 +193,7 @@ impl<'a> Start<'a> {
     }
 }
 
-/// The host that was asked, when there is one, the client and its identity; and what follows.
+/// Parses the virtual host, if there is one, the client and its identity. Returns the rest, too.
 fn front(line: &[u8], has_vhost: bool) -> Option<(Front<'_>, &[u8])> {
     if !has_vhost {
         return client(None, line);
@@ -200,7 +203,7 @@ fn front(line: &[u8], has_vhost: bool) -> Option<(Front<'_>, &[u8])> {
     if is_vhost { client(Some(vhost), rest) } else { None }
 }
 
-/// The client and its identity; and what follows.
+/// Parses the client and its identity. Returns the rest, too.
 fn client<'a>(vhost: Option<&'a [u8]>, text: &'a [u8]) -> Option<(Front<'a>, &'a [u8])> {
     let (first, mut rest) = word(text)?;
     let mut front = Front { vhost, ip: Some(first), forwarded: None, peer: None };
@@ -209,14 +212,15 @@ fn client<'a>(vhost: Option<&'a [u8]>, text: &'a [u8]) -> Option<(Front<'a>, &'a
         if let Some(list) = rest.strip_prefix(b"(") {
             let end = forwarded_end(list)?;
             rest = &list[end + 2..];
-            // The text is the client's, and may have parentheses: what a field is must not depend on the user's name, too.
+            // The client chooses this text, which may have parentheses. Only the list before the first one is used,
+            // so that the user's name does not change it.
             let list = &list[..memchr(b')', list)?];
             let ip = first_address(list).unwrap_or(first);
             front = Front { ip: Some(ip), forwarded: Some(list), peer: Some(first), ..front };
         }
     } else if first.contains(&b',') {
         let list = list(text)?;
-        // The last is that of the connection, or what a proxy added.
+        // The last address is that of the connection, or was added by a proxy.
         let last = list.rsplit(|&byte| byte == b',').next().map(<[u8]>::trim_ascii);
         front = Front { ip: Some(first_address(list)?), forwarded: Some(list), peer: last, ..front };
         (rest, is_known) = (text.get(list.len() + 1..)?, true);
@@ -226,12 +230,12 @@ fn client<'a>(vhost: Option<&'a [u8]>, text: &'a [u8]) -> Option<(Front<'a>, &'a
         return None;
     }
     let (ident, rest) = word(rest)?;
-    // Behind a name, which may be any word, only what servers write.
+    // After a host name, which may be any word, only an identity of `-` is accepted.
     (ident == b"-" || is_known && is_ident(ident)).then_some((front, rest))
 }
 
-/// Where the text in parentheses ends: before the last ` - ` behind a parenthesis, or else the first identity behind one, before
-/// the date. Clients write parentheses and blanks into this text.
+/// The end of the text in parentheses: the last `) - ` before the date, or else the first `)` that an identity
+/// follows. Clients can write parentheses and blanks into this text.
 fn forwarded_end(text: &[u8]) -> Option<usize> {
     let text = &text[..first_date(text).map_or(text.len(), |(bracket, _)| bracket)];
     let is_end = |end: &usize| {
@@ -254,25 +258,25 @@ fn list(text: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// The first address of a list. The last element is what a proxy added and has to be one, too.
+/// The first address of a list. The last element was added by a proxy, so it must be an address, too.
 fn first_address(list: &[u8]) -> Option<&[u8]> {
     let mut elements = list.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
     let is_list = elements.clone().next_back().is_some_and(address::is_address);
     elements.find(|element| address::is_address(element)).filter(|_| is_list)
 }
 
-/// What an identity server says, which is nearly always nothing.
+/// Whether a text can be an identity (RFC 1413). It is nearly always `-`.
 fn is_ident(text: &[u8]) -> bool {
     let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     !text.is_empty() && text.iter().all(is_part) && !address::is_address(text)
 }
 
-/// The first bracket that a date is in, and where that ends.
+/// The first bracket that starts a date, and the end of the date.
 fn first_date(rest: &[u8]) -> Option<(usize, usize)> {
     memchr_iter(b'[', rest).find_map(|bracket| Some((bracket, date_end(rest, bracket)?)))
 }
 
-/// Where the date in this bracket ends: a date, a bracket, a blank and the request's quote.
+/// The end of the date after this bracket, if a bracket, a blank and the quote of the request follow it.
 #[inline]
 fn date_end(rest: &[u8], bracket: usize) -> Option<usize> {
     if rest.get(bracket.checked_sub(1)?) != Some(&b' ') {
@@ -289,8 +293,8 @@ fn date_end(rest: &[u8], bracket: usize) -> Option<usize> {
     is_date.then_some(bracket + 1 + len)
 }
 
-/// Where the referer of a line begins that ends as Traefik's do: `… "referer" "agent" 7 "router" "http://192.0.2.1" 12ms`. It
-/// is found from the end, where all quotes within a text are escaped.
+/// The start of the referer in a line that ends like Traefik's: `… "referer" "agent" 7 "router" "http://192.0.2.1"
+/// 12ms`. Searches from the end, where all quotes within texts are escaped.
 fn traefik_tail(line: &[u8]) -> Option<usize> {
     let text = before_number(line.strip_suffix(b"ms")?)?;
     let text = before_quoted(before_quoted(text)?.strip_suffix(b" ")?)?;
@@ -319,7 +323,7 @@ fn word(text: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((&text[..end], &text[end + 1..]))
 }
 
-/// A number, or a dash, that a blank or the end follows; and what follows.
+/// A number or a dash, before a blank or the end. Returns the rest, too.
 #[inline]
 fn number(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
@@ -332,8 +336,8 @@ fn quoted(text: &[u8]) -> Option<(&[u8], &[u8])> {
     closing_quote(text, 0).map(|at| (&text[..at], &text[at + 1..]))
 }
 
-/// Where a text in quotes ends, from a place on. A quote closes when no backslash escapes it and a blank or
-/// the end follows, so that clients which send bare quotes do not break the line.
+/// The end of a quoted text, searched from `from` on. A quote closes the text if no backslash escapes it and a blank
+/// or the end follows. So a client that sends unescaped quotes does not break the line.
 #[inline]
 fn closing_quote(text: &[u8], mut from: usize) -> Option<usize> {
     loop {
@@ -348,7 +352,7 @@ fn closing_quote(text: &[u8], mut from: usize) -> Option<usize> {
     }
 }
 
-/// A text in quotes, which may be cut off, or `-`, which Traefik writes without; and what follows.
+/// A text in quotes, which may be cut off, or `-`, which Traefik writes without quotes. Returns the rest, too.
 fn value(text: &[u8]) -> Option<(&[u8], &[u8])> {
     match text {
         [b'"', text @ ..] => Some(quoted(text).unwrap_or((text, b""))),

@@ -1,10 +1,9 @@
 //! Replays a log against limits.
 //!
-//! Every request of the log is decided by an exact log of those allowed before it, in milliseconds:
-//! at t it is allowed if, for each limit, the allowed ones later than t less the window, and this one,
-//! are at most its max. A request that is denied is not counted. A key's requests are decided by
-//! their times, whatever the order of the lines; those of the same millisecond are alike, and keys
-//! have nothing to do with each other, so each key is replayed by itself at the end.
+//! Each request is decided by an exact log of the requests that were allowed before it, in milliseconds. A request at
+//! t is allowed if, for each limit, the allowed requests later than t minus the window, plus this one, are at most
+//! its maximum. A denied request is not counted. The requests of a key are decided in the order of their times,
+//! whatever the order of the lines. Keys are independent, so each key is replayed by itself at the end.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BTreeSet;
@@ -29,7 +28,7 @@ pub struct Backtest {
     exempt: Vec<Exempt>,
     /// By key and millisecond.
     requests: ByKey,
-    /// Keys of these that are exempt.
+    /// Exempt keys among these.
     exempt_keys: BTreeSet<Vec<u8>>,
     has_networks: bool,
     has_addresses: bool,
@@ -46,7 +45,7 @@ pub struct Replay {
     pub denied: u64,
     /// Distinct keys.
     pub keys: usize,
-    /// Keys with a denied request.
+    /// Keys with at least one denied request.
     pub denied_keys: usize,
     /// The number of lockouts.
     pub lockouts: u64,
@@ -61,7 +60,7 @@ pub struct Verdict {
     pub allowed: u64,
     /// Requests that are denied.
     pub denied: u64,
-    /// When the first of these was.
+    /// The time of the first denied request.
     pub first_denied_at: Option<Timestamp>,
 }
 
@@ -75,10 +74,10 @@ struct Figures {
     lockouts: u64,
 }
 
-/// Requests of one key in one millisecond, and how many.
+/// The requests of one key in one millisecond, and their number.
 type Moment = (i64, u64);
 
-/// What counts against one limit: the newest of the moments that were allowed.
+/// The requests that count against one limit: the newest allowed moments.
 #[derive(Clone, Copy, Default)]
 struct Counted {
     /// The oldest one.
@@ -87,15 +86,15 @@ struct Counted {
 }
 
 impl Figures {
-    /// Of a key to which all is allowed.
+    /// The verdict on a key whose requests are all allowed.
     fn allowed(moments: &[Moment]) -> Figures {
         Figures { allowed: moments.iter().map(|(_, requests)| requests).sum(), ..Figures::default() }
     }
 }
 
 impl Backtest {
-    /// A replay of these limits. All must allow a request. After a denial, a lockout denies all requests of the key for
-    /// its duration; denials meanwhile do not extend it. Exempt keys are never denied.
+    /// A replay of these limits. All of them must allow a request. After a denial, a lockout denies all requests of
+    /// the key for its duration. Denials during a lockout do not extend it. Exempt keys are never denied.
     ///
     /// # Errors
     /// When there are more than [`MAX_LIMITS`].
@@ -128,14 +127,14 @@ impl Backtest {
         }
     }
 
-    /// Whether networks are exempt although no key has an address.
+    /// Whether networks are exempt but no key has an address.
     #[must_use]
     pub fn lacks_addresses(&self) -> bool {
         self.has_networks && !self.has_addresses && self.requests.len() > 0
     }
 
-    /// Decides all requests. The verdicts are those on the first `top` keys, or on all of them, by
-    /// requests denied, then allowed, most first, then key bytes; the sums are over all keys.
+    /// Decides all requests. The verdicts are on the first `top` keys, or on all of them, sorted by denied requests,
+    /// then allowed ones (most first), then by key bytes. The sums are over all keys.
     #[must_use]
     pub fn replay(&self, top: Option<usize>) -> Replay {
         let mut replay = Replay { keys: self.requests.len(), ..Replay::default() };
@@ -157,8 +156,8 @@ impl Backtest {
         replay
     }
 
-    /// Decides the requests of one key, which are given oldest first. What is allowed is written over
-    /// them, from the start: it is never more.
+    /// Decides the requests of one key, oldest first. Allowed ones are written over them, from the start: there are
+    /// never more of them.
     fn decide(&self, moments: &mut [Moment]) -> Figures {
         let mut figures = Figures::default();
         let mut counted = vec![Counted::default(); self.limits.len()];
@@ -188,8 +187,8 @@ impl Backtest {
         figures
     }
 
-    /// How many requests every limit has left at `at_ms`, after these were allowed. Forgets those that
-    /// count no more: each is looked at once for each limit.
+    /// The remaining requests of the tightest limit at `at_ms`, after these were allowed. Drops the moments that no
+    /// longer count, so each is visited once per limit.
     fn room(&self, at_ms: i64, allowed: &[Moment], counted: &mut [Counted]) -> u64 {
         let mut room = u64::MAX;
         for (limit, counted) in self.limits.iter().zip(counted) {

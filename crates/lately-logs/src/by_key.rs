@@ -11,7 +11,7 @@ use crate::runs::Runs;
 /// Hits in a batch.
 const BATCH_HITS: usize = 64;
 
-/// A number for each key, from 0 in the order they came, and the hits under it.
+/// The keys, numbered from 0 in order of arrival, and the hits of each.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ByKey {
     hasher: RandomState,
@@ -23,19 +23,19 @@ pub(crate) struct ByKey {
 
 #[derive(Clone, Debug, Default)]
 struct Names {
-    /// The keys, one after the other.
+    /// The bytes of all keys.
     bytes: Vec<u8>,
-    /// Where each of them ends.
+    /// The end of each key.
     ends: Vec<usize>,
 }
 
-/// Hits to count together. With many keys, a hit waits several times until memory was fetched; the hits of a batch wait at the
-/// same time.
+/// Hits that are counted together. With many keys, a hit waits for memory several times. In a batch these waits
+/// overlap.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Batch {
     keys: Names,
     panes: Vec<i64>,
-    /// Of their keys.
+    /// The bytes of their keys.
     numbers: Vec<u32>,
 }
 
@@ -51,13 +51,13 @@ impl Batch {
 }
 
 impl ByKey {
-    /// One hit of `key` in `pane`. Panics past four billion distinct keys.
+    /// Adds a hit of `key` in `pane`. Panics past four billion distinct keys.
     pub(crate) fn hit(&mut self, key: &[u8], pane: i64) {
         let number = self.number_or_new(key, pane);
         self.runs[number as usize].hit(pane);
     }
 
-    /// Counts the hits of a batch, which is empty then.
+    /// Counts the hits of a batch, and empties it.
     pub(crate) fn hit_all(&mut self, batch: &mut Batch) {
         let Batch { keys, panes, numbers } = batch;
         numbers.extend((0..).zip(&*panes).map(|(at, pane)| self.number_or_new(keys.get(at), *pane)));

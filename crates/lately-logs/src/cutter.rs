@@ -1,22 +1,22 @@
-//! Cuts the bytes of a growing log into lines. Its last line waits for its end.
+//! Cuts the bytes of a growing log into lines. The last line is kept until its end arrives.
 
 use memchr::memchr;
 
 use crate::limits::MAX_LINE_BYTES;
 use crate::lines::Line;
 
-/// Takes bytes in pieces of any size and passes on complete lines.
+/// Takes bytes in pieces of any size, and passes on complete lines.
 #[derive(Clone, Debug, Default)]
 pub struct Cutter {
-    /// The start of a line whose end has not come; of one that is too long no more than shows that.
+    /// The start of an incomplete line. Of a line that is too long, only as much as shows that.
     partial: Vec<u8>,
 }
 
-/// The most bytes of a line that are kept: the last may be the `\r` of the line end.
+/// The most bytes that are kept of a line. The last may be the `\r` of the line end.
 const MAX_PARTIAL_BYTES: usize = MAX_LINE_BYTES + 2;
 
 impl Cutter {
-    /// Takes the next bytes and shows each line that ends in them to `visit`.
+    /// Adds bytes, and passes each line that ends in them to `visit`.
     pub fn push(&mut self, mut bytes: &[u8], mut visit: impl FnMut(Line<'_>)) {
         while let Some(at) = memchr(b'\n', bytes) {
             let (end, rest) = (&bytes[..at], &bytes[at + 1..]);
@@ -32,7 +32,7 @@ impl Cutter {
         self.keep(bytes);
     }
 
-    /// Ends the log: shows the last line to `visit`, if it has no line end.
+    /// Ends the log: passes the last line to `visit`, if it has no line end.
     pub fn finish(&mut self, visit: impl FnOnce(Line<'_>)) {
         if !self.partial.is_empty() {
             visit(line(&self.partial));
@@ -40,8 +40,8 @@ impl Cutter {
         self.partial.clear();
     }
 
-    /// Forgets the start of a line whose end will not come.
-    pub fn forget_partial(&mut self) {
+    /// Drops the start of a line whose end will not come.
+    pub fn drop_partial(&mut self) {
         self.partial.clear();
     }
 
@@ -105,7 +105,7 @@ mod tests {
         assert!(lines(b"\r").is_empty());
         assert_eq!(lines(b"\n"), [b"y"]);
         cutter.push(b"gone", |_| {});
-        cutter.forget_partial();
+        cutter.drop_partial();
         cutter.finish(|_| panic!("nothing is left"));
     }
 

@@ -11,20 +11,20 @@ use crate::wrapper;
 /// How many of the first lines fit a format.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 struct Score {
-    /// Lines that have the key, too.
+    /// Lines that also have the key.
     keyed: usize,
-    /// Lines that have a time, with or without a zone, whatever the key.
+    /// Lines that have a time, with or without a zone, even without the key.
     parsed: usize,
     /// Lines with or without a time.
     shaped: usize,
-    /// Lines that are no comments.
+    /// Lines that are not comments.
     lines: usize,
 }
 
-/// The first lines, whole or not.
+/// The first lines, or why they are not usable.
 type Sample<'a> = [Result<&'a [u8], Malformed>];
 
-/// The format of most of these lines, if it is that of at least half of them.
+/// The format of most of these lines, if it fits at least half of them.
 pub(crate) fn detect(sample: &Sample<'_>, head: &[u8], options: &Options) -> Result<Format, ScanError> {
     if let Some(format) = inside_docker(sample, options) {
         return Ok(format);
@@ -40,8 +40,8 @@ pub(crate) fn detect(sample: &Sample<'_>, head: &[u8], options: &Options) -> Res
     })
 }
 
-/// The format of what docker put its JSON around, where that is no JSON itself. `None` when there is none, or when only docker's
-/// own fields have the key.
+/// The format of the texts inside docker's JSON records, if these texts are not JSON themselves. `None` if there are
+/// none, or if only docker's own fields have the key.
 fn inside_docker(sample: &Sample<'_>, options: &Options) -> Option<Format> {
     let is_plain = |line: &&[u8]| wrapper::docker_text(line).is_some_and(|text| text.first() != Some(&b'{'));
     let without_docker: Vec<_> = sample
@@ -52,7 +52,7 @@ fn inside_docker(sample: &Sample<'_>, options: &Options) -> Option<Format> {
         return None;
     }
     let (inside, format, _) = best(sample, &without_docker, options);
-    // What docker's own fields alone have of the key.
+    // How many lines have the key by docker's own fields alone.
     let plain: Vec<_> =
         sample.iter().filter(|line| line.is_ok_and(|line| is_plain(&line))).copied().collect();
     let docker = score(&plain, &Format::Json, options);
@@ -61,7 +61,7 @@ fn inside_docker(sample: &Sample<'_>, options: &Options) -> Option<Format> {
     (inside.is_enough(&format) && has_key).then_some(format)
 }
 
-/// The format that most lines are of, how many, and of how many. JSON is looked for in lines of its own.
+/// The format that fits most lines, its score, and the number of lines. JSON is scored on lines of its own.
 fn best(sample: &Sample<'_>, for_json: &Sample<'_>, options: &Options) -> (Score, Format, usize) {
     let (mut best, mut best_format, mut lines) = (Score::default(), Format::Combined, 0);
     for format in Format::known() {
@@ -78,7 +78,7 @@ fn best(sample: &Sample<'_>, for_json: &Sample<'_>, options: &Options) -> (Score
 
 impl Score {
     fn is_enough(self, format: &Format) -> bool {
-        // Nearly any text is logfmt but for its time.
+        // Nearly any text parses as logfmt, so logfmt also needs a time.
         let recognised =
             if matches!(format, Format::Logfmt) { self.parsed } else { self.shaped.max(self.parsed) };
         recognised > 0 && 2 * recognised >= self.lines
@@ -94,7 +94,7 @@ fn score(sample: &Sample<'_>, format: &Format, options: &Options) -> Score {
     };
     let keyed = parser(options.key.clone());
     let has_key = keyed.is_ok();
-    // A format without the given time field is not that of the log.
+    // A format without the given time field is not the format of this log.
     let Ok(mut parser) = keyed.or_else(|_| parser(every)) else { return Score::default() };
     let mut score = Score::default();
     for line in sample {
@@ -118,7 +118,7 @@ fn score(sample: &Sample<'_>, format: &Format, options: &Options) -> Score {
     score
 }
 
-/// A guess about first bytes that are no log.
+/// Guesses the type of a file that is not a log, by its first bytes.
 pub(crate) fn looks_like(head: &[u8]) -> Option<&'static str> {
     const MAGIC: [(&[u8], &str); 11] = [
         (b"\xff\xfe\0\0", "UTF-32"),

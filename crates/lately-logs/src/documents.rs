@@ -7,36 +7,36 @@ use serde::de::IgnoredAny;
 
 use crate::format::Format;
 
-/// How much is looked at to tell the shape.
+/// Bytes that are read to detect the shape.
 const PEEK_BYTES: usize = 64 * 1024;
 
-/// Gives what a reader gives; where that is JSON of another shape, an object per line.
+/// A reader that passes bytes on. JSON of another shape becomes an object per line.
 pub(crate) struct Documents<R> {
     reader: R,
-    /// What was read and not yet given out, from `from` on.
+    /// Bytes that were read but not yet returned, from `from` on.
     pending: Vec<u8>,
     from: usize,
     state: State,
-    /// What ended the reading while the shape was looked for.
+    /// The error of the reader while the shape was detected.
     failure: Option<io::Error>,
 }
 
 enum State {
-    /// Nothing is read yet; whether JSON is looked for.
+    /// Nothing was read yet. The flag is whether to look for JSON.
     Start(bool),
-    /// All is given as it is.
+    /// All bytes are passed on unchanged.
     Plain,
     Cut(Cutter),
 }
 
-/// Finds the elements at a depth of brackets.
+/// Finds the elements at a given depth of brackets.
 #[derive(Debug, Default)]
 struct Cutter {
     elements: usize,
     depth: usize,
     in_string: bool,
     escaped: bool,
-    /// Whether the line that is made has something in it.
+    /// Whether the current output line has any content.
     in_line: bool,
 }
 
@@ -46,7 +46,7 @@ impl<R: Read> Documents<R> {
         Documents { reader, pending: Vec::new(), from: 0, state: State::Start(may_be_json), failure: None }
     }
 
-    /// Reads until the shape is known. True when objects are cut out of it, each for a line.
+    /// Reads until the shape is known. True if elements are cut out, one per line.
     pub(crate) fn is_cut(&mut self) -> bool {
         if let State::Start(may_be_json) = self.state {
             self.start(may_be_json);
@@ -54,7 +54,7 @@ impl<R: Read> Documents<R> {
         matches!(self.state, State::Cut(_))
     }
 
-    /// Reads until the shape can be told.
+    /// Reads until the shape is known.
     fn start(&mut self, may_be_json: bool) {
         while may_be_json && self.pending.len() < PEEK_BYTES && starts_as_json(&self.pending) {
             let from = self.pending.len();
@@ -117,10 +117,10 @@ fn read(reader: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     }
 }
 
-/// The mark that UTF-8 may begin with.
+/// The byte order mark that UTF-8 may begin with.
 const MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// Without the mark and blanks.
+/// The text without byte order mark and leading blanks.
 fn trimmed(bytes: &[u8]) -> &[u8] {
     bytes.strip_prefix(MARK).unwrap_or(bytes).trim_ascii_start()
 }
@@ -130,7 +130,7 @@ fn starts_as_json(bytes: &[u8]) -> bool {
     MARK.starts_with(bytes) || matches!(trimmed(bytes), [] | [b'{' | b'[', ..])
 }
 
-/// How deep the elements are in JSON that starts so; `None` when it has an object per line, or is none.
+/// The depth of the elements in JSON that starts like this. `None` if it has an object per line, or is not JSON.
 fn element_depth(bytes: &[u8]) -> Option<usize> {
     let bytes = trimmed(bytes);
     match bytes {
@@ -147,7 +147,7 @@ fn element_depth(bytes: &[u8]) -> Option<usize> {
     }
 }
 
-/// The first object, or as much as there is of it, and what follows.
+/// The first object, or the available part of it, and the rest.
 fn first_object(bytes: &[u8]) -> (&[u8], &[u8]) {
     let mut cutter = Cutter::default();
     for (at, &byte) in bytes.iter().enumerate() {
@@ -177,7 +177,7 @@ fn has_array_first(inner: &[u8]) -> bool {
 }
 
 impl Cutter {
-    /// The elements in `bytes`, each on a line.
+    /// The elements in `bytes`, one per line.
     fn cut(&mut self, bytes: &[u8]) -> Vec<u8> {
         let mut made = Vec::with_capacity(bytes.len() + 1);
         for &byte in bytes {
@@ -187,7 +187,7 @@ impl Cutter {
             let is_inside = before.max(self.depth) > self.elements;
             let is_between = before == self.elements && self.depth == self.elements;
             if is_inside {
-                // Outside of texts a line end is a blank.
+                // Outside of strings a line end is a blank.
                 made.push(if matches!(byte, b'\n' | b'\r') && !was_in_string { b' ' } else { byte });
                 self.in_line = true;
                 if self.depth == self.elements {

@@ -1,4 +1,4 @@
-//! What can go wrong: before reading, in one line, and while reading.
+//! Errors of the setup, of a line, and of reading.
 
 use std::error::Error;
 use std::fmt;
@@ -17,9 +17,9 @@ pub enum SetupError {
         /// What was given.
         text: String,
     },
-    /// The regular expression does not compile.
+    /// The regular expression is invalid.
     Pattern {
-        /// What is wrong with it.
+        /// The problem.
         cause: String,
     },
     /// The key template is invalid.
@@ -36,7 +36,7 @@ pub enum SetupError {
     },
     /// The format has no such field.
     Field {
-        /// The field asked for.
+        /// The requested field.
         field: String,
         /// Name of the format.
         format: &'static str,
@@ -53,30 +53,30 @@ pub enum SetupError {
         /// What was given.
         text: String,
     },
-    /// The layout of times cannot be used.
+    /// The layout of times is invalid.
     TimeFormat {
         /// What was given.
         text: String,
-        /// What is wrong with it.
+        /// The problem.
         cause: String,
     },
     /// The condition is invalid.
     Filter {
         /// What was given.
         text: String,
-        /// What is wrong with it.
+        /// The problem.
         cause: String,
     },
     /// There are more than [`MAX_FILTERS`] conditions.
     Filters {
-        /// How many there are.
+        /// The number of conditions.
         filters: usize,
     },
-    /// The layout of a server's log cannot be used.
+    /// The layout of a server's log is invalid.
     Layout {
         /// What was given.
         text: String,
-        /// What is wrong with it.
+        /// The problem.
         cause: String,
     },
     /// The network is invalid.
@@ -90,10 +90,10 @@ pub enum SetupError {
         text: String,
         /// The key template.
         key: String,
-        /// Why not.
+        /// The reason.
         cause: &'static str,
     },
-    /// The factor of lockouts is below 1 or no number.
+    /// The factor of lockouts is not a number, or below 1.
     Factor {
         /// What was given.
         text: String,
@@ -102,12 +102,12 @@ pub enum SetupError {
     Limit {
         /// What was given.
         text: String,
-        /// Which half of it is wrong, and what would be right.
+        /// Which half of it is wrong, and what is expected.
         wrong: String,
     },
     /// There are more than [`MAX_LIMITS`] limits.
     Limits {
-        /// How many there are.
+        /// The number of limits.
         limits: usize,
     },
 }
@@ -176,7 +176,7 @@ impl Error for SetupError {}
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Malformed {
-    /// The line is not of the format.
+    /// The line does not have the format.
     Shape,
     /// The time is missing or invalid.
     Time,
@@ -231,11 +231,11 @@ pub enum ScanError {
     Setup(SetupError),
     /// No format fits at least half of the first lines.
     Unknown {
-        /// The number of lines that were tried.
+        /// The number of lines that were read.
         lines: usize,
         /// The best format, and the number of lines that it fits.
         best: Option<(&'static str, usize)>,
-        /// A guess about the bytes, if there is one.
+        /// A guess about the type of the file.
         looks_like: Option<&'static str>,
     },
 }
@@ -272,7 +272,7 @@ impl From<SetupError> for ScanError {
 /// A series has more than [`MAX_STEPS`] steps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SeriesError {
-    /// How many it has.
+    /// The number of steps.
     pub steps: usize,
 }
 

@@ -11,14 +11,14 @@ use crate::template::{Part, Template};
 /// The addresses of a network, `10.0.0.0/8`, or the keys that match a pattern, `login:monitor*`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Exempt {
-    /// Keys whose address is in it.
+    /// Keys with an address in this network.
     Network(Network),
-    /// Keys all of which matches.
+    /// Keys that match this pattern as a whole.
     Pattern(Pattern),
 }
 
 impl Exempt {
-    /// Whether a key is exempt whose address is this part of it.
+    /// Whether a key with this address part is exempt.
     pub(crate) fn is_of(&self, key: &[u8], address: &[u8]) -> bool {
         match self {
             Exempt::Network(network) => network.contains(address),
@@ -26,10 +26,10 @@ impl Exempt {
         }
     }
 
-    /// Whether it can exempt anything of the keys of this template.
+    /// Checks that it can exempt keys of this template.
     ///
     /// # Errors
-    /// When it is a network, and the keys have no address, or larger networks.
+    /// It is a network, and the keys have no address, or have larger networks.
     pub fn check(&self, key: &Template) -> Result<(), SetupError> {
         let Exempt::Network(network) = self else { return Ok(()) };
         let error = |cause| SetupError::Exempt { text: network.to_string(), key: key.to_string(), cause };
@@ -47,7 +47,7 @@ impl FromStr for Exempt {
     type Err = SetupError;
 
     fn from_str(text: &str) -> Result<Exempt, SetupError> {
-        // What starts as a network and is none is a mistake, no pattern.
+        // A text that starts like a network but is not one is a mistake, not a pattern.
         let starts_as_network = text.split('/').next().is_some_and(|first| is_address(first.as_bytes()));
         match text.parse() {
             Ok(network) => Ok(Exempt::Network(network)),

@@ -13,7 +13,7 @@ use crate::parser::{LineParser, Parsed, Record};
 use crate::scanned::Scanned;
 use crate::time::Times;
 
-/// Parses the lines of one log, in their order. Without a format it keeps the first lines until it has detected one.
+/// Parses the lines of one log, in order. Without a given format it keeps the first lines until it has detected one.
 #[derive(Debug)]
 pub struct Feed<'o> {
     options: &'o Options,
@@ -25,7 +25,7 @@ pub struct Feed<'o> {
     now: Timestamp,
 }
 
-/// The first lines, with their numbers.
+/// The first lines and their numbers.
 #[derive(Debug, Default)]
 struct Sample {
     lines: Vec<Joined>,
@@ -61,7 +61,7 @@ impl<'o> Feed<'o> {
         let number = self.number;
         match line {
             Line::Whole(line) if line.trim_ascii_start().is_empty() => Ok(()),
-            Line::Whole(line) if self.joiner.wants(line, number) => {
+            Line::Whole(line) if self.joiner.may_be_part(line, number) => {
                 let whole = self.joiner.take(line, number);
                 self.joined(whole, visit)
             }
@@ -70,7 +70,7 @@ impl<'o> Feed<'o> {
         }
     }
 
-    /// Takes lines that were cut, once they are whole.
+    /// Parses lines that were joined from parts.
     #[cold]
     fn joined(&mut self, lines: Vec<Joined>, visit: &mut impl FnMut(Record<'_>)) -> Result<(), ScanError> {
         for (number, line) in lines {
@@ -95,23 +95,23 @@ impl<'o> Feed<'o> {
         }
     }
 
-    /// Forgets the start of a line whose other parts will not come.
-    pub fn forget_partial(&mut self) {
-        self.joiner.forget();
+    /// Drops the start of a line whose other parts will not come.
+    pub fn drop_partial(&mut self) {
+        self.joiner.clear();
     }
 
-    /// The lines that the log ends in the middle of so far.
+    /// The lines that are incomplete at the current end of the log.
     #[must_use]
     pub fn cut_lines(&self) -> CutLines {
         self.joiner.cut_lines()
     }
 
-    /// Goes on with the lines that the log before this one ends in the middle of. Comes before the first line.
-    pub fn go_on(&mut self, cut: CutLines) {
-        self.joiner.go_on(cut);
+    /// Continues the incomplete lines of the previous log. Must be called before the first line.
+    pub fn resume(&mut self, cut: CutLines) {
+        self.joiner.resume(cut);
     }
 
-    /// Moves the clock that [`crate::Times::now`] set: for a log that is read while it is written.
+    /// Advances the clock of [`crate::Times::now`], for a log that is read while it is written.
     pub fn set_now(&mut self, now: Timestamp) {
         self.now = now;
         if let Some(parser) = &mut self.parser {
@@ -119,17 +119,18 @@ impl<'o> Feed<'o> {
         }
     }
 
-    /// Detects the format from the lines so far, for a log whose next line may be a while away. When no format fits
-    /// them, they are kept for a later try.
+    /// Detects the format from the lines so far, for a log whose next line may take a while. If no format fits them,
+    /// they are kept for a later attempt.
     ///
     /// # Errors
+    /// The format does not have the fields of the key.
     /// When the key does not go with the format.
-    pub fn tell_early(&mut self, visit: &mut impl FnMut(Record<'_>)) -> Result<(), ScanError> {
+    pub fn detect_early(&mut self, visit: &mut impl FnMut(Record<'_>)) -> Result<(), ScanError> {
         if self.parser.is_some() || self.sample.lines.is_empty() {
             return Ok(());
         }
         match self.detect(&[]) {
-            Ok(format) => self.settle(&format, visit),
+            Ok(format) => self.use_format(&format, visit),
             Err(ScanError::Unknown { .. }) => Ok(()),
             Err(error) => Err(error),
         }
@@ -141,13 +142,13 @@ impl<'o> Feed<'o> {
         self.parser.is_none() && !self.sample.lines.is_empty()
     }
 
-    /// What was in the lines so far.
+    /// What was found in the lines so far.
     #[must_use]
-    pub fn so_far(&self) -> &Scanned {
+    pub fn scanned(&self) -> &Scanned {
         &self.scanned
     }
 
-    /// Ends the log. `head` are its first bytes, for a guess about a file that is no log.
+    /// Ends the log. `head` has its first bytes, for a guess about a file that is not a log.
     ///
     /// # Errors
     /// The lines are of no known format, or the format has no such key.
@@ -155,7 +156,7 @@ impl<'o> Feed<'o> {
         let whole = self.joiner.finish();
         self.joined(whole, visit)?;
         if self.parser.is_none() && !self.sample.lines.is_empty() {
-            self.tell(head, visit)?;
+            self.parse_sample(head, visit)?;
         }
         self.scanned.found_as = self.parser.as_ref().map(LineParser::found_as).unwrap_or_default();
         self.scanned.missing = self.parser.as_ref().map(LineParser::missing).unwrap_or_default();
@@ -175,15 +176,15 @@ impl<'o> Feed<'o> {
         self.sample.lines.push((number, line.map(<[u8]>::to_vec)));
         if self.sample.lines.len() >= SAMPLE_LINES || self.sample.bytes >= SAMPLE_BYTES {
             let head = self.sample.lines.iter().find_map(|(_, line)| line.clone().ok()).unwrap_or_default();
-            self.tell(&head[..head.len().min(crate::lines::HEAD_BYTES)], visit)?;
+            self.parse_sample(&head[..head.len().min(crate::lines::HEAD_BYTES)], visit)?;
         }
         Ok(())
     }
 
     /// Detects the format and parses the lines that were kept.
-    fn tell(&mut self, head: &[u8], visit: &mut impl FnMut(Record<'_>)) -> Result<(), ScanError> {
+    fn parse_sample(&mut self, head: &[u8], visit: &mut impl FnMut(Record<'_>)) -> Result<(), ScanError> {
         let format = self.detect(head)?;
-        self.settle(&format, visit)
+        self.use_format(&format, visit)
     }
 
     fn detect(&self, head: &[u8]) -> Result<Format, ScanError> {
@@ -192,8 +193,8 @@ impl<'o> Feed<'o> {
         detect(&lines, head, &self.options_now())
     }
 
-    /// Reads the lines that were kept in this format, as it does those that follow.
-    fn settle(&mut self, format: &Format, visit: &mut impl FnMut(Record<'_>)) -> Result<(), ScanError> {
+    /// Parses the kept lines in this format, and all later lines, too.
+    fn use_format(&mut self, format: &Format, visit: &mut impl FnMut(Record<'_>)) -> Result<(), ScanError> {
         let parser = LineParser::new(format, &self.options_now())?;
         let parser = self.parser.insert(parser);
         self.scanned.format = Some(format.name());
@@ -259,7 +260,7 @@ mod tests {
     fn give(feed: &mut Feed<'_>, line: &str) -> usize {
         let mut records = 0;
         feed.line(Line::Whole(line.as_bytes()), &mut |_| records += 1).expect("no format to refuse");
-        feed.tell_early(&mut |_| records += 1).expect("no format to refuse");
+        feed.detect_early(&mut |_| records += 1).expect("no format to refuse");
         records
     }
 
@@ -268,7 +269,7 @@ mod tests {
         let options = options();
         let mut feed = Feed::new(&options).expect("reads");
         assert_eq!((give(&mut feed, "hello"), give(&mut feed, "hello")), (0, 0));
-        assert_eq!((feed.so_far().format, feed.so_far().lines), (None, 0));
+        assert_eq!((feed.scanned().format, feed.scanned().lines), (None, 0));
         assert_eq!(give(&mut feed, "{\"time\":1710234000,\"ip\":\"a\"}"), 0, "one of three");
         assert_eq!(give(&mut feed, "{\"time\":1710234000,\"ip\":\"a\"}"), 2, "two of four");
         assert_eq!(give(&mut feed, "{\"time\":1710234000,\"ip\":\"b\"}"), 1);
@@ -281,7 +282,7 @@ mod tests {
         let options = options();
         let [mut first, mut next, mut alone] = [(); 3].map(|()| Feed::new(&options).expect("reads"));
         assert_eq!(give(&mut first, "2024-03-12T09:00:04Z stdout P {\"time\":17102"), 0);
-        next.go_on(first.cut_lines());
+        next.resume(first.cut_lines());
         let rest = "2024-03-12T09:00:04Z stdout F 34000,\"ip\":\"a\"}";
         assert_eq!((give(&mut next, rest), give(&mut alone, rest)), (1, 0));
     }

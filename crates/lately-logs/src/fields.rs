@@ -1,8 +1,9 @@
-//! The fields that are known by one name in all formats, and what servers call them in JSON and logfmt: the client, `ip`, is
-//! `remote_addr` where nginx writes it, and `request.client_ip` where Caddy does.
+//! Fields that have one name in all formats, and the names that servers use for them in JSON and logfmt. The client,
+//! `ip`, is `remote_addr` in nginx and `request.client_ip` in Caddy.
 //!
-//! The first name of a list that a line has a value for counts. What a server made out to be the client is before the
-//! address that connected, which may be a proxy. Headers that clients send are in no list.
+//! The first name of a list that has a value in the line is used. The address that a server determined as the
+//! client's comes before the address of the connection, which may be a proxy's. Headers that clients send are in no
+//! list.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -10,21 +11,21 @@ use std::cell::Cell;
 use crate::address;
 use crate::request::{Request, without_host, without_query};
 
-/// What a field is of the text under a name.
+/// The part of a value that makes up a field.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Part {
     /// All of it.
     Text,
-    /// The address, when it is one: with a port behind it, or the first of a list.
+    /// The address, if the value is one. It may have a port, or be the first of a list.
     Address,
-    /// As [`Part::Address`]; what is no address is all of it.
+    /// The address, if the value is one, or else the whole value.
     AddressOrText,
     WithoutQuery,
-    /// Of a URL, what is behind its host.
+    /// The part of a URL after the host.
     Url,
-    /// That without the query.
+    /// The part of a URL after the host, without the query.
     Path,
-    /// Of a request such as `GET /a HTTP/1.1`, and so the next two.
+    /// A part of a request such as `GET /a HTTP/1.1`, like the next two.
     RequestMethod,
     RequestUrl,
     RequestPath,
@@ -32,11 +33,11 @@ enum Part {
 
 use Part::{Address, AddressOrText, Path, RequestMethod, RequestPath, RequestUrl, Text, Url, WithoutQuery};
 
-/// The names of a field, and what it is of the text there.
+/// The names of a field, and the part of the value for each.
 type Names = &'static [(&'static str, Part)];
 
-/// The known fields. A name that is Traefik's begins with a capital, one of Caddy's with `request.`, of Google's with
-/// `httpRequest.`, as do those of AWS WAF, and of pino's with `req.`.
+/// The known fields. Names of Traefik begin with a capital, those of Caddy with `request.`, of Google and AWS WAF
+/// with `httpRequest.`, and of pino with `req.`.
 const KNOWN: [(&str, Names); 7] = [
     (
         "ip",
@@ -46,7 +47,7 @@ const KNOWN: [(&str, Names); 7] = [
             ("clientIp", Address),
             ("clientIP", Address),
             ("clientip", Address),
-            // Cloudflare's.
+            // Cloudflare
             ("ClientIP", Address),
             ("client.ip", Address),
             ("request.client_ip", Address),
@@ -54,10 +55,10 @@ const KNOWN: [(&str, Names); 7] = [
             ("ClientAddr", Address),
             ("httpRequest.clientIp", Address),
             ("httpRequest.remoteIp", Address),
-            // CloudTrail's.
+            // CloudTrail
             ("sourceIPAddress", Address),
             ("source.ip", Address),
-            // Envoy's.
+            // Envoy
             ("downstream_remote_address", Address),
             ("c-ip", Address),
             ("client", Address),
@@ -84,7 +85,7 @@ const KNOWN: [(&str, Names); 7] = [
             ("req.url", Path),
             ("url", Path),
             ("request", RequestPath),
-            // Of nginx: what a rewrite made of the request.
+            // nginx: the path after rewrites.
             ("uri", Path),
         ],
     ),
@@ -106,7 +107,7 @@ const KNOWN: [(&str, Names); 7] = [
         &[
             ("status", Text),
             ("status_code", Text),
-            // Envoy's.
+            // Envoy
             ("response_code", Text),
             ("DownstreamStatus", Text),
             ("httpRequest.status", Text),
@@ -135,15 +136,15 @@ const KNOWN: [(&str, Names); 7] = [
             ("server_name", Text),
             ("request.host", Text),
             ("RequestHost", Text),
-            // Envoy's.
+            // Envoy
             ("authority", Text),
-            // May also be the machine.
+            // May also be the name of the machine.
             ("host", Text),
         ],
     ),
 ];
 
-/// Where fields are: each under one of several names.
+/// The names under which to find each field.
 #[derive(Clone, Debug)]
 pub(crate) struct Fields {
     /// All names, each once.
@@ -156,22 +157,22 @@ pub(crate) struct Fields {
 struct Source {
     name: usize,
     part: Part,
-    /// Lines whose field was under it.
+    /// The number of lines with the field under this name.
     lines: Cell<u64>,
 }
 
-/// Under which names the field of a key was that is known by another one.
+/// The other names under which a field of the key was found.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FoundAs {
-    /// The field asked for.
+    /// The requested field.
     pub field: String,
     /// The names in the lines, with the number of lines.
     pub names: Vec<(String, u64)>,
 }
 
 impl Fields {
-    /// The fields of the key, of the conditions and of the time, in this order. Those of the time, from `first_time` on, are
-    /// under their own names.
+    /// The fields of the key, of the conditions and of the time, in this order. Those of the time, from `first_time`
+    /// on, are found under their own names only.
     pub(crate) fn new(wanted: &[String], first_time: usize) -> Fields {
         let mut fields = Fields { names: Vec::new(), fields: Vec::new() };
         for (index, wanted) in wanted.iter().enumerate() {
@@ -199,8 +200,8 @@ impl Fields {
         &self.names
     }
 
-    /// The value of a field, out of the texts that a line has under the names. Without another one, it is an empty one or
-    /// a dash.
+    /// The value of a field, from the values that a line has under the names. Empty values and dashes are used only
+    /// if there is no other.
     #[inline]
     pub(crate) fn value<'a>(
         &self,
@@ -219,14 +220,14 @@ impl Fields {
         nothing
     }
 
-    /// Whether a line has a value for a field, out of its texts.
+    /// Whether a line has a value for a field.
     pub(crate) fn has<'a>(&self, field: usize, text: impl Fn(usize) -> Option<Cow<'a, [u8]>>) -> bool {
         self.fields[field]
             .iter()
             .any(|source| text(source.name).is_some_and(|text| source.part.of(text).is_some()))
     }
 
-    /// The first fields, those of a key, that were not always under their own names.
+    /// The fields of the key that were found under other names than their own.
     pub(crate) fn found_as(&self, key: &[String]) -> Vec<FoundAs> {
         let found_as = key.iter().zip(&self.fields).map(|(field, sources)| {
             let names = sources.iter().filter(|source| source.lines.get() > 0);
@@ -243,7 +244,7 @@ impl Part {
         match self {
             Text => Some(text),
             Address => part_of(text, address::client),
-            // Most are an address alone.
+            // Most are a plain address.
             AddressOrText if !text.iter().any(|byte| matches!(byte, b':' | b',')) => Some(text),
             AddressOrText => part_of(text, |text| Some(address::client(text).unwrap_or(text))),
             WithoutQuery => part_of(text, |text| Some(without_query(text))),

@@ -9,10 +9,10 @@ use crate::address::{Network, canonical, is_address};
 use crate::error::SetupError;
 use crate::format::{cause, expression};
 
-/// A condition on one field. A line without the field meets only those with a `!`.
+/// A condition on one field. A line without the field meets only conditions with a `!`.
 #[derive(Clone, Debug)]
 pub struct Filter {
-    /// As it was given.
+    /// The text as given.
     text: String,
     field: String,
     test: Test,
@@ -22,7 +22,7 @@ pub struct Filter {
 enum Test {
     Is(Vec<u8>),
     IsNot(Vec<u8>),
-    /// In a network: `ip=10.0.0.0/8`.
+    /// The value is in a network: `ip=10.0.0.0/8`.
     In(Network),
     NotIn(Network),
     Matches(Regex),
@@ -31,7 +31,7 @@ enum Test {
     Below(f64),
 }
 
-/// Of two that start alike, the longer one first.
+/// If one operator is the start of another, the longer one comes first.
 const OPERATORS: [&str; 6] = ["!=", "!~", ">=", "=", "~", "<"];
 
 impl Filter {
@@ -41,7 +41,7 @@ impl Filter {
         &self.field
     }
 
-    /// Whether it tests a regular expression.
+    /// Whether it uses a regular expression.
     #[must_use]
     pub fn is_expression(&self) -> bool {
         matches!(self.test, Test::Matches(_) | Test::MatchesNot(_))
@@ -65,14 +65,14 @@ impl Filter {
     }
 }
 
-/// The text it was made of.
+/// The text of the condition.
 impl fmt::Display for Filter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
 }
 
-/// Whether a value is the expected one, or of its class: 503 is `5xx`.
+/// Whether a value equals the expected one, or is of its class: 503 is `5xx`.
 fn is(value: &[u8], expected: &[u8]) -> bool {
     match (value, expected) {
         ([class, b'0'..=b'9', b'0'..=b'9'], [expected, b'x' | b'X', b'x' | b'X']) => class == expected,
@@ -80,13 +80,14 @@ fn is(value: &[u8], expected: &[u8]) -> bool {
     }
 }
 
-/// Whether a field has the status of a response, by its name: `status`, `sc-status`, `response_code`, `res.statusCode`.
+/// Whether a field has the status of a response, judging by its name: `status`, `sc-status`, `response_code`,
+/// `res.statusCode`.
 fn is_status(field: &str) -> bool {
     let field = field.to_ascii_lowercase();
     ["status", "status_code", "statuscode", "response_code"].iter().any(|name| field.ends_with(name))
 }
 
-/// Whether a value is meant to be a class of status and is none: digits with an x among them, but not `1xx` to `5xx`.
+/// Whether a value looks like a class of status but is none: digits and an x, but not `1xx` to `5xx`.
 fn is_bad_class(value: &str) -> bool {
     let value = value.to_ascii_lowercase();
     let is_meant = value.contains('x')
@@ -111,7 +112,7 @@ impl FromStr for Filter {
         let network = || match value.split_once('/') {
             Some((address, bits)) if is_address(address.as_bytes()) => match value.parse::<Network>() {
                 Ok(network) => Ok(Some(network)),
-                // Any other text behind an address may be a path.
+                // Any other text after an address may be a path.
                 Err(_) if !bits.bytes().all(|byte| byte.is_ascii_digit()) => Ok(None),
                 Err(_) => Err(error(format!(
                     "'{value}' is no network: IPv4 has at most 32 bits and IPv6 128, as in 10.0.0.0/8"

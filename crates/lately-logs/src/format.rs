@@ -13,13 +13,13 @@ pub(crate) const FORMATS: &str = "auto, combined, common, vhost, json, logfmt, w
 /// A log format.
 #[derive(Clone, Debug)]
 pub enum Format {
-    /// The common format and, in quotes, referer and agent. Lines without these two, or with the
-    /// last one cut off, are taken as well; what follows them is not looked at.
+    /// The common format, and referer and agent in quotes. Lines without these two, or with the last one cut off,
+    /// parse, too. The rest of the line is ignored.
     Combined,
-    /// `ip ident user [17/May/2015:10:05:03 +0000] "GET /path HTTP/1.1" status bytes`, as Apache and
-    /// nginx write it. What follows is not looked at.
+    /// `ip ident user [17/May/2015:10:05:03 +0000] "GET /path HTTP/1.1" status bytes`, as Apache and nginx write it.
+    /// The rest of the line is ignored.
     Common,
-    /// The combined format after the name of the host, with or without its port.
+    /// The combined format after the virtual host, with or without its port.
     Vhost,
     /// A JSON object per line.
     Json,
@@ -29,13 +29,13 @@ pub enum Format {
     W3c,
     /// A layout by its name: `alb`, `haproxy`, `envoy`, `syslog`, `nginx`, `apache`.
     Layout(&'static str, Layout),
-    /// A regular expression with named groups, one of them the time. It may match anywhere in the
-    /// line. Lines are bytes: `.` is any byte and classes are ASCII, unless the expression says `(?u)`.
+    /// A regular expression with named groups, one of them the time. It may match anywhere in the line. Lines are
+    /// bytes: `.` is any byte and classes are ASCII, unless the expression says `(?u)`.
     Regex(Layout),
 }
 
 impl Format {
-    /// The name, without what follows its colon.
+    /// The name, without the text after its colon.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -50,7 +50,7 @@ impl Format {
         }
     }
 
-    /// The formats to detect. Of several that fit as many lines, the first wins.
+    /// The formats to detect. If several fit equally many lines, the first wins.
     pub(crate) fn known() -> Vec<Format> {
         let mut known = vec![Format::Combined, Format::Vhost, Format::W3c];
         known.push(Format::Layout("alb", layout::alb()));
@@ -89,7 +89,7 @@ impl FromStr for Format {
                         let names = regex.capture_names().enumerate();
                         let names =
                             names.filter_map(|(group, name)| Some((name?.to_owned(), group))).collect();
-                        Format::Regex(Layout { regex, names, times: Vec::new(), quick: None })
+                        Format::Regex(Layout { regex, names, times: Vec::new(), one_pass: None })
                     })
                     .map_err(|error| SetupError::Pattern { cause: cause(&error) }),
                 _ => Err(SetupError::Format { text: text.into() }),
@@ -103,7 +103,7 @@ pub(crate) fn expression(pattern: &str) -> Result<Regex, regex::Error> {
     RegexBuilder::new(pattern).unicode(false).build()
 }
 
-/// What is wrong, without the drawing of where, which takes several lines.
+/// The problem in one line, without the drawing of its place.
 pub(crate) fn cause(error: &regex::Error) -> String {
     let text = error.to_string();
     text.rsplit_once("error: ").map_or(text.as_str(), |(_, cause)| cause).into()

@@ -1,8 +1,8 @@
 //! Joins lines that a container runtime or journald cut into parts.
 //!
-//! Docker's json-file driver and CRI runtimes cut what a container writes after 16 KiB, journald after 48 KiB. A client that
-//! sends long texts chooses what is behind a cut, so a part is never a line of its own. A line is joined inside the wrapper
-//! of its first part; what reads it sees a wrapped line that was never cut.
+//! Docker's json-file driver and CRI runtimes cut output after 16 KiB, journald after 48 KiB. A client that sends
+//! long texts chooses the text after a cut, so a part must never be parsed as a line of its own. A line is joined
+//! inside the wrapper of its first part, so the parser gets a wrapped line that looks as if it had never been cut.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -18,10 +18,11 @@ use crate::limits::{MAX_CUT_LINES, MAX_JOINED_BYTES, SAMPLE_LINES};
 use crate::wanted::Wanted;
 use crate::wrapper;
 
-/// A record of docker with this much text and no line end was cut. A shorter one may be all that its writer wrote.
+/// A record of docker with at least this much text and no line end is a part. A shorter one may be all that the
+/// program wrote.
 const DOCKER_PART_BYTES: usize = 16 * 1024;
 
-/// A line to read, or why it cannot be, with the number of its first part.
+/// The number of the first part, and the joined line or the reason why it is not usable.
 pub(crate) type Joined = (u64, Result<Vec<u8>, Malformed>);
 
 /// Holds the parts of incomplete lines.
@@ -30,18 +31,18 @@ pub(crate) struct Joiner {
     /// Oldest first.
     cut: Vec<CutLine>,
     line_ends: LineEnds,
-    /// Whether each line is looked at, and not only those that start as a carrier's: the first ones, and all where something
-    /// stands before the carrier's own text, as grep writes it.
-    looks_closely: bool,
+    /// Whether every line is checked, and not only lines that start like a carrier's. That is so for the first lines,
+    /// and for logs with a prefix before the carrier's text, as grep writes it.
+    checks_all: bool,
     has_fronts: bool,
-    /// Whether there was a JSON object of a carrier that does not start as docker's do.
+    /// Whether there was a JSON object of a carrier that does not start like docker's.
     has_objects: bool,
 }
 
-/// Whether the records of docker in this log end as docker writes them. Some shippers leave the line ends out.
+/// Whether the records of docker in this log have line ends. Some shippers remove them.
 #[derive(Debug, Default)]
 enum LineEnds {
-    /// Not known yet: these records had none.
+    /// Not known yet. `Held` has the records so far, none of which had a line end.
     #[default]
     Unknown,
     Held(Vec<(u64, Vec<u8>)>),
@@ -54,10 +55,10 @@ enum LineEnds {
 struct CutLine {
     stream: Vec<u8>,
     number: u64,
-    /// The record of the first part, and where its text is.
+    /// The record of the first part, and the place of its text.
     record: Vec<u8>,
     place: Range<usize>,
-    /// The text of all parts; `None` once it is too long.
+    /// The text of all parts. `None` if it is too long.
     text: Option<Vec<u8>>,
     carrier: Carrier,
 }
@@ -70,7 +71,7 @@ enum Carrier {
     Journald,
 }
 
-/// The first parts of lines that the end of a log has cut. After a rotation, the next log begins with the other parts.
+/// The incomplete lines at the end of a log. After a rotation, the next log begins with their other parts.
 #[derive(Clone, Default, Debug)]
 pub struct CutLines(Vec<CutLine>);
 
@@ -81,64 +82,65 @@ struct Part<'a> {
     stream: Vec<u8>,
     text: Cow<'a, [u8]>,
     place: Range<usize>,
-    /// Of docker: the time as it is written.
+    /// Docker's time as written. All parts of a line have the same.
     time: &'a str,
-    goes_on: bool,
-    /// Whether grep's part is before it.
+    is_partial: bool,
+    /// Whether grep's prefix is before it.
     has_front: bool,
 }
 
-/// One line in this many is checked for a JSON object of a carrier. A log is nearly always of one kind, which its first
-/// lines show.
-const LOOK_EVERY: u64 = 64;
+/// One in this many lines is checked for a JSON object of a carrier. A log nearly always has one kind of lines, which
+/// its first lines show.
+const CHECK_EVERY: u64 = 64;
 
-/// What an object of a carrier has, when it does not start as docker's do.
-static OBJECT: LazyLock<Regex> = LazyLock::new(|| ours(r#""log" ?: ?"|"__REALTIME_TIMESTAMP""#));
+/// Matches an object of a carrier that does not start like docker's.
+static OBJECT: LazyLock<Regex> = LazyLock::new(|| compiled(r#""log" ?: ?"|"__REALTIME_TIMESTAMP""#));
 
-/// What an object of these has that is a part.
+/// Matches an object of such a carrier that is a part.
 static MARKS: LazyLock<Regex> =
-    LazyLock::new(|| ours(r#""log" ?: ?"|"CONTAINER_PARTIAL_MESSAGE"|"_LINE_BREAK""#));
+    LazyLock::new(|| compiled(r#""log" ?: ?"|"CONTAINER_PARTIAL_MESSAGE"|"_LINE_BREAK""#));
 
-/// What follows the text of docker.
+/// The bytes after the text in a record of docker.
 static BEHIND_TEXT: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\",\"stream\":\""));
 
-/// CRI, with what grep puts in front.
+/// A CRI record, with or without grep's prefix.
 static CRI: LazyLock<Regex> = LazyLock::new(|| {
-    ours(
+    compiled(
         r#"(?s)^(?<front>(?:[^\s:"\[{]*[^\s:"\[{0-9][^\s:"\[{]*:)?)\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\S* (?<stream>stdout|stderr) (?<tag>[FP])(?::\S*)? (?<text>.*)$"#,
     )
 });
 
-/// A JSON object behind what grep puts in front.
-static FRONTED: LazyLock<Regex> = LazyLock::new(|| ours(r#"^[^\s:"\[{]*[^\s:"\[{0-9][^\s:"\[{]*:\{"log":"#));
+/// A JSON object after grep's prefix.
+static FRONTED: LazyLock<Regex> =
+    LazyLock::new(|| compiled(r#"^[^\s:"\[{]*[^\s:"\[{0-9][^\s:"\[{]*:\{"log":"#));
 
-/// What docker and journald write around a part.
+/// The fields of docker and journald around a part.
 static FIELDS: LazyLock<Wanted> = LazyLock::new(|| {
     let names = ["log", "stream", "time", "MESSAGE", json::JOURNALD_TIME];
     let journald = ["_STREAM_ID", "_LINE_BREAK", "CONTAINER_ID", "PRIORITY", "CONTAINER_PARTIAL_MESSAGE"];
     Wanted::new(&[names, journald].concat().into_iter().map(str::to_owned).collect::<Vec<_>>())
 });
 
-fn ours(pattern: &str) -> Regex {
-    expression(pattern).expect("an expression of ours compiles")
+fn compiled(pattern: &str) -> Regex {
+    expression(pattern).expect("a fixed expression compiles")
 }
 
 impl Joiner {
     pub(crate) fn new() -> Joiner {
         let (cut, line_ends) = (Vec::new(), LineEnds::default());
-        Joiner { cut, line_ends, looks_closely: true, has_fronts: false, has_objects: false }
+        Joiner { cut, line_ends, checks_all: true, has_fronts: false, has_objects: false }
     }
 
-    /// Whether [`Joiner::take`] has to see this line. All others are lines as they stand.
+    /// Whether a line must be passed to [`Joiner::take`]. All others are complete lines.
     #[inline]
-    pub(crate) fn wants(&mut self, line: &[u8], number: u64) -> bool {
-        let may_be_part = line.first() == Some(&b'{') || line.get(10) == Some(&b'T');
-        (may_be_part || self.looks_closely) && self.wants_part(line, number)
+    pub(crate) fn may_be_part(&mut self, line: &[u8], number: u64) -> bool {
+        let is_like_part = line.first() == Some(&b'{') || line.get(10) == Some(&b'T');
+        (is_like_part || self.checks_all) && self.check_part(line, number)
     }
 
     #[inline(never)]
-    fn wants_part(&mut self, line: &[u8], number: u64) -> bool {
-        self.looks_closely = self.has_fronts || number < SAMPLE_LINES as u64;
+    fn check_part(&mut self, line: &[u8], number: u64) -> bool {
+        self.checks_all = self.has_fronts || number < SAMPLE_LINES as u64;
         if wrapper::is_docker(line) {
             return match self.line_ends {
                 LineEnds::Unknown | LineEnds::Held(_) => true,
@@ -150,34 +152,34 @@ impl Joiner {
             return true;
         }
         if line.first() == Some(&b'{') {
-            let is_looked_at = number <= SAMPLE_LINES as u64 || number.is_multiple_of(LOOK_EVERY);
-            self.has_objects = self.has_objects || is_looked_at && OBJECT.is_match(line);
+            let is_checked = number <= SAMPLE_LINES as u64 || number.is_multiple_of(CHECK_EVERY);
+            self.has_objects = self.has_objects || is_checked && OBJECT.is_match(line);
             return self.has_objects && MARKS.is_match(line);
         }
         match cri_tag(line) {
             Some(b'P') => true,
             Some(_) if self.has_fronts || line.get(10) == Some(&b'T') => false,
-            _ => self.looks_closely && (CRI.is_match(line) || FRONTED.is_match(line)),
+            _ => self.checks_all && (CRI.is_match(line) || FRONTED.is_match(line)),
         }
     }
 
-    /// The lines whose ends have not come.
+    /// The incomplete lines.
     pub(crate) fn cut_lines(&self) -> CutLines {
         CutLines(self.cut.clone())
     }
 
-    /// Goes on with lines that were cut before this log began.
-    pub(crate) fn go_on(&mut self, cut: CutLines) {
+    /// Continues the incomplete lines of the previous log.
+    pub(crate) fn resume(&mut self, cut: CutLines) {
         self.cut = cut.0;
     }
 
-    /// Takes a record and gives the lines that are whole now.
+    /// Takes a record, and returns the lines that are complete now.
     pub(crate) fn take(&mut self, line: &[u8], number: u64) -> Vec<Joined> {
         let mut whole = Vec::new();
         match Part::of(line) {
             Some(part) => {
                 self.has_fronts |= part.has_front;
-                self.looks_closely |= part.has_front;
+                self.checks_all |= part.has_front;
                 if part.carrier == Carrier::Docker {
                     self.take_docker(&part, line, number, &mut whole);
                 } else {
@@ -189,14 +191,14 @@ impl Joiner {
         whole
     }
 
-    /// Ends the log. The start of a line whose end is missing is given as it stands, as the last line of any file is.
+    /// Ends the log. Returns the incomplete lines as they are, like the last line of any file.
     pub(crate) fn finish(&mut self) -> Vec<Joined> {
         let mut whole = Vec::new();
         if let LineEnds::Held(held) = std::mem::take(&mut self.line_ends) {
             let records: Vec<_> =
                 held.iter().filter_map(|(number, line)| Some((*number, line, Part::of(line)?))).collect();
             for (number, line, part) in &records {
-                // Docker gives all parts of a line one time.
+                // Docker writes one time on all parts of a line.
                 let is_cut =
                     records.iter().all(|(.., other)| other.stream != part.stream || other.time == part.time);
                 if is_cut {
@@ -210,8 +212,8 @@ impl Joiner {
         whole
     }
 
-    /// Forgets the lines whose ends will not come.
-    pub(crate) fn forget(&mut self) {
+    /// Drops the incomplete lines, whose ends will not come.
+    pub(crate) fn clear(&mut self) {
         self.cut.clear();
         if let LineEnds::Held(_) = self.line_ends {
             self.line_ends = LineEnds::Unknown;
@@ -219,7 +221,7 @@ impl Joiner {
     }
 
     fn take_docker(&mut self, part: &Part<'_>, line: &[u8], number: u64, whole: &mut Vec<Joined>) {
-        let is_of_docker = !part.goes_on || part.text.len() >= DOCKER_PART_BYTES;
+        let is_of_docker = !part.is_partial || part.text.len() >= DOCKER_PART_BYTES;
         match &mut self.line_ends {
             LineEnds::LeftOut => whole.push((number, Ok(line.to_vec()))),
             LineEnds::Kept => self.add(part, line, number, whole),
@@ -244,10 +246,10 @@ impl Joiner {
         }
     }
 
-    /// Adds a part to the line that it is of, which may be whole then.
+    /// Adds a part to its line. Completes the line if it is the last part.
     fn add(&mut self, part: &Part<'_>, line: &[u8], number: u64, whole: &mut Vec<Joined>) {
         let Some(place) = self.cut.iter().position(|cut| cut.stream == part.stream) else {
-            if !part.goes_on {
+            if !part.is_partial {
                 whole.push((number, Ok(line.to_vec())));
                 return;
             }
@@ -272,14 +274,14 @@ impl Joiner {
         if let Some(text) = &mut cut.text {
             text.extend_from_slice(&part.text);
         }
-        if !part.goes_on {
+        if !part.is_partial {
             whole.extend(self.cut.remove(place).whole());
         }
     }
 }
 
 impl CutLine {
-    /// The record of the first part with the text of all; `None` when that was too long, which was reported.
+    /// The record of the first part with the text of all parts. `None` if the text was too long, which was reported.
     fn whole(self) -> Option<Joined> {
         let CutLine { number, mut record, place, text, carrier, .. } = self;
         let text = text?;
@@ -287,7 +289,7 @@ impl CutLine {
             (Carrier::Cri, Ok(text)) => text.into_bytes(),
             (Carrier::Cri, Err(error)) => error.into_bytes(),
             (_, Ok(text)) => serde_json::Value::from(text).to_string().into_bytes(),
-            // Journald's own way for what is no text; docker writes nothing else than text.
+            // Journald writes text that is not UTF-8 as an array of bytes. Docker writes UTF-8 only.
             (_, Err(error)) => serde_json::Value::from(error.into_bytes()).to_string().into_bytes(),
         };
         if carrier == Carrier::Cri {
@@ -298,7 +300,7 @@ impl CutLine {
     }
 }
 
-/// Replaces the tag of a part, which is the first of the tags before the text.
+/// Marks the record of a part as complete. The tag of that is the first one before the text.
 fn mark_full(front: &mut [u8]) {
     let tags = front.iter().rev().skip(1).position(|&byte| byte == b' ');
     if let Some(tag) = tags.map(|len| front.len() - 1 - len) {
@@ -322,12 +324,12 @@ impl<'a> Part<'a> {
             text: Cow::Borrowed(text.as_bytes()),
             place: text.range(),
             time: "",
-            goes_on: &groups["tag"] == b"P",
+            is_partial: &groups["tag"] == b"P",
             has_front: !groups["front"].is_empty(),
         })
     }
 
-    /// An object of docker or of journald, from `from` on.
+    /// Parses an object of docker or journald, from `from` on.
     fn of_json(line: &'a [u8], from: usize) -> Option<Part<'a>> {
         let found = json::find(&line[from..], &FIELDS)?;
         let value = |index: usize| json::value(FIELDS.name(index), found.get(index)?);
@@ -338,35 +340,35 @@ impl<'a> Part<'a> {
         let stream = |name: &[u8], part: &[u8]| [&line[..from], b" ", name, b" ", part].concat();
         let docker = || {
             let (text, name, time) = (value(0)?, value(1)?, found.get(2)?);
-            let goes_on = !text.ends_with(b"\n");
-            Some((Carrier::Docker, stream(&name, b""), text, place(found.get(0)?), time, goes_on))
+            let is_partial = !text.ends_with(b"\n");
+            Some((Carrier::Docker, stream(&name, b""), text, place(found.get(0)?), time, is_partial))
         };
         let journald = || {
             let (text, _) = (value(3)?, value(4)?);
             let is = |index: usize, wanted: &[u8]| value(index).is_some_and(|value| *value == *wanted);
-            let (stream, goes_on) = match (value(5), value(7)) {
-                // Docker's driver for journald cuts lines itself. Its priorities are those of stdout and stderr.
+            let (stream, is_partial) = match (value(5), value(7)) {
+                // Docker's journald driver cuts lines itself. It has one priority for stdout and one for stderr.
                 (_, Some(container)) => (stream(&container, &value(8).unwrap_or_default()), is(9, b"true")),
                 (Some(id), None) => (stream(&id, b""), is(6, b"line-max")),
                 (None, None) => return None,
             };
-            Some((Carrier::Journald, stream, text, place(found.get(3)?), "", goes_on))
+            Some((Carrier::Journald, stream, text, place(found.get(3)?), "", is_partial))
         };
-        let (carrier, stream, text, place, time, goes_on) = docker().or_else(journald)?;
-        Some(Part { carrier, stream, text, place, time, goes_on, has_front: from > 0 })
+        let (carrier, stream, text, place, time, is_partial) = docker().or_else(journald)?;
+        Some(Part { carrier, stream, text, place, time, is_partial, has_front: from > 0 })
     }
 }
 
-/// The first tag of a record of CRI that nothing stands before.
+/// The first tag of a CRI record without a prefix.
 fn cri_tag(line: &[u8]) -> Option<u8> {
     let rest = &line[memchr::memchr(b' ', line)?..];
     let rest = rest.strip_prefix(b" stdout ").or_else(|| rest.strip_prefix(b" stderr "))?;
     matches!(rest, [b'F' | b'P', b' ' | b':', ..]).then(|| rest[0])
 }
 
-/// Whether the text of a record that starts as docker's ends with a line end.
+/// Whether the text of a record that starts like docker's ends with a line end.
 fn has_line_end(line: &[u8]) -> bool {
-    // Within a text its quotes would be escaped.
+    // Quotes within the text would be escaped.
     let Some(end) = BEHIND_TEXT.find(line) else { return false };
     let Some(before) = line[..end].strip_suffix(b"n") else { return false };
     before.iter().rev().take_while(|&&byte| byte == b'\\').count() % 2 == 1
@@ -383,7 +385,7 @@ mod tests {
         let text = |(number, line): Joined| (number, line.map(|line| String::from_utf8(line).expect("text")));
         let (mut joiner, mut lines) = (Joiner::new(), Vec::new());
         for (number, record) in (1..).zip(records) {
-            if joiner.wants(record.as_bytes(), number) {
+            if joiner.may_be_part(record.as_bytes(), number) {
                 lines.extend(joiner.take(record.as_bytes(), number).into_iter().map(text));
             } else {
                 lines.push((number, Ok(record.clone())));

@@ -1,12 +1,12 @@
-//! JSON lines: the few fields that are asked for, out of an object of any size.
+//! JSON lines: reads a few fields from an object of any size.
 //!
-//! The object is walked once and what is not asked for is checked and skipped, not built. A name with dots is
-//! first the name of a member as it stands (`{"user.id": 7}`), then a path into nested objects
-//! (`{"user": {"id": 7}}`). Of equal names the last counts. Only the values that are found are checked to be UTF-8.
+//! The object is walked once. Members that are not requested are checked and skipped, not built. A name with dots is
+//! first tried as the name of a member (`{"user.id": 7}`), then as a path into nested objects (`{"user": {"id":
+//! 7}}`). Of equal names the last counts. Only the requested values are checked to be UTF-8.
 //!
-//! Servers that write JSON by a format of their own put more into strings than JSON has: nginx writes `\xHH` for a quote, or
-//! with `escape=json` bytes that are no UTF-8. [`repaired`] makes JSON of such a line, with a character in place of each of
-//! these bytes, and [`restored`] puts the bytes back into a value.
+//! Servers that write JSON from a format string put more into strings than JSON allows: nginx writes `\xHH` for a
+//! quote, or with `escape=json` bytes that are not UTF-8. [`repaired`] makes JSON of such a line, with a character in
+//! place of each of these bytes, and [`restored`] puts the bytes back into a value.
 
 use std::borrow::Cow;
 
@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 use crate::limits::MAX_LISTED_FIELDS;
 use crate::wanted::{Depth, Found, Wanted};
 
-/// Where the time is, in this order, when no field is named for it. The first that is a time counts.
+/// The names of the time, if no field is given for it. The first value that is a time counts.
 pub(crate) const TIME_FIELDS: [&str; 9] = [
     "time",
     "timestamp",
@@ -29,13 +29,13 @@ pub(crate) const TIME_FIELDS: [&str; 9] = [
     JOURNALD_TIME,
 ];
 
-/// When journald had a line. A JSON object that has it may carry another one.
+/// The time at which journald received a line. A JSON object with this field may carry another one.
 pub(crate) const JOURNALD_TIME: &str = "__REALTIME_TIMESTAMP";
 
-/// What journald calls the text, which it writes as an array of bytes when it is no UTF-8.
+/// Journald's name of the text. It is an array of bytes if the text is not UTF-8.
 const MESSAGE: &str = "MESSAGE";
 
-/// Looks up the fields in the object `json`; `None` when it is no object, or a value that is found is no UTF-8.
+/// Looks up the fields in the object `json`. `None` if it is not an object, or if a value that is found is not UTF-8.
 pub(crate) fn find<'a>(json: &'a [u8], wanted: &Wanted) -> Option<Found<&'a str>> {
     let mut found = Found::new();
     let mut scanner = Scanner { json, at: 0 };
@@ -46,8 +46,8 @@ pub(crate) fn find<'a>(json: &'a [u8], wanted: &Wanted) -> Option<Found<&'a str>
     (scanner.at == json.len()).then_some(found)
 }
 
-/// The text of a value: strings without their escapes, numbers and booleans as they are written.
-/// `None` for null, objects and arrays.
+/// The text of a value: strings without their escapes, numbers and booleans as written. `None` for null, objects and
+/// arrays.
 pub(crate) fn scalar(raw: &str) -> Option<Cow<'_, [u8]>> {
     match raw.as_bytes() {
         [b'"', inner @ .., b'"'] if memchr(b'\\', inner).is_none() => Some(Cow::Borrowed(inner)),
@@ -57,7 +57,7 @@ pub(crate) fn scalar(raw: &str) -> Option<Cow<'_, [u8]>> {
     }
 }
 
-/// As [`scalar`]; of journald's text also an array of bytes.
+/// The text of a value. Journald's text may also be an array of bytes.
 pub(crate) fn value<'a>(name: &str, raw: &'a str) -> Option<Cow<'a, [u8]>> {
     if name == MESSAGE && raw.starts_with('[') {
         return serde_json::from_str::<Vec<u8>>(raw).ok().map(Cow::Owned);
@@ -65,7 +65,7 @@ pub(crate) fn value<'a>(name: &str, raw: &'a str) -> Option<Cow<'a, [u8]>> {
     scalar(raw)
 }
 
-/// The first of the characters that stand for bytes: private ones, which lines rarely have.
+/// The first of the characters that stand for bytes. They are private ones, which lines rarely have.
 const FIRST_BYTE: u32 = 0x10_f700;
 
 /// The character that stands for a byte.
@@ -78,7 +78,7 @@ fn placed(character: char) -> Option<u8> {
     u32::from(character).checked_sub(FIRST_BYTE).and_then(|byte| u8::try_from(byte).ok())
 }
 
-/// A line with a character in place of each `\xHH` and of each byte that is no UTF-8; `None` when it has neither.
+/// The line with a character in place of each `\xHH` and of each byte that is not UTF-8. `None` if it has neither.
 pub(crate) fn repaired(line: &[u8]) -> Option<Vec<u8>> {
     if std::str::from_utf8(line).is_ok() && memchr::memmem::find(line, b"\\x").is_none() {
         return None;
@@ -93,7 +93,7 @@ pub(crate) fn repaired(line: &[u8]) -> Option<Vec<u8>> {
                     made.push(placeholder(byte));
                     4
                 }
-                // Whatever is escaped by it is not looked at.
+                // Skip the escaped character.
                 ('\\', None) => {
                     let len = 1 + rest[1..].chars().next().map_or(0, char::len_utf8);
                     made.push_str(&rest[..len]);
@@ -121,7 +121,7 @@ fn hex_byte(text: &[u8]) -> Option<u8> {
     u8::try_from(digit(0)? * 16 + digit(1)?).ok()
 }
 
-/// A value of a repaired line with its bytes.
+/// A value of a repaired line with its original bytes.
 pub(crate) fn restored(value: Cow<'_, [u8]>) -> Cow<'_, [u8]> {
     let Ok(text) = std::str::from_utf8(&value) else { return value };
     if !text.chars().any(|character| placed(character).is_some()) {
@@ -137,7 +137,7 @@ pub(crate) fn restored(value: Cow<'_, [u8]>) -> Cow<'_, [u8]> {
     Cow::Owned(bytes)
 }
 
-/// The names of the members of an object that have a value, with dots for those of nested objects.
+/// The names of the members that have a value, with dots for nested objects.
 pub(crate) fn names(json: &[u8]) -> Vec<String> {
     let repaired = repaired(json);
     let json = repaired.as_deref().unwrap_or(json);
@@ -160,7 +160,7 @@ fn add_names(object: &Map<String, Value>, prefix: &str, names: &mut Vec<String>)
     }
 }
 
-/// Reads JSON from its start to its end. What it passes is valid, but that texts may be no UTF-8.
+/// Reads JSON from start to end. Input that passes is valid, except that strings may not be UTF-8.
 struct Scanner<'a> {
     json: &'a [u8],
     at: usize,
@@ -181,7 +181,7 @@ impl<'a> Scanner<'a> {
 
     #[inline(always)]
     fn blanks(&mut self) {
-        // Mostly there are none.
+        // Mostly there are no blanks.
         while let Some(byte) = self.next().filter(|byte| *byte <= b' ')
             && matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
         {
@@ -189,7 +189,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Finds what is looked for in the object whose brace was taken, and passes the object.
+    /// Finds the requested members of the object whose brace was read, and skips the rest of it.
     fn object(&mut self, wanted: &Wanted, depth: Depth, found: &mut Found<&'a str>) -> Option<()> {
         let mut settled = 0;
         self.blanks();
@@ -202,7 +202,7 @@ impl<'a> Scanner<'a> {
             let inside = inside & !settled;
             let from = self.at;
             if inside != 0 && self.take(b'{').is_some() {
-                // The names go on behind that of this member and a dot.
+                // Nested names continue after the name of this member and a dot.
                 let prefix_len = depth.prefix_len + name.len() + 1;
                 self.object(wanted, Depth { looked_for: inside, prefix_len }, found)?;
             } else {
@@ -221,7 +221,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Passes the name of a member, and what is between it and its value.
+    /// Reads the name of a member, and the colon and blanks before its value.
     #[inline(always)]
     fn name(&mut self) -> Option<Text<'a>> {
         self.blanks();
@@ -233,7 +233,7 @@ impl<'a> Scanner<'a> {
         Some(name)
     }
 
-    /// Passes a string whose first quote was taken.
+    /// Reads a string whose first quote was read.
     #[inline(always)]
     fn string(&mut self) -> Option<Text<'a>> {
         let from = self.at;
@@ -255,9 +255,9 @@ impl<'a> Scanner<'a> {
         Some(Text { text, has_escapes })
     }
 
-    /// Passes a value.
+    /// Skips a value.
     fn value(&mut self) -> Option<()> {
-        // The brackets that close what is open.
+        // The closing brackets of everything that is open.
         let mut open = Vec::new();
         loop {
             match self.next()? {
@@ -293,7 +293,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Passes a string, a number, `true`, `false` or `null`.
+    /// Skips a string, a number, `true`, `false` or `null`.
     #[inline]
     fn scalar(&mut self) -> Option<()> {
         let word: &[u8] = match self.next()? {
@@ -313,7 +313,7 @@ impl<'a> Scanner<'a> {
 
     fn number(&mut self) -> Option<()> {
         _ = self.take(b'-');
-        // No digit may follow a zero.
+        // No digit may follow a leading zero.
         if self.take(b'0').is_none() {
             self.digits()?;
         }
@@ -330,7 +330,7 @@ impl<'a> Scanner<'a> {
         Some(())
     }
 
-    /// Passes digits, at least one.
+    /// Skips digits, at least one.
     #[inline]
     fn digits(&mut self) -> Option<()> {
         let from = self.at;
@@ -341,7 +341,7 @@ impl<'a> Scanner<'a> {
     }
 }
 
-/// What is between the quotes of a string.
+/// The content of a string between its quotes.
 struct Text<'a> {
     text: &'a [u8],
     has_escapes: bool,
@@ -358,7 +358,7 @@ impl<'a> Text<'a> {
     }
 }
 
-/// How many bytes of a string come before a quote, a backslash or a control character.
+/// The number of bytes of a string before a quote, a backslash or a control character.
 #[inline]
 fn plain_len(text: &[u8]) -> usize {
     let (words, rest) = text.as_chunks::<8>();
@@ -372,19 +372,19 @@ fn plain_len(text: &[u8]) -> usize {
     8 * words.len() + rest.iter().position(is_mark).unwrap_or(rest.len())
 }
 
-/// The highest bit of the first of these bytes, lowest first, that is a quote, a backslash or a control character. Those of
-/// later bytes mean nothing.
+/// The highest bit of the first of these bytes, lowest first, that is a quote, a backslash or a control character.
+/// Bits of later bytes have no meaning.
 #[inline]
 fn marks(word: u64) -> u64 {
     const ONES: u64 = 0x0101_0101_0101_0101;
-    // The highest bit of a byte below 128 that is smaller than another one.
+    // The highest bit of each byte below 128 that is smaller than `bound`.
     let below = |word: u64, bound: u8| word.wrapping_sub(ONES * u64::from(bound)) & !word;
     let quotes = below(word ^ (ONES * u64::from(b'"')), 1);
     let backslashes = below(word ^ (ONES * u64::from(b'\\')), 1);
     (quotes | backslashes | below(word, b' ')) & (ONES << 7)
 }
 
-/// The length of the escape that a text begins with.
+/// The length of the escape at the start of a text.
 fn escape_len(text: &[u8]) -> Option<usize> {
     match text.get(1)? {
         b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => Some(2),

@@ -1,32 +1,33 @@
 //! Layouts of lines as an expression with a group for each field: those of load balancers and of syslog, and the
-//! strings that tell nginx and Apache how to log.
+//! format strings of nginx and Apache.
 //!
-//! An expression stays linear whatever a line has in it. Between quotes a field goes on to the first quote that no
-//! backslash escapes, because servers escape those that clients send; outside of them it has no bare quote in it.
+//! Matching stays linear for any line. Between quotes a field ends at the first quote that no backslash escapes,
+//! because servers escape the quotes that clients send. Outside of quotes a field has no unescaped quote.
 
 use regex::bytes::Regex;
 
 use crate::error::SetupError;
 use crate::format::expression;
 
-/// The fields of a line, by an expression.
+/// The fields of a line, found by an expression.
 #[derive(Clone, Debug)]
 pub struct Layout {
     pub(crate) regex: Regex,
-    /// Names of the fields and the groups they are in. A group may have several names.
+    /// The names of the fields and their groups. A group may have several names.
     pub(crate) names: Vec<(String, usize)>,
-    /// Groups that have the time: the first that is one counts.
+    /// The groups for the time. The first that has a time counts.
     pub(crate) times: Vec<usize>,
-    pub(crate) quick: Option<Quick>,
+    pub(crate) one_pass: Option<OnePass>,
 }
 
-/// A second expression with the same groups, which can be matched in one pass: at each byte there is one way to go on. It takes
-/// lines in which no field outside of quotes has blanks, and more as addresses, which are looked at afterwards. A line that it
-/// takes has the fields that the first expression finds; for others, that one decides.
+/// A second expression with the same groups that is matched in one pass: at each byte there is only one way to
+/// continue. It accepts lines whose unquoted fields have no blanks. It accepts more texts as addresses, which are
+/// checked afterwards. If it accepts a line, it finds the same fields as the first expression. Other lines are
+/// matched by the first one.
 #[derive(Clone, Debug)]
-pub(crate) struct Quick {
+pub(crate) struct OnePass {
     pub(crate) regex: Regex,
-    /// Groups that have to be an address, and what one is.
+    /// Groups that must be an address, and the expression for an address.
     pub(crate) addresses: Vec<(usize, Regex)>,
 }
 
@@ -34,17 +35,17 @@ pub(crate) struct Quick {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     Address,
-    /// An address, or a name with dots: what stands before a wrapped line is neither.
+    /// An address, or a name with dots: the prefix of a wrapped line is neither.
     Host,
     Number,
     Decimal,
     Status,
     LogDate,
-    /// No blanks.
+    /// Text without blanks.
     Word,
     /// Words with commas between them.
     List,
-    /// Anything but bare quotes.
+    /// Anything but unescaped quotes.
     Any,
 }
 
@@ -64,11 +65,11 @@ impl Kind {
     }
 }
 
-/// Expressions with more groups are not matched in one pass by the library.
-const MAX_QUICK_GROUPS: usize = 16;
+/// The library matches expressions with more groups in several passes.
+const MAX_ONE_PASS_GROUPS: usize = 16;
 
 impl Kind {
-    /// An expression for a field, outside of quotes, that ends where what follows it begins; `None` when there is none, or when
+    /// An expression for an unquoted field that ends where the next token begins. `None` if there is none, or if
     /// there could be several ends.
     fn in_one_pass(self, rest: &[Token]) -> Option<&'static str> {
         let next = match rest.first() {
@@ -77,8 +78,8 @@ impl Kind {
         };
         match self {
             Kind::Any if rest.is_empty() => Some(QUOTED),
-            // The first bare quote behind it is that of the layout, and what is before that has a fixed length: it can
-            // end at one place only.
+            // The first unescaped quote after it belongs to the layout, and the tokens before that have a fixed
+            // length. So the field can end in one place only.
             Kind::Any => (next == Some(b' ') && has_fixed_way_to_quote(rest)).then_some(r#"[^" \\]*"#),
             Kind::Address => (next.is_none_or(|next| b" \"[]()|,".contains(&next)))
                 .then_some(r"[0-9a-fA-F]*[.:][0-9a-fA-F:.]*(?:%[0-9A-Za-z._-]+)?|unix:|-"),
@@ -99,7 +100,7 @@ impl Kind {
     }
 }
 
-/// Whether there is nothing but texts and dates before the next quote of the layout.
+/// Whether there are only texts and dates before the next quote of the layout.
 fn has_fixed_way_to_quote(rest: &[Token]) -> bool {
     rest.iter()
         .map_while(|token| match token {
@@ -118,7 +119,7 @@ enum Token {
     Field { names: Vec<String>, kind: Kind, is_time: bool },
 }
 
-/// Dots or colons tell an address from a word such as `Dec`.
+/// Dots or colons distinguish an address from a word such as `Dec`.
 macro_rules! ip {
     () => {
         r"\d{1,3}(?:\.\d{1,3}){3}|[0-9a-fA-F]*:[0-9a-fA-F:.]*(?:%[0-9A-Za-z._-]+)?"
@@ -143,11 +144,11 @@ pub(crate) fn haproxy() -> Layout {
     )
 }
 
-/// Envoy's default access log, and Istio's, which goes on with more.
+/// Envoy's default access log, and Istio's, which has more fields.
 ///
-/// Envoy escapes nothing. A path has no blanks, so a quote in it ends no field. Behind the numbers only the agent may have
-/// quotes in it, but not the three characters that are between two fields: a second occurrence of them is ambiguous, also
-/// one that begins with the quote before the agent, or ends with the quote behind it.
+/// Envoy escapes nothing. A path has no blanks, so a quote in it does not end a field. After the numbers only the
+/// agent may have quotes, but not the three characters `" "` between two fields: a second occurrence of them would be
+/// ambiguous, also one that begins with the quote before the agent, or ends with the quote after it.
 pub(crate) fn envoy() -> Layout {
     const AGENT: &str = r#"(?:(?: [^"]|[^" ]|"+[^" ]|"+ [^"])(?:[^"]|"+[^" ]|"+ [^"])*"*|"*| )"#;
     builtin(&format!(
@@ -155,7 +156,7 @@ pub(crate) fn envoy() -> Layout {
     ))
 }
 
-/// Syslog: RFC 5424, and RFC 3164 with the times of old, which have no year, or of new.
+/// Syslog: RFC 5424, and RFC 3164 with old times, which have no year, or with new ones.
 pub(crate) fn syslog() -> Layout {
     let mut layout = builtin(
         r"(?s)^(?:<(?<pri>\d{1,3})>)?(?:(?<version>1) (?<rfc5424>\d{4}-\d\d-\d\dT\S+|-) (?<host5424>\S+) (?<app5424>\S+) (?<pid5424>\S+) (?<msgid>\S+) (?:-|(?<data>(?:\[(?:[^\]\\]|\\.)*\])+))(?: (?:\xef\xbb\xbf)?(?<message5424>.*))?|(?<time>[A-Z][a-z][a-z] [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)?|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\S*) (?<host>[^\s:]+) (?<app>[^\s:\[\]]+)(?:\[(?<pid>[^\]\s]*)\])?: ?(?<message>.*))$",
@@ -173,19 +174,19 @@ pub(crate) fn syslog() -> Layout {
     layout
 }
 
-/// An expression whose groups are the fields, `time` among them.
+/// An expression whose groups are the fields. One of them is `time`.
 fn builtin(pattern: &str) -> Layout {
-    let regex = expression(pattern).expect("an expression of ours compiles");
+    let regex = expression(pattern).expect("a fixed expression compiles");
     let names: Vec<(String, usize)> = regex
         .capture_names()
         .enumerate()
         .filter_map(|(group, name)| Some((name?.to_owned(), group)))
         .collect();
     let times = names.iter().filter(|(name, _)| name == "time").map(|(_, group)| *group).collect();
-    Layout { regex, names, times, quick: None }
+    Layout { regex, names, times, one_pass: None }
 }
 
-/// The value of `log_format` as it stands in nginx's configuration.
+/// Parses the value of `log_format` in nginx's configuration.
 pub(crate) fn nginx(text: &str) -> Result<Layout, SetupError> {
     let error = |cause: &str| SetupError::Layout { text: text.into(), cause: cause.into() };
     let joined = config_text(text, "log_format").ok_or_else(|| error("a quote is not closed"))?;
@@ -213,7 +214,7 @@ pub(crate) fn nginx(text: &str) -> Result<Layout, SetupError> {
     compile(&tokens, "$time_local, $time_iso8601 or $msec").map_err(|cause| error(&cause))
 }
 
-/// The content of a variable of nginx, and the name of its field.
+/// The kind of a variable of nginx, and the name of its field.
 fn nginx_variable(name: &str) -> (Kind, Option<&'static str>, bool) {
     match name {
         "remote_addr" => (Kind::Address, Some("ip"), false),
@@ -247,7 +248,7 @@ fn nginx_variable(name: &str) -> (Kind, Option<&'static str>, bool) {
     }
 }
 
-/// The value of `LogFormat` as it stands in Apache's configuration.
+/// Parses the value of `LogFormat` in Apache's configuration.
 pub(crate) fn apache(text: &str) -> Result<Layout, SetupError> {
     let error = |cause: &str| SetupError::Layout { text: text.into(), cause: cause.into() };
     let joined = config_text(text, "LogFormat").ok_or_else(|| error("a quote is not closed"))?;
@@ -287,7 +288,7 @@ pub(crate) fn apache(text: &str) -> Result<Layout, SetupError> {
     compile(&tokens, "%t").map_err(|cause| error(&cause))
 }
 
-/// The name of the field of a directive of Apache, and its content.
+/// The name of the field of a directive of Apache, and its kind.
 fn apache_directive(directive: char, argument: Option<&str>) -> Option<(Vec<String>, Kind, bool)> {
     let named = |name: &str, kind| Some((vec![name.to_owned()], kind, false));
     if let Some(argument) = argument {
@@ -344,7 +345,7 @@ fn apache_directive(directive: char, argument: Option<&str>) -> Option<(Vec<Stri
     }
 }
 
-/// The value of a directive: without its name, without that of the format, and its quoted pieces in one.
+/// The value of a directive: without the directive's name and the format's name, with its quoted pieces joined.
 fn config_text(text: &str, directive: &str) -> Option<String> {
     let text = text.trim().trim_end_matches(';');
     let mut rest = match text.strip_prefix(directive) {
@@ -378,7 +379,7 @@ fn push_text(tokens: &mut Vec<Token>, text: &str) {
 }
 
 fn compile(tokens: &[Token], times_are: &str) -> Result<Layout, String> {
-    let (mut pattern, mut quick) = ("(?s)^".to_owned(), Some("(?s)^".to_owned()));
+    let (mut pattern, mut one_pass) = ("(?s)^".to_owned(), Some("(?s)^".to_owned()));
     let mut addresses = Vec::new();
     let (mut names, mut times, mut group) = (Vec::new(), Vec::new(), 0);
     for (at, token) in tokens.iter().enumerate() {
@@ -396,7 +397,7 @@ fn compile(tokens: &[Token], times_are: &str) -> Result<Layout, String> {
             Token::Text(text) => {
                 let text = regex::escape(text);
                 pattern += &text;
-                quick = quick.map(|quick| quick + &text);
+                one_pass = one_pass.map(|one_pass| one_pass + &text);
             }
             Token::Field { names: field, kind, is_time } => {
                 if matches!(tokens.get(at + 1), Some(Token::Field { .. })) {
@@ -410,7 +411,8 @@ fn compile(tokens: &[Token], times_are: &str) -> Result<Layout, String> {
                 pattern += &format!("({expression_of})");
                 let in_one_pass =
                     if quoted && is_text { Some(QUOTED) } else { kind.in_one_pass(&tokens[at + 1..]) };
-                quick = quick.zip(in_one_pass).map(|(quick, field)| quick + &format!("({field})"));
+                one_pass =
+                    one_pass.zip(in_one_pass).map(|(one_pass, field)| one_pass + &format!("({field})"));
                 if matches!(kind, Kind::Address | Kind::Host) {
                     addresses.push((
                         group,
@@ -429,8 +431,10 @@ fn compile(tokens: &[Token], times_are: &str) -> Result<Layout, String> {
     }
     pattern += "$";
     let regex = expression(&pattern).map_err(|error| error.to_string())?;
-    let quick =
-        quick.filter(|_| group <= MAX_QUICK_GROUPS).map(|quick| expression(&(quick + "$"))).transpose();
-    let quick = quick.map_err(|error| error.to_string())?.map(|regex| Quick { regex, addresses });
-    Ok(Layout { regex, names, times, quick })
+    let one_pass = one_pass
+        .filter(|_| group <= MAX_ONE_PASS_GROUPS)
+        .map(|one_pass| expression(&(one_pass + "$")))
+        .transpose();
+    let one_pass = one_pass.map_err(|error| error.to_string())?.map(|regex| OnePass { regex, addresses });
+    Ok(Layout { regex, names, times, one_pass })
 }

@@ -1,10 +1,10 @@
 //! Parses logs into hits: formats, keys and event times. Counts a whole log, or replays it against limits.
 //!
-//! Nothing here opens a file or reads a clock: bytes come from a [`std::io::Read`], the time of day from the [`Options`].
-//! [`scan()`] cuts the bytes into lines and passes them to a [`Feed`], which detects the format from the first lines. A
-//! [`LineParser`] parses each line into a [`Record`] (a time and a key). The caller counts it, for instance in a
-//! [`Tally`] or a [`Backtest`]. A caller that has lines already, such as those of a growing log, passes them to a
-//! [`Feed`] directly.
+//! Nothing here opens a file or reads a clock: bytes come from a [`std::io::Read`], the current time from the
+//! [`Options`]. [`scan()`] cuts the bytes into lines and passes them to a [`Feed`], which detects the format from the
+//! first lines. A [`LineParser`] parses each line into a [`Record`] (a time and a key). The caller counts it, for
+//! instance in a [`Tally`] or a [`Backtest`]. A caller that already has lines, such as those of a growing log, passes
+//! them to a [`Feed`] directly.
 
 mod access;
 mod address;

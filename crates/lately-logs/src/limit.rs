@@ -28,7 +28,7 @@ impl FromStr for Limit {
         let max = number.ok_or_else(|| {
             error(format!("invalid MAX '{max}': give a whole number from 0 to {MAX_TOTAL}, as in 100/1m"))
         })?;
-        // A unit alone is one of it.
+        // A unit without a number is one of it.
         let is_unit = window.bytes().next().is_some_and(|first| first.is_ascii_alphabetic());
         let one = if is_unit { format!("1{window}") } else { window.to_owned() };
         let window = one

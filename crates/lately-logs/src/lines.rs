@@ -1,4 +1,4 @@
-//! Bytes to lines, in one bounded buffer.
+//! Cuts bytes into lines, in one bounded buffer.
 
 use std::io::{self, Read};
 
@@ -6,19 +6,19 @@ use memchr::memchr;
 
 use crate::limits::MAX_LINE_BYTES;
 
-/// Bytes asked of the reader at once. What is left of a line is moved before it.
+/// Bytes that are read at once. The rest of an incomplete line is moved before them.
 const READ_BYTES: usize = 256 * 1024;
 
-/// How many of the first bytes are kept.
+/// The number of first bytes that are kept.
 pub(crate) const HEAD_BYTES: usize = 64;
 
-/// Cuts what a reader gives into lines.
+/// Cuts the bytes of a reader into lines.
 pub(crate) struct LineReader<R> {
     reader: R,
     /// The first bytes.
     head: Vec<u8>,
     buffer: Vec<u8>,
-    /// What is read and not yet given out.
+    /// Bytes that were read but not yet returned.
     from: usize,
     to: usize,
     ended: bool,
@@ -50,12 +50,12 @@ impl<R: Read> LineReader<R> {
         Ok(Some(Line::Whole(&self.buffer[start..start + line.len()])))
     }
 
-    /// The first bytes of what was read.
+    /// The first bytes that were read.
     pub(crate) fn head(&self) -> &[u8] {
         &self.head
     }
 
-    /// Length of the next line, or of as much of it as shows that it is too long.
+    /// The length of the next line, or of enough of it to show that it is too long.
     fn find_end(&mut self) -> io::Result<Option<usize>> {
         let mut searched = 0;
         loop {
@@ -75,7 +75,7 @@ impl<R: Read> LineReader<R> {
         }
     }
 
-    /// Skips what is left of a line that is too long, after the `end` of what was seen of it.
+    /// Skips the rest of a line that is too long, after `end`.
     fn skip_rest(&mut self, end: usize) -> io::Result<Option<Line<'_>>> {
         let mut seen_end = self.buffer[..self.to].get(end) == Some(&b'\n');
         while !seen_end && !self.ended {

@@ -1,4 +1,4 @@
-//! How long a key that was denied a request is denied everything.
+//! The duration of lockouts: how long a denied key is denied everything.
 
 use std::str::FromStr;
 
@@ -6,14 +6,14 @@ use lately::Span;
 
 use crate::error::SetupError;
 
-/// Lockouts of a key: the first, and how the next ones grow.
+/// The lockouts of a key: the first duration, and how the next ones grow.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Lockout {
-    /// How long the first lockout of a key is.
+    /// The duration of the first lockout of a key.
     pub first: Span,
-    /// How much longer each is than the one before.
+    /// The factor between a lockout and the next.
     pub factor: Factor,
-    /// The longest a lockout gets.
+    /// The maximum duration.
     pub longest: Span,
 }
 
@@ -28,7 +28,7 @@ impl Lockout {
         Lockout { first: length, factor: Factor(1.0), longest: Span::MAX }
     }
 
-    /// The length of a lockout of a key that had `before` of them, in whole milliseconds.
+    /// The duration of a key's lockout after `before` earlier ones, in whole milliseconds.
     pub(crate) fn length_ms(&self, before: u64) -> i64 {
         let longest_ms = self.longest.as_millis();
         let mut length_ms = self.first.as_millis().min(longest_ms);
@@ -42,7 +42,7 @@ impl Lockout {
             }
             #[expect(clippy::cast_possible_truncation, reason = "it is below the longest span")]
             let next_ms = next as i64;
-            // A factor that is too close to 1 to change anything never will.
+            // A factor that is too close to 1 to change anything will not change it later, either.
             if next_ms == length_ms {
                 return length_ms;
             }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use crate::wanted::{Found, Wanted};
 
-/// The values of the wanted keys, as they are written, with their quotes; `None` when the line is no logfmt.
+/// The values of the wanted keys as written, with their quotes. `None` if the line is not logfmt.
 pub(crate) fn find<'a>(line: &'a [u8], wanted: &Wanted) -> Option<Found<&'a [u8]>> {
     let mut found = Found::new();
     let mut pairs = 0;
@@ -20,7 +20,7 @@ pub(crate) fn find<'a>(line: &'a [u8], wanted: &Wanted) -> Option<Found<&'a [u8]
     (pairs > 0).then_some(found)
 }
 
-/// Whether all of a line is logfmt.
+/// Whether a whole line is logfmt.
 pub(crate) fn is_whole(line: &[u8]) -> bool {
     let mut pairs = Pairs(line).peekable();
     pairs.peek().is_some() && pairs.all(|pair| pair.is_some())
@@ -37,7 +37,7 @@ pub(crate) fn names(line: &[u8]) -> Vec<String> {
     pairs.map(|(key, _)| String::from_utf8_lossy(key).into_owned()).collect()
 }
 
-/// The text of a value: without quotes and escapes. `None` when nothing is there.
+/// The text of a value, without quotes and escapes. `None` if it is empty.
 pub(crate) fn text(value: &[u8]) -> Option<Cow<'_, [u8]>> {
     match value {
         [] => None,
@@ -50,7 +50,7 @@ pub(crate) fn text(value: &[u8]) -> Option<Cow<'_, [u8]>> {
     }
 }
 
-/// The pairs of a line; `None` once it goes on with something else.
+/// The pairs of a line. `None` after the first text that is not a pair.
 struct Pairs<'a>(&'a [u8]);
 
 impl<'a> Iterator for Pairs<'a> {
@@ -69,13 +69,13 @@ impl<'a> Iterator for Pairs<'a> {
 
 type Pair<'a> = (&'a [u8], Option<&'a [u8]>, &'a [u8]);
 
-/// The pair at the start, and what follows it.
+/// The pair at the start, and the rest.
 fn pair(text: &[u8]) -> Option<Pair<'_>> {
     let is_end = |byte: &u8| *byte == b'=' || *byte == b'"' || byte.is_ascii_whitespace();
     let end = text.iter().position(is_end).unwrap_or(text.len());
     let (key, rest) = text.split_at(end);
     let Some(value) = rest.strip_prefix(b"=") else {
-        // A key alone is a flag.
+        // A key without a value is a flag.
         return (!key.is_empty() && !rest.starts_with(b"\"")).then_some((key, None, rest));
     };
     if key.is_empty() {

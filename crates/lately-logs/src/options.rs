@@ -1,4 +1,4 @@
-//! How to read a log.
+//! Options for reading a log.
 
 use lately::Timestamp;
 
@@ -9,29 +9,29 @@ use crate::parser::LineParser;
 use crate::template::Template;
 use crate::time::Times;
 
-/// How to read a log, and what of it.
+/// How to read a log, and which records to keep.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// The format; `None` tells it by the first lines.
+    /// The format. `None`: it is detected from the first lines.
     pub format: Option<Format>,
-    /// What a key is made of.
+    /// The template of keys.
     pub key: Template,
-    /// Where the time is. Without it: in the field of the format, or the first of the known ones that is a time.
+    /// The field with the time. `None`: the time of the format, or the first known field that has a time.
     pub time_field: Option<String>,
-    /// The time in several fields, such as `{date} {time}`.
+    /// A template of several fields for the time, such as `{date} {time}`.
     pub time: Option<Template>,
-    /// Conditions that all have to hold.
+    /// Conditions, all of which must hold.
     pub filters: Vec<Filter>,
-    /// The earliest time.
+    /// Records before this time are left out.
     pub since: Option<Timestamp>,
-    /// The latest time.
+    /// Records after this time are left out.
     pub until: Option<Timestamp>,
-    /// How times are read.
+    /// How to parse times.
     pub times: Times,
 }
 
 impl Options {
-    /// Whether key, conditions and time go with the format, when that is known.
+    /// Checks the key, the conditions and the time against the format, if that is given.
     ///
     /// # Errors
     /// Those of [`LineParser::new`].

@@ -29,11 +29,12 @@ use crate::wrapper::{self, RecordOf};
 /// A hit from a line: a time and a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Record<'a> {
-    /// When.
+    /// The time.
     pub at: Timestamp,
     /// The key: 1 to [`MAX_KEY_BYTES`] bytes.
     pub key: &'a [u8],
-    /// The part of the key that is the address of a client, or its network; all of the key when no part is known to be.
+    /// The part of the key that is the address or the network of a client. The whole key if no part is known to be
+    /// one.
     pub address: &'a [u8],
 }
 
@@ -42,13 +43,13 @@ pub struct Record<'a> {
 pub enum Parsed<'a> {
     /// A hit.
     Hit(Record<'a>),
-    /// A hit that does not meet the conditions, or is outside the times asked for.
+    /// A hit that does not meet the conditions, or is outside the requested times.
     Filtered,
     /// A line that starts with `#`.
     Comment,
 }
 
-/// As [`Parsed`], with the key in the parser.
+/// The result of a line, like [`Parsed`]. The key is in the parser.
 #[derive(PartialEq, Eq)]
 enum Outcome {
     Hit(Timestamp),
@@ -56,10 +57,10 @@ enum Outcome {
     Comment,
 }
 
-/// Makes records of lines of one format.
+/// Parses lines of one format into records.
 ///
-/// It is a pure function of the line, but that a `#Fields:` line of the w3c format changes how those
-/// behind it are read: what else it remembers only saves work.
+/// The result depends on the line alone, with one exception: a `#Fields:` line of the w3c format changes how later
+/// lines are parsed. All other state is a cache.
 #[derive(Clone, Debug)]
 pub struct LineParser {
     source: Source,
@@ -73,14 +74,14 @@ enum Source {
         fields: Vec<AccessField>,
         has_vhost: bool,
     },
-    /// The last of the names is journald's time.
+    /// The last of the names is that of journald's time.
     Json(Fields, Wanted),
     Logfmt(Fields, Wanted),
     W3c(W3c),
     Pattern(Pattern),
 }
 
-/// What is wanted of each line. The fields have places: those of the key, of the conditions, then those of the time.
+/// The requested fields of each line, in this order: those of the key, of the conditions, of the time.
 #[derive(Clone, Debug)]
 struct Plan {
     wanted: Vec<String>,
@@ -88,17 +89,17 @@ struct Plan {
     /// The part of the key that is an address.
     address: Option<usize>,
     filters: Vec<Filter>,
-    /// Whether a line was seen that has the field of a condition.
+    /// For each condition, whether any line had its field.
     filter_fields: Vec<FieldSeen>,
     first_filter: usize,
     time: TimePlan,
-    /// Whether the time of a wrapper is before that of the fields: no field was asked for.
+    /// Whether the time of a wrapper comes before that of the fields. True if no field was given for the time.
     prefers_wrapper_time: bool,
     since: Option<Timestamp>,
     until: Option<Timestamp>,
 }
 
-/// Whether lines have a field.
+/// Whether there were lines, and whether any had a field.
 #[derive(Clone, Default, Debug)]
 struct FieldSeen {
     lines: Cell<bool>,
@@ -107,9 +108,9 @@ struct FieldSeen {
 
 impl FieldSeen {
     #[inline]
-    fn look(&self, is_there: bool) {
+    fn note(&self, has_field: bool) {
         self.lines.set(true);
-        if is_there {
+        if has_field {
             self.fields.set(true);
         }
     }
@@ -118,38 +119,38 @@ impl FieldSeen {
 /// Where the time is.
 #[derive(Clone, Debug)]
 enum TimePlan {
-    /// Where the format has it.
+    /// At the fixed place of the format.
     Fixed,
-    /// In the first of these fields that is a time.
+    /// In the first of these fields that has a time.
     Fields(Range<usize>),
-    /// In several fields, from this place on.
+    /// In several fields, from this index on.
     Template(Vec<Part>, usize),
 }
 
-/// What changes from line to line.
+/// The state that changes from line to line.
 #[derive(Clone, Debug)]
 struct Work {
     times: TimeReader,
     key: Vec<u8>,
-    /// Where the address is in a key of several parts.
+    /// The place of the address in a key of several parts.
     address: Option<Range<usize>>,
     time_text: Vec<u8>,
-    /// When the outermost wrapper with a time had the line, for JSON and logfmt.
+    /// The time of the outermost wrapper that has one, for JSON and logfmt.
     carried_at: Option<Timestamp>,
-    /// How many wrappers the line is out of. No JSON object is looked for in one that is.
+    /// The number of wrappers removed from the line. Inside a wrapper, no JSON object is looked for.
     wrappers: usize,
 }
 
 impl LineParser {
     /// A parser for lines of `format`.
     ///
-    /// The fields of the key and of conditions are, for combined: `ip path url status method user request
-    /// protocol bytes forwarded peer referer agent`, of which common lacks the last two; vhost has `vhost` as
-    /// well. For JSON and logfmt they are any names, and `ip path url status method user vhost` are found under the names
-    /// that servers give them; for the others they are the names of the format.
+    /// The fields of the key and of conditions are, for combined: `ip path url status method user request protocol
+    /// bytes forwarded peer referer agent`. Common lacks the last two, and vhost has `vhost`, too. JSON and logfmt
+    /// have any names, and `ip path url status method user vhost` are found under the names that servers use. The
+    /// other formats have the names of their definition.
     ///
     /// # Errors
-    /// When the format has no such field, or a time field is named and its time has a fixed place.
+    /// The format has no such field, or its time has a fixed place but a time field is given.
     pub fn new(format: &Format, options: &Options) -> Result<LineParser, SetupError> {
         if options.filters.len() > MAX_FILTERS {
             return Err(SetupError::Filters { filters: options.filters.len() });
@@ -235,15 +236,15 @@ impl LineParser {
         Ok(LineParser { source, plan, work })
     }
 
-    /// Moves the clock that [`crate::Times::now`] set.
+    /// Advances the clock of [`crate::Times::now`].
     pub fn set_now(&mut self, now: Timestamp) {
         self.work.times.set_now(now);
     }
 
-    /// The record of `line`, which is given without its line end.
+    /// Parses `line`, without its line end.
     ///
     /// # Errors
-    /// When the line does not parse, with the reason.
+    /// The reason why the line does not parse.
     pub fn parse<'a>(&'a mut self, line: &[u8]) -> Result<Parsed<'a>, Malformed> {
         let outcome = match self.read_bare(line, None) {
             Err(Malformed::Shape) => self.read_wrapped(line, None),
@@ -260,8 +261,8 @@ impl LineParser {
         }
     }
 
-    /// The fields that `line` lacks for its time or, if it has one, for its key, and those that it has, for formats whose
-    /// lines name their fields.
+    /// The fields that `line` lacks for its time or, if it has one, for its key; and the fields that it has. Only for
+    /// formats whose lines name their fields.
     pub(crate) fn lacking(&self, line: &[u8], why: Malformed) -> Option<Lacking> {
         let is_json = match &self.source {
             Source::Json(..) => true,
@@ -292,7 +293,7 @@ impl LineParser {
         Some(Lacking { tried, there })
     }
 
-    /// The fields of the key that a line out of its wrapper, and the record around it, lack.
+    /// The fields of the key that are in neither the unwrapped line nor the record around it.
     fn lacking_of_key(&self, line: &[u8], around: Option<&Around<'_>>) -> Vec<String> {
         let has = |field: usize| match &self.source {
             Source::Json(fields, wanted) => json::find(line, wanted).is_some_and(|found| {
@@ -309,7 +310,7 @@ impl LineParser {
         key.filter(|(field, _)| !has(*field)).map(|(_, name)| name.clone()).collect()
     }
 
-    /// The fields of the key that lines have under other names.
+    /// The fields of the key that were found under other names.
     pub(crate) fn found_as(&self) -> Vec<FoundAs> {
         match &self.source {
             Source::Json(fields, _) | Source::Logfmt(fields, _) => {
@@ -319,14 +320,14 @@ impl LineParser {
         }
     }
 
-    /// The fields of conditions that no line had.
+    /// The fields of conditions that were in no line.
     pub(crate) fn missing(&self) -> Vec<String> {
         let filters = self.plan.filters.iter().zip(&self.plan.filter_fields);
         let missing = filters.filter(|(_, seen)| seen.lines.get() && !seen.fields.get());
         missing.map(|(filter, _)| filter.field().to_owned()).collect()
     }
 
-    /// A line that is not of the format as it stands: a comment, or one in a wrapper.
+    /// Parses a line that does not have the format as it is: a comment, or a line in a wrapper.
     #[cold]
     fn read_wrapped(&mut self, line: &[u8], around: Option<&Around<'_>>) -> Result<Outcome, Malformed> {
         if line.first() == Some(&b'#') {
@@ -341,8 +342,8 @@ impl LineParser {
         self.read_carried(&inner, self.work.wrappers + 1, around.or(record.as_ref()))
     }
 
-    /// A line out of its wrapper. JSON and logfmt have the time of the outermost wrapper that has one: what is in a text is
-    /// chosen by whoever wrote it.
+    /// Parses a line without its wrapper. JSON and logfmt use the time of the outermost wrapper that has one, because
+    /// a client may have chosen the text inside.
     fn read_carried(
         &mut self,
         inner: &wrapper::Inner<'_>,
@@ -365,7 +366,7 @@ impl LineParser {
         outcome
     }
 
-    /// A JSON object that may carry another one. Then the fields of both count.
+    /// Parses a JSON object that may carry another one. Then the fields of both count.
     fn read_json_carrier(&mut self, line: &[u8]) -> Result<Outcome, Malformed> {
         let inner = wrapper::inner(line).filter(|inner| inner.text.first() == Some(&b'{'));
         let around = match (&self.source, &inner) {
@@ -394,11 +395,11 @@ impl LineParser {
             Ok(date) => times.log_date(date).ok_or(Malformed::Time),
             Err(_) => times.text(access.date),
         };
-        // Its addresses have one spelling by now.
+        // The addresses are canonical already.
         plan.outcome(work, time, |index| access.field(fields[index]), |value| value)
     }
 
-    /// A line of a format that is not cut up by hand. Apart, because its frame is large.
+    /// Parses a line of the other formats. A function of its own, because its stack frame is large.
     #[inline(never)]
     fn read_other(&mut self, line: &[u8], around: Option<&Around<'_>>) -> Result<Outcome, Malformed> {
         let LineParser { source, plan, work } = self;
@@ -422,7 +423,7 @@ impl LineParser {
             }
             Source::Logfmt(_, wanted) => {
                 let found = logfmt::find(line, wanted).ok_or(Malformed::Shape)?;
-                // The words of a wrapper pass for flags, but its time counts.
+                // The words of a wrapper would parse as flags, but the wrapper's time is needed.
                 if !logfmt::starts_with_pair(line) && work.wrappers < MAX_WRAPPERS {
                     match self.read_wrapped(line, around) {
                         Err(Malformed::Shape) => {}
@@ -444,7 +445,7 @@ impl LineParser {
                 let found = w3c.find(line).ok_or(Malformed::Shape)?;
                 let (date, time) = (found.len().wrapping_sub(2), found.len().wrapping_sub(1));
                 let time = |times: &mut TimeReader| match (found.get(date), found.get(time)) {
-                    // The standard has them in UTC.
+                    // The standard says that they are in UTC.
                     (Some(Some(date)), Some(Some(time))) => times.text(&[*date, b"T", time, b"Z"].concat()),
                     _ => Err(Malformed::Time),
                 };
@@ -458,8 +459,8 @@ impl LineParser {
     }
 }
 
-/// The record of docker or journald around a line. Its own fields are before those of the line: whoever writes the text must not
-/// change them.
+/// The record of docker or journald around a line. Its fields come before those of the line, so that the author of
+/// the text cannot change them.
 struct Around<'a> {
     found: Found<&'a str>,
     record: RecordOf,
@@ -470,7 +471,7 @@ impl<'a> Around<'a> {
         Some(Around { found: json::find(line, wanted)?, record: record? })
     }
 
-    /// The value under a name: the record's where it has such a field, else the line's.
+    /// The value under a name: that of the record if it has the field, or else that of the line.
     #[inline(always)]
     fn or<'t>(
         around: Option<&Around<'t>>,
@@ -487,7 +488,7 @@ impl<'a> Around<'a> {
     }
 }
 
-/// A JSON or logfmt line out of its wrappers.
+/// A JSON or logfmt line without its wrappers.
 fn unwrapped(line: &[u8], is_json: bool) -> Cow<'_, [u8]> {
     let mut line = Cow::Borrowed(line);
     for _ in 0..MAX_WRAPPERS {
@@ -500,8 +501,8 @@ fn unwrapped(line: &[u8], is_json: bool) -> Cow<'_, [u8]> {
 }
 
 impl Plan {
-    /// What a line with these fields is, and its key in `work`. Values of conditions and of the key have addresses in
-    /// one spelling.
+    /// The outcome of a line with these fields. The key is in `work`. In values of conditions and of the key,
+    /// addresses are canonical.
     #[inline(always)]
     fn outcome<'a>(
         &self,
@@ -513,7 +514,7 @@ impl Plan {
         let clean = |place| field(place).map(&with_one_spelling);
         for ((place, filter), seen) in (self.first_filter..).zip(&self.filters).zip(&self.filter_fields) {
             let value = clean(place);
-            seen.look(value.is_some());
+            seen.note(value.is_some());
             if !filter.holds(value.as_deref()) {
                 return Ok(Outcome::Filtered);
             }
@@ -537,7 +538,7 @@ impl Plan {
         }
         work.key.clear();
         match &self.key[..] {
-            // Apart, because nearly all keys are a field.
+            // Nearly all keys are one field.
             [Part::Field(index)] => work.key.extend_from_slice(&clean(*index).ok_or(Malformed::Field)?),
             parts => {
                 let address = build(parts, self.address, &mut work.key, clean).ok_or(Malformed::Field)?;
@@ -551,7 +552,7 @@ impl Plan {
     }
 }
 
-/// The first of these fields that is a time; else what is wrong with one.
+/// The time in the first of these fields that has one, or else the most specific error.
 fn first_time<'a>(
     times: &mut TimeReader,
     fields: impl Iterator<Item = Option<Cow<'a, [u8]>>>,
@@ -560,7 +561,7 @@ fn first_time<'a>(
     for text in fields.flatten() {
         match times.text(&text) {
             Ok(at) => return Ok(at),
-            // A time that lacks something says more than none.
+            // An incomplete time is a more specific error than no time.
             Err(Malformed::Zone) => problem = Malformed::Zone,
             Err(Malformed::Number) if problem == Malformed::Time => problem = Malformed::Number,
             Err(_) => {}
@@ -590,7 +591,7 @@ fn access(format: &Format, known: usize, wanted: &[String], is_fixed: bool) -> R
     Ok(Source::Access { fields, has_vhost: matches!(format, Format::Vhost) })
 }
 
-/// Names for the groups that have the time, which no field has.
+/// Names for the groups of the time. No field has such a name.
 fn name_times(layout: &mut Layout) -> Vec<String> {
     let names: Vec<String> = (0..layout.times.len()).map(|number| format!("time {number}")).collect();
     layout.names.extend(names.iter().cloned().zip(layout.times.iter().copied()));

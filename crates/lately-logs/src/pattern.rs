@@ -1,4 +1,4 @@
-//! Lines of a layout, and of any other, by an expression with groups.
+//! Lines of a layout, or of any other regular expression with groups.
 
 use std::borrow::Cow;
 
@@ -6,27 +6,27 @@ use regex::bytes::{CaptureLocations, Regex};
 
 use crate::address;
 use crate::error::SetupError;
-use crate::layout::{Layout, Quick};
+use crate::layout::{Layout, OnePass};
 use crate::request::{Request, without_host, without_query};
 
-/// A compiled expression and the places its matches are written to, kept from line to line.
+/// A compiled expression, and the buffer for its matches, which is reused for each line.
 #[derive(Clone, Debug)]
 pub(crate) struct Pattern {
     regex: Regex,
     locations: CaptureLocations,
-    /// One that is tried first, with places of its own.
-    quick: Option<(Quick, CaptureLocations)>,
+    /// The expression that is tried first, with a buffer of its own.
+    one_pass: Option<(OnePass, CaptureLocations)>,
     fields: Vec<Field>,
 }
 
-/// A field: the groups it may be in, and what of them it is.
+/// The groups of a field, and the part of their text that it is.
 #[derive(Clone, Debug)]
 struct Field {
     groups: Vec<usize>,
     part: Part,
 }
 
-/// What of a group a field is.
+/// The part of a group's text that makes up a field.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Part {
     Whole,
@@ -34,7 +34,7 @@ enum Part {
     Url,
     Path,
     Protocol,
-    /// Of a URL.
+    /// A part of a URL.
     WithoutQuery,
 }
 
@@ -47,27 +47,27 @@ pub(crate) struct Groups<'p, 'a> {
 }
 
 impl Pattern {
-    /// Of the fields of this layout with these names.
+    /// A pattern for the fields of this layout with these names.
     pub(crate) fn new(
         layout: &Layout,
         format: &'static str,
         wanted: &[String],
     ) -> Result<Pattern, SetupError> {
         let fields = wanted.iter().map(|name| field(layout, format, name)).collect::<Result<_, _>>()?;
-        let quick = layout.quick.clone().map(|quick| {
-            let locations = quick.regex.capture_locations();
-            (quick, locations)
+        let one_pass = layout.one_pass.clone().map(|one_pass| {
+            let locations = one_pass.regex.capture_locations();
+            (one_pass, locations)
         });
         let (regex, locations) = (layout.regex.clone(), layout.regex.capture_locations());
-        Ok(Pattern { regex, locations, quick, fields })
+        Ok(Pattern { regex, locations, one_pass, fields })
     }
 
     /// The groups of the first match in `line`.
     pub(crate) fn read<'a>(&mut self, line: &'a [u8]) -> Option<Groups<'_, 'a>> {
-        let Pattern { regex, locations, quick, fields } = self;
-        if let Some((quick, locations)) = quick
-            && quick.regex.captures_read(locations, line).is_some()
-            && quick.addresses.iter().all(|(group, is_address)| {
+        let Pattern { regex, locations, one_pass, fields } = self;
+        if let Some((one_pass, locations)) = one_pass
+            && one_pass.regex.captures_read(locations, line).is_some()
+            && one_pass.addresses.iter().all(|(group, is_address)| {
                 locations.get(*group).is_some_and(|(from, to)| {
                     let text = &line[from..to];
                     address::is_ipv4(text) || is_address.is_match(text)
@@ -81,7 +81,7 @@ impl Pattern {
     }
 }
 
-/// Where a field is: in a group of its name, or in that of the request.
+/// The place of a field: a group of its name, or one with the request.
 fn field(layout: &Layout, format: &'static str, name: &str) -> Result<Field, SetupError> {
     let groups = |name: &str| -> Vec<usize> {
         layout.names.iter().filter(|(known, _)| known == name).map(|(_, group)| *group).collect()
@@ -108,7 +108,7 @@ fn field(layout: &Layout, format: &'static str, name: &str) -> Result<Field, Set
         }
         let mut seen = Vec::new();
         known.retain(|name| {
-            // Names of ours for the groups that have the time have a blank.
+            // Our names for the groups of the time have a blank.
             let is_new = !seen.contains(name) && !name.contains(' ');
             seen.push(name.clone());
             is_new
@@ -118,7 +118,7 @@ fn field(layout: &Layout, format: &'static str, name: &str) -> Result<Field, Set
 }
 
 impl<'a> Groups<'_, 'a> {
-    /// The wanted field with this index; `None` when its group has no part in the match.
+    /// The wanted field with this index. `None` if its group is not in the match.
     pub(crate) fn field(&self, index: usize) -> Option<Cow<'a, [u8]>> {
         let Field { groups, part } = &self.fields[index];
         let text = groups.iter().find_map(|&group| self.group(group))?;
@@ -175,11 +175,11 @@ mod tests {
 
     #[test]
     fn layouts_that_can_be_read_in_one_pass_are() {
-        for (text, is_quick) in LAYOUTS {
-            assert_eq!(layout(text).quick.is_some(), is_quick, "{text}");
+        for (text, is_one_pass) in LAYOUTS {
+            assert_eq!(layout(text).one_pass.is_some(), is_one_pass, "{text}");
         }
         let fields = |count: usize| format!("nginx:[$time_local]{}", r#" "$http_x""#.repeat(count));
-        assert!(layout(&fields(15)).quick.is_some() && layout(&fields(16)).quick.is_none());
+        assert!(layout(&fields(15)).one_pass.is_some() && layout(&fields(16)).one_pass.is_none());
     }
 
     /// Pieces of lines, and whole starts of lines of the layouts.
@@ -263,8 +263,8 @@ mod tests {
 
         #[test]
         fn one_pass_finds_the_fields_that_the_whole_expression_finds(line in line()) {
-            for (text, is_quick) in LAYOUTS {
-                if !is_quick {
+            for (text, is_one_pass) in LAYOUTS {
+                if !is_one_pass {
                     continue;
                 }
                 let layout = layout_of(text);
@@ -274,7 +274,7 @@ mod tests {
                     let groups = pattern.read(&line)?;
                     Some((0..names.len()).map(|index| groups.field(index)).collect::<Vec<_>>())
                 };
-                let whole = groups(&Layout { quick: None, ..layout.clone() });
+                let whole = groups(&Layout { one_pass: None, ..layout.clone() });
                 prop_assert_eq!(groups(layout), whole, "{}: {}", text, line.escape_ascii());
             }
         }

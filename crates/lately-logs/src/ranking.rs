@@ -1,11 +1,11 @@
-//! The best of many, in order, without keeping the others for long.
+//! The best of many items, in order, with little memory for the others.
 
 use std::cmp::Ordering;
 
-/// How many are kept beyond twice the top before the others are let go.
+/// How many items are kept beyond twice the top before the worst are dropped.
 const SLACK: usize = 1_024;
 
-/// Takes items one by one and keeps those that come first.
+/// Takes items one by one and keeps the best.
 pub(crate) struct Ranking<T, C> {
     best: Vec<T>,
     top: usize,
@@ -13,7 +13,7 @@ pub(crate) struct Ranking<T, C> {
 }
 
 impl<T, C: Fn(&T, &T) -> Ordering> Ranking<T, C> {
-    /// Of the first `top`, or of all, in this order, which has no equals.
+    /// A ranking of the best `top` items, or of all, in this order, in which no two are equal.
     pub(crate) fn new(top: Option<usize>, order: C) -> Ranking<T, C> {
         Ranking { best: Vec::new(), top: top.unwrap_or(usize::MAX), order }
     }
@@ -25,7 +25,7 @@ impl<T, C: Fn(&T, &T) -> Ordering> Ranking<T, C> {
         }
     }
 
-    /// The first ones, in order.
+    /// The best items, in order.
     pub(crate) fn into_best(mut self) -> Vec<T> {
         self.rank();
         self.best

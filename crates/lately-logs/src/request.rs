@@ -6,14 +6,14 @@ use memchr::{memchr, memrchr};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request<'a> {
     pub(crate) method: &'a [u8],
-    /// With the query.
+    /// The target, with the query.
     pub(crate) url: &'a [u8],
-    /// Missing in HTTP/0.9.
+    /// Absent in HTTP/0.9.
     pub(crate) protocol: Option<&'a [u8]>,
 }
 
 impl<'a> Request<'a> {
-    /// `None` when the request is no request: `-`, a TLS greeting.
+    /// Parses a request. `None` if the text is not a request: `-`, a TLS greeting.
     pub(crate) fn parse(request: &'a [u8]) -> Option<Request<'a>> {
         let blank = memchr(b' ', request)?;
         let (method, rest) = (&request[..blank], &request[blank + 1..]);
@@ -29,7 +29,7 @@ impl<'a> Request<'a> {
         })
     }
 
-    /// The URL up to its `?`: the query would make a key of every request.
+    /// The URL up to its `?`. With the query, every request would be a key of its own.
     pub(crate) fn path(&self) -> &'a [u8] {
         without_query(self.url)
     }
@@ -39,7 +39,7 @@ pub(crate) fn without_query(url: &[u8]) -> &[u8] {
     &url[..memchr(b'?', url).unwrap_or(url.len())]
 }
 
-/// A URL without its scheme and host, where it has them: load balancers log the whole.
+/// A URL without scheme and host. Load balancers log the whole URL.
 pub(crate) fn without_host(url: &[u8]) -> &[u8] {
     let Some(at) = memchr::memmem::find(url, b"://") else { return url };
     if !url[..at].iter().all(u8::is_ascii_alphabetic) {

@@ -1,24 +1,24 @@
-//! The hits of one key over a whole log, by pane, in about two bytes a hit.
+//! The hits of one key over a whole log, by pane, in about two bytes per hit.
 //!
-//! Lines come nearly in order, so the hits are a list of (step to the pane, hits there), written as
-//! variable-length integers: 7 bits to a byte, lowest first. A step may be backwards. The list is
-//! sorted and equal panes are put together when it has doubled since the last time, so that it is
-//! bounded by the distinct panes of the key however disordered the lines are.
+//! Lines are nearly in order, so the hits are a list of (step to the pane, hits there), encoded as variable-length
+//! integers: 7 bits per byte, lowest first. A step may be negative. When the list has doubled since it was last
+//! sorted, it is sorted and equal panes are merged. So its size is bounded by the distinct panes of the key, in
+//! whatever order the lines come.
 
-/// Below this a list is not worth sorting.
+/// A shorter list is not sorted.
 const SORT_BYTES: usize = 4_096;
 
 /// A multiset of panes.
 #[derive(Clone, Debug)]
 pub(crate) struct Runs {
-    /// Steps and hits of all but the newest run; the first step is from pane 0.
+    /// The steps and hits of all runs but the newest. The first step is from pane 0.
     written: Vec<u8>,
-    /// The pane the last written run is in.
+    /// The pane of the last written run.
     written_pane: i64,
-    /// The run that still grows.
+    /// The newest run, which still grows.
     pane: i64,
     hits: u32,
-    /// Length of `written` at which to sort it.
+    /// The length of `written` at which it is sorted.
     sort_at: u32,
 }
 
@@ -29,7 +29,7 @@ impl Runs {
         Runs { written: Vec::new(), written_pane: 0, pane, hits: 0, sort_at }
     }
 
-    /// One more hit in `pane`, which is from 0 to [`lately::Timestamp::MAX`].
+    /// Adds a hit in `pane`, which is from 0 to [`lately::Timestamp::MAX`].
     pub(crate) fn hit(&mut self, pane: i64) {
         if pane == self.pane && self.hits < u32::MAX {
             self.hits += 1;
@@ -43,7 +43,7 @@ impl Runs {
         }
     }
 
-    /// Writes the panes with a hit and the hits there to `panes`, oldest first.
+    /// Writes the panes with hits, and their hits, to `panes`, oldest first.
     pub(crate) fn sorted_into(&self, panes: &mut Vec<(i64, u64)>) {
         panes.clear();
         let (mut rest, mut pane) = (&self.written[..], 0);
@@ -79,7 +79,8 @@ impl Runs {
     }
 }
 
-/// The step, zigzag, with a low bit that says whether the hits follow: mostly it is one.
+/// The step, zigzag-encoded, with a low bit that says whether the number of hits follows. Mostly it is 1 and left
+/// out.
 fn write_run(bytes: &mut Vec<u8>, step: i64, hits: u64) {
     let zigzag = (step << 1) ^ (step >> 63);
     write_integer(bytes, zigzag.cast_unsigned() << 1 | u64::from(hits != 1));

@@ -12,12 +12,12 @@ use crate::options::Options;
 use crate::parser::Record;
 use crate::scanned::Scanned;
 
-/// Reads a log to its end and shows every record to `visit`, in the order of the lines. Lines of
-/// nothing but blanks are skipped; lines that do not parse are counted. When the reader fails, what came
-/// before is seen, and the error is in what is returned.
+/// Reads a log to its end and passes every record to `visit`, in the order of the lines. Blank lines are skipped, and
+/// lines that do not parse are counted. If the reader fails, the records before the error are visited, and the error
+/// is in the result.
 ///
 /// # Errors
-/// When no format fits the lines, or the key does not go with it. Nothing was counted then.
+/// No format fits the lines, or it does not have the fields of the key. No record was visited then.
 pub fn scan<R: Read>(
     reader: R,
     options: &Options,
@@ -37,7 +37,7 @@ pub fn scan<R: Read>(
     let head = lines.head();
     let mut scanned = match feed.finish(head, &mut visit) {
         Ok(scanned) => scanned,
-        // A log that cannot be read is not told by what came before.
+        // The error of the reader is more useful than the format of the lines before it.
         Err(ScanError::Unknown { .. }) if failure.is_some() => Scanned::default(),
         Err(error) => return Err(error),
     };

@@ -1,39 +1,39 @@
-//! What was in a log, beside its records.
+//! What a log contains besides its records.
 
 use std::io;
 
 use crate::error::Malformed;
 use crate::fields::FoundAs;
 
-/// What was in a log.
+/// What a log contains.
 #[derive(Debug, Default)]
 pub struct Scanned {
-    /// The format it was read in; `None` when it has no lines.
+    /// The format. `None` if the log has no lines.
     pub format: Option<&'static str>,
-    /// Lines with something in them that are no comments.
+    /// Lines that are neither blank nor comments.
     pub lines: u64,
-    /// Lines of these that the conditions or the times left out.
+    /// Lines among these that the conditions or the times left out.
     pub filtered: u64,
-    /// Lines of these that do not parse: for each reason how many, and the number in the log, from 1, of the first.
+    /// Lines among these that do not parse, by reason: how many, and the number of the first in the log, from 1.
     pub malformed: Vec<(Malformed, u64, u64)>,
-    /// The fields of the first line without a time, for formats whose lines name theirs.
+    /// The fields of the first line without a time, for formats whose lines name their fields.
     pub without_time: Option<Lacking>,
-    /// Those of the first line without a field of the key.
+    /// The fields of the first line without a field of the key.
     pub without_field: Option<Lacking>,
-    /// The fields of the key that lines have under other names.
+    /// The fields of the key that were found under other names.
     pub found_as: Vec<FoundAs>,
-    /// The fields of conditions that no line had.
+    /// The fields of conditions that were in no line.
     pub missing: Vec<String>,
-    /// What the bytes look like when no line parses.
+    /// A guess about the type of the file, if no line parses.
     pub looks_like: Option<&'static str>,
-    /// Why it could not be read to its end.
+    /// The error that ended reading early.
     pub failure: Option<io::Error>,
 }
 
 /// A line that names its fields and lacks one.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Lacking {
-    /// The fields looked for.
+    /// The fields that were looked for.
     pub tried: Vec<String>,
     /// The fields it has, with dots for nested ones: at most [`crate::limits::MAX_LISTED_FIELDS`].
     pub there: Vec<String>,
@@ -46,7 +46,7 @@ impl Scanned {
         self.malformed.iter().map(|(_, lines, _)| lines).sum()
     }
 
-    /// Lines that parse, those that were left out as well.
+    /// Lines that parse, including those that were left out.
     #[must_use]
     pub fn parsed(&self) -> u64 {
         self.lines - self.malformed_lines()

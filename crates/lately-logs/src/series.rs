@@ -21,7 +21,7 @@ pub struct Series {
 pub struct Curve {
     /// The key.
     pub key: Vec<u8>,
-    /// The starts of the steps and the hits in them, which add up to all of the key.
+    /// The starts of the steps and the hits in each. Their sum is all hits of the key.
     pub steps: Vec<(Timestamp, u64)>,
 }
 
@@ -51,10 +51,10 @@ impl Series {
         self.hits.len()
     }
 
-    /// The curves of the first `top` keys, or of all, by their hits, most first, then key bytes.
+    /// The curves of the first `top` keys, or of all, sorted by hits (most first), then by key bytes.
     ///
     /// # Errors
-    /// When there are more than [`MAX_STEPS`] steps from the first to the last hit.
+    /// There are more than [`MAX_STEPS`] steps from the first to the last hit.
     pub fn curves(&self, top: Option<usize>) -> Result<Vec<Curve>, SeriesError> {
         if self.hits.len() == 0 {
             return Ok(Vec::new());

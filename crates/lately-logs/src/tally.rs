@@ -1,9 +1,9 @@
 //! The hits of a whole log by key: in a window, at the peak, and in total.
 //!
-//! Time is cut into panes: of a second when the window is whole seconds, else of the widest rung of
-//! the ladder ([`lately::RUNGS_MS`]) that divides the window. The window ending at t has the hits
-//! with 0 ≤ pane(t) − pane(hit) < window / pane. Lines may come in any order: all panes of a key are
-//! kept until the end, which is what makes every number exact.
+//! Time is cut into panes: of a second if the window is whole seconds, or else of the widest rung of the ladder
+//! ([`lately::RUNGS_MS`]) that divides the window. The window that ends at t has the hits with 0 ≤ pane(t) −
+//! pane(hit) < window / pane. Lines may come in any order: all panes of a key are kept until the end, so every number
+//! is exact.
 
 use std::cmp::{Ordering, Reverse};
 
@@ -25,7 +25,7 @@ pub struct Tally {
     pane_ms: i64,
     window_panes: i64,
     newest: Option<Timestamp>,
-    /// The newest of the times before `newest`.
+    /// The newest time before `newest`.
     next_newest: Option<Timestamp>,
     hits: ByKey,
 }
@@ -35,11 +35,11 @@ pub struct Tally {
 pub struct Row {
     /// The key.
     pub key: Vec<u8>,
-    /// Hits in the window that was asked for.
+    /// Hits in the requested window.
     pub hits: u64,
     /// The most hits in any window of that length.
     pub peak: u64,
-    /// The pane the earliest such window ends in, by its start. The pane has a hit.
+    /// The start of the pane in which the earliest such window ends. The pane has a hit.
     pub peak_at: Timestamp,
     /// All hits.
     pub total: u64,
@@ -107,8 +107,8 @@ impl Tally {
         self.newest
     }
 
-    /// How long before the newest hit the others end, if that is more than the window: a window that ends there
-    /// has none of them.
+    /// The distance between the newest hit and the next older time, if it exceeds the window. A window that ends at
+    /// the newest hit then has no other hits.
     #[must_use]
     pub fn gap(&self) -> Option<Span> {
         let gap_ms = self.newest?.as_millis() - self.next_newest?.as_millis();
@@ -137,9 +137,9 @@ impl Tally {
         panes.into_iter().map(|(pane, hits)| (self.start(pane), hits)).collect()
     }
 
-    /// The first `top` keys, or all of them, by hits in the window ending at `at` (default: the
-    /// newest hit), then peak, then total, most first, then key bytes. Peak and total are those of
-    /// the whole log whatever `at` is.
+    /// The first `top` keys, or all of them, sorted by hits in the window that ends at `at` (default: the newest
+    /// hit), then by peak, then by total (most first), then by key bytes. Peak and total are over the whole log
+    /// whatever `at` is.
     #[must_use]
     pub fn rows(&self, at: Option<Timestamp>, top: Option<usize>) -> Vec<Row> {
         let Some(at) = at.or(self.newest) else { return Vec::new() };
@@ -153,7 +153,7 @@ impl Tally {
         ranking.into_best().iter().map(|figures| self.row(figures)).collect()
     }
 
-    /// The numbers of a key with hits in these `panes`, oldest first.
+    /// The numbers of a key from its panes with hits, oldest first.
     fn figures(&self, key: u32, panes: &[(i64, u64)], end_pane: i64) -> Figures {
         let mut figures = Figures { key, hits: 0, peak: 0, peak_pane: 0, total: 0 };
         let (mut oldest, mut in_window) = (0, 0);
@@ -190,7 +190,7 @@ impl Tally {
         }
     }
 
-    /// When a pane starts that has a hit.
+    /// The start of a pane, which has a hit.
     fn start(&self, pane: i64) -> Timestamp {
         Timestamp::from_millis(pane * self.pane_ms).expect("a pane starts no later than its hits")
     }

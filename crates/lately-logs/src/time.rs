@@ -1,7 +1,7 @@
 //! Event times as logs write them.
 //!
-//! Lines of a log mostly repeat the second, or at least the day, of the line before. So the reader
-//! remembers both and an access-log date costs a comparison, or six digits.
+//! Consecutive lines of a log mostly have the same second, or at least the same day. The reader caches both, so an
+//! access-log date costs a comparison, or six digits.
 
 use std::str::FromStr;
 
@@ -21,26 +21,26 @@ const MONTHS: [&[u8; 3]; 12] =
 
 const WEEKDAYS: [&[u8; 3]; 7] = [b"Mon", b"Tue", b"Wed", b"Thu", b"Fri", b"Sat", b"Sun"];
 
-/// Numbers below the first are in the unit whose power of ten, in milliseconds, is the second.
+/// The units of numbers by size: numbers below the first have the unit of this power of ten, in milliseconds.
 const UNITS: [(u128, i32); 3] = [(10_u128.pow(11), 3), (10_u128.pow(14), 0), (10_u128.pow(17), -3)];
 const NANOSECONDS: i32 = -6;
 
-/// How to parse times that are ambiguous in the log.
+/// How to parse times that are ambiguous by themselves.
 #[derive(Clone, Debug)]
 pub struct Times {
-    /// The current time. A number that is more than a day later is no time.
+    /// The current time. A number that is more than a day later is not a time.
     pub now: Timestamp,
-    /// When the log was last written. A time without a year is in the year that puts it nearest
-    /// before this. Default: `now`.
+    /// The time of the last write to the log. A time without a year gets the year that puts it nearest before this.
+    /// Default: `now`.
     pub written: Option<Timestamp>,
-    /// The zone of times that name none. Without it such a time does not parse.
+    /// The zone of times without one. If it is not given, such times do not parse.
     pub zone: Option<Zone>,
-    /// The only layout of times. Without it all known layouts are tried.
+    /// The only layout of times. `None`: all known layouts are tried.
     pub format: Option<TimeFormat>,
 }
 
 impl Default for Times {
-    /// Of a reader that takes every number from 1990 on for a time.
+    /// For a reader that accepts every number from 1990 on as a time.
     fn default() -> Times {
         Times { now: Timestamp::MAX, written: None, zone: None, format: None }
     }
@@ -87,13 +87,13 @@ impl FromStr for TimeFormat {
     }
 }
 
-/// A time as it is written: on a calendar, and if it has one, its offset in seconds east of Greenwich.
+/// A time as written: a calendar date and time of day and, if there is one, the offset in seconds east of Greenwich.
 struct Written {
     at: civil::DateTime,
     east_seconds: Option<i32>,
 }
 
-/// Reads times, and remembers the last access-log date.
+/// Parses times, and caches the last access-log date.
 #[derive(Clone, Debug)]
 pub(crate) struct TimeReader {
     times: Times,
@@ -115,13 +115,13 @@ impl TimeReader {
         }
     }
 
-    /// Moves the reader's clock.
+    /// Advances the reader's clock.
     pub(crate) fn set_now(&mut self, now: Timestamp) {
         self.times.now = now;
         self.latest_number = now.saturating_add(FUTURE);
     }
 
-    /// The access-log date, `17/May/2015:10:05:03 +0000`. A leap second is the second before it.
+    /// Parses an access-log date, `17/May/2015:10:05:03 +0000`. A leap second becomes the second before it.
     pub(crate) fn log_date(&mut self, date: &[u8; LOG_DATE_LEN]) -> Option<Timestamp> {
         if *date == self.date {
             return self.date_at;
@@ -137,7 +137,7 @@ impl TimeReader {
         self.date_at
     }
 
-    /// A time in any of the known layouts, or in the one that was asked for.
+    /// Parses a time in any known layout, or in the given one.
     pub(crate) fn text(&mut self, text: &[u8]) -> Result<Timestamp, Malformed> {
         if let Some(format) = &self.times.format {
             return self.formatted(format, text);
@@ -158,8 +158,8 @@ impl TimeReader {
         }
     }
 
-    /// A number of seconds, milliseconds, microseconds or nanoseconds that is from 1990 to a day from
-    /// now; another one is a latency, an id or digits of a date.
+    /// A number of seconds, milliseconds, microseconds or nanoseconds from 1990 to a day from now. Other numbers are
+    /// latencies, ids or the digits of a date.
     pub(crate) fn number(&self, text: &[u8]) -> Result<Timestamp, Malformed> {
         if !text.first().is_some_and(u8::is_ascii_digit) || decimal(text).is_none() {
             return Err(Malformed::Time);
@@ -180,13 +180,13 @@ impl TimeReader {
         Timestamp::from_millis(millis).ok_or(Malformed::Time)
     }
 
-    /// The time in the year that puts it nearest before the log was written, or a day later at most.
+    /// The time in the year that puts it nearest before the last write to the log, or at most a day after it.
     fn in_its_year(&self, month: i8, day: i8, time: civil::Time) -> Result<Timestamp, Malformed> {
         let latest = self.times.written.unwrap_or(self.times.now).saturating_add(FUTURE);
         let zoned = jiff::Timestamp::from_millisecond(latest.as_millis()).unwrap_or(jiff::Timestamp::MAX);
         let year = zoned.to_zoned(TimeZone::UTC).year();
         let mut problem = Malformed::Time;
-        // The 29th of February may be years ago.
+        // The last 29th of February may be years ago.
         for year in (year.saturating_sub(8)..=year.saturating_add(1)).rev() {
             let Ok(date) = civil::Date::new(year, month, day) else { continue };
             match self.placed(&Written { at: date.to_datetime(time), east_seconds: None }) {
@@ -210,10 +210,10 @@ impl TimeReader {
     }
 }
 
-/// A time as it stands in logs, or, for instance, `2h ago`: so long before `times.now`.
+/// Parses a time as in logs, or a duration such as `2h ago`, which is relative to `times.now`.
 ///
 /// # Errors
-/// When it is none, or has no zone and `times` names none.
+/// The text is not a time, or has no zone and `times` has none.
 pub fn time(text: &str, times: &Times) -> Result<Timestamp, Malformed> {
     let span = text.strip_suffix(" ago").unwrap_or(text).trim();
     let has_unit = span.ends_with(|last: char| last.is_ascii_alphabetic());
@@ -264,7 +264,7 @@ fn month(name: &[u8]) -> Option<i8> {
     (1..).zip(MONTHS).find(|(_, month)| month[..] == *name).map(|(number, _)| number)
 }
 
-/// `+02:00`, `+0200`, `+02` or `Z`, and what follows.
+/// `+02:00`, `+0200`, `+02` or `Z`, and the rest.
 fn offset(text: &[u8]) -> Option<(i32, &[u8])> {
     let east = match text.first()? {
         b'+' => 1,
@@ -280,20 +280,20 @@ fn offset(text: &[u8]) -> Option<(i32, &[u8])> {
     (hours <= 23 && minutes <= 59).then_some((east * (hours * 3_600 + minutes * 60), rest))
 }
 
-/// The number in the first `width` digits, and what follows.
+/// The number in the first `width` digits, and the rest.
 fn number_of(text: &[u8], width: usize) -> Option<(i32, &[u8])> {
     let (number, rest) = text.split_at_checked(width)?;
     Some((digits(number)?, rest))
 }
 
-/// A day of the month: two digits, or a blank or nothing and one.
+/// A day of the month: two digits, or one digit with or without a blank before it.
 fn day_of(text: &[u8]) -> Option<(i8, &[u8])> {
     let text = text.trim_ascii_start();
     let (day, rest) = number_of(text, 2).or_else(|| number_of(text, 1))?;
     Some((i8::try_from(day).ok()?, rest))
 }
 
-/// `10:05:03.25`, `100503,25`: the time of a day, and what follows. A leap second is the second before it.
+/// The time of day, `10:05:03.25` or `100503,25`, and the rest. A leap second becomes the second before it.
 fn time_of(text: &[u8]) -> Option<(civil::Time, &[u8])> {
     let (hour, rest) = number_of(text, 2)?;
     let colon = rest.first() == Some(&b':');
@@ -326,7 +326,7 @@ fn time_of(text: &[u8]) -> Option<(civil::Time, &[u8])> {
     Some((time, rest))
 }
 
-/// A zone at the end of a time: nothing, an offset, `UTC` or `GMT`; a name in brackets may follow.
+/// A zone at the end of a time: nothing, an offset, `UTC` or `GMT`. A name in brackets may follow.
 fn zone_at_end(text: &[u8]) -> Option<Option<i32>> {
     let text = text.trim_ascii();
     match text {
@@ -362,7 +362,7 @@ fn calendar(text: &[u8]) -> Option<Written> {
         _ => {
             let (month, rest) = number_of(rest, 2)?;
             let (day, rest) = number_of(rest, 2)?;
-            // Without the letter it may be any number.
+            // Without the letter it could be any number.
             (month, day, rest.first().filter(|byte| byte.eq_ignore_ascii_case(&b'T')).map(|_| rest)?)
         }
     };
@@ -416,9 +416,9 @@ fn at(year: i32, month: i8, day: i8, time: civil::Time, zone: &[u8]) -> Option<W
     Some(Written { at: date.to_datetime(time), east_seconds: zone_at_end(zone)? })
 }
 
-/// A number of Unix seconds, whole, with decimals or with an exponent. By its size it is taken for
-/// milliseconds from 10^11 on (as seconds, the year 5138), microseconds from 10^14 and nanoseconds
-/// from 10^17. What is finer than a millisecond is cut off.
+/// A number of Unix seconds: whole, with decimals or with an exponent. Numbers from 10^11 on (as seconds, the year
+/// 5138) are milliseconds, from 10^14 on microseconds, and from 10^17 on nanoseconds. Fractions of a millisecond are
+/// cut off.
 pub(crate) fn number(text: &[u8]) -> Option<Timestamp> {
     let (mantissa, exponent) = decimal(text)?;
     let whole = scaled(mantissa, exponent)?;
@@ -452,7 +452,7 @@ fn decimal(text: &[u8]) -> Option<(u128, i32)> {
     (digits > 0).then_some((mantissa, exponent))
 }
 
-/// `mantissa` × 10^`exponent`, rounded down; `None` when that is more than fits.
+/// `mantissa` × 10^`exponent`, rounded down. `None` if it overflows.
 fn scaled(mantissa: u128, exponent: i32) -> Option<u128> {
     match 10_u128.checked_pow(exponent.unsigned_abs()) {
         Some(power) if exponent < 0 => Some(mantissa / power),

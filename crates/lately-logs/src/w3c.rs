@@ -1,15 +1,15 @@
-//! The extended format of the W3C, which IIS and CloudFront write: `#Fields:` names the fields of the lines behind it.
+//! The extended format of the W3C, which IIS and CloudFront write: `#Fields:` names the fields of the lines after it.
 
-/// The fields of the lines, and where those that are wanted are.
+/// The fields of the lines, and the places of the wanted ones.
 #[derive(Clone, Debug)]
 pub(crate) struct W3c {
     wanted: Vec<String>,
-    /// How many fields a line has, from `#Fields:` on.
+    /// The number of fields of a line, from `#Fields:` on.
     fields: Option<usize>,
     places: Vec<Option<usize>>,
 }
 
-/// What a field is called here, and there.
+/// The names of fields here, and their names in the format.
 const ALIASES: [(&str, &[&str]); 10] = [
     ("ip", &["c-ip"]),
     ("path", &["cs-uri-stem"]),
@@ -28,7 +28,7 @@ impl W3c {
         W3c { wanted: wanted.to_vec(), fields: None, places: Vec::new() }
     }
 
-    /// Takes a `#Fields:` line; other lines that start so are comments.
+    /// Parses a `#Fields:` line. Other lines that start with `#` are comments.
     pub(crate) fn directive(&mut self, line: &[u8]) {
         let Some(names) = line.strip_prefix(b"#Fields:") else { return };
         let names: Vec<&[u8]> =
@@ -42,7 +42,7 @@ impl W3c {
         self.fields = Some(names.len());
     }
 
-    /// The wanted values of a line; `None` when it has another number of fields, or none were named.
+    /// The wanted values of a line. `None` if it has another number of fields, or no `#Fields:` line came yet.
     pub(crate) fn find<'a>(&self, line: &'a [u8]) -> Option<Vec<Option<&'a [u8]>>> {
         let separator = if line.contains(&b'\t') { b'\t' } else { b' ' };
         let values: Vec<&[u8]> = line.split(|&byte| byte == separator).collect();

@@ -1,7 +1,7 @@
-//! The names of the fields that are asked for, in lines that name their fields: JSON and logfmt.
+//! The names of the requested fields, for lines that name their fields: JSON and logfmt.
 
-/// The most names asked for at once: those of the key, of the conditions, of a time template, and those that the known fields of
-/// [`crate::fields`] have.
+/// The most requested names: those of the key, of the conditions, of a time template, and the names of the known
+/// fields of [`crate::fields`].
 pub(crate) const MAX_WANTED: usize = 128;
 
 /// Indices of names, as bits.
@@ -9,11 +9,12 @@ pub(crate) type Set = u128;
 
 const BUCKETS: usize = 128;
 
-/// The names asked for.
+/// The requested names.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
     names: Vec<String>,
-    /// The names that a member's name is, or is the start of, by the bucket of that: most members are not asked for.
+    /// The names that equal a member's name or start with it and a dot, by the bucket of that. Most members are not
+    /// requested.
     buckets: Box<[Set; BUCKETS]>,
 }
 
@@ -39,13 +40,13 @@ impl Wanted {
         &self.names[index]
     }
 
-    /// The index of a name, if it is asked for.
+    /// The index of a name, if it is requested.
     #[inline(always)]
     pub(crate) fn index(&self, name: &[u8]) -> Option<usize> {
         indices(self.buckets[bucket(name)]).find(|&index| self.names[index].as_bytes() == name)
     }
 
-    /// Of the names looked for, those that a member with this name is, and those that are inside of it.
+    /// Of the names in `depth`, those that equal the name of this member, and those of fields inside it.
     #[inline]
     pub(crate) fn matched(&self, depth: Depth, member: &[u8]) -> (Set, Set) {
         let at_root = depth.prefix_len == 0;
@@ -69,16 +70,16 @@ fn bucket(name: &[u8]) -> usize {
     (first + 5 * name.len()) % BUCKETS
 }
 
-/// What is looked for in an object.
+/// The names to find in an object.
 #[derive(Clone, Copy)]
 pub(crate) struct Depth {
     pub(crate) looked_for: Set,
-    /// How much of these names the objects around this one have, with a dot behind each.
+    /// The length of the names of the enclosing objects, each with its dot.
     pub(crate) prefix_len: usize,
 }
 
 impl Depth {
-    /// All names, in no other object.
+    /// All names, outside of any object.
     pub(crate) const ROOT: Depth = Depth { looked_for: Set::MAX, prefix_len: 0 };
 }
 
@@ -87,35 +88,35 @@ impl Depth {
 pub(crate) fn indices(mut set: Set) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
         let index = set.trailing_zeros() as usize;
-        // Nothing is left of an empty set.
+        // An empty set ends the iteration.
         set &= set.checked_sub(1)?;
         Some(index)
     })
 }
 
-/// How many fields are found in most lines, at most.
-const USUAL_FIELDS: usize = 8;
+/// Values that most lines have at most.
+const EXPECTED_FIELDS: usize = 8;
 
-/// The values found in a line, as they are written.
+/// The values found in a line, as written.
 #[derive(Debug)]
 pub(crate) struct Found<V> {
     names: Set,
-    /// By the index of the name. Of several the last counts.
+    /// By the index of the name. Of several values the last counts.
     values: Vec<(usize, V)>,
 }
 
 impl<V: Copy> Found<V> {
     pub(crate) fn new() -> Found<V> {
-        Found { names: 0, values: Vec::with_capacity(USUAL_FIELDS) }
+        Found { names: 0, values: Vec::with_capacity(EXPECTED_FIELDS) }
     }
 
-    /// A value under these names.
+    /// Adds a value under these names.
     #[inline]
     pub(crate) fn add(&mut self, names: Set, value: V) {
         indices(names).for_each(|index| self.insert(index, value));
     }
 
-    /// A value under the name with this index.
+    /// Adds a value under the name with this index.
     #[inline]
     pub(crate) fn insert(&mut self, index: usize, value: V) {
         self.names |= 1 << index;

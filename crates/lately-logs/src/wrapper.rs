@@ -9,17 +9,17 @@ use crate::format::expression;
 use crate::json;
 use crate::wanted::Wanted;
 
-/// A line out of its wrapper.
+/// A line without its wrapper.
 #[derive(Debug)]
 pub(crate) struct Inner<'a> {
     pub(crate) text: Cow<'a, [u8]>,
-    /// When the carrier had it.
+    /// The time of the wrapper.
     pub(crate) at: Option<Cow<'a, [u8]>>,
-    /// Of docker and journald, which write a JSON object with fields of its own around the text.
+    /// For docker and journald, which write a JSON object with fields of their own around the text.
     pub(crate) record: Option<RecordOf>,
 }
 
-/// Who wrote the JSON object around a text.
+/// The program that wrote the JSON object around a text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum RecordOf {
     Docker,
@@ -27,22 +27,23 @@ pub(crate) enum RecordOf {
 }
 
 impl RecordOf {
-    /// Whether a field is the record's even where the record lacks it: a text must not fill it in.
+    /// Whether a field belongs to the record even if the record lacks it. The text must not fill it in.
     pub(crate) fn owns(self, field: &str) -> bool {
         match self {
             RecordOf::Docker => field.split('.').next() == Some("attrs"),
-            // Journald adds these, and no program can.
+            // Journald adds these, and programs cannot.
             RecordOf::Journald => field.starts_with('_'),
         }
     }
 }
 
-/// Each has the line in `text`; `at` is the carrier's time. Names of programs, hosts and files have no blanks and quotes in them.
+/// Each has the line in `text`, and the wrapper's time in `at`. Names of programs, hosts and files have no blanks and
+/// quotes.
 static WRAPPERS: LazyLock<[Regex; 7]> = LazyLock::new(|| {
     [
         // RFC 5424.
         r#"^<\d{1,3}>1 (?<at>\d{4}-\d\d-\d\dT\S+|-) \S+ \S+ \S+ \S+ (?:-|(?:\[(?:[^\]\\]|\\.)*\])+) (?:\xef\xbb\xbf)?(?<text>.+)$"#,
-        // RFC 3164, with the time of old or of new.
+        // RFC 3164, with an old or a new time.
         r#"^(?:<\d{1,3}>)?(?:[A-Z][a-z][a-z] [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)?|(?<at>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\S*)) [^\s:"]+ [^\s:"\[\]]+(?:\[[^\]\s"]*\])?: ?(?<text>.+)$"#,
         // CRI.
         r"^(?<at>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\S*) (?:stdout|stderr) [FP](?::\S*)? (?<text>.+)$",
@@ -52,18 +53,18 @@ static WRAPPERS: LazyLock<[Regex; 7]> = LazyLock::new(|| {
         r"^\[pod/[^\]\s]+\] (?<text>.+)$",
         // docker logs --timestamps.
         r"^(?<at>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z) (?<text>.+)$",
-        // grep -H. A number in place of a file's name would be that of grep -n, or the start of an IPv6 address.
+        // grep -H. A number in place of the file's name would be from grep -n, or the start of an IPv6 address.
         r#"^[^\s:"\[{]*[^\s:"\[{0-9][^\s:"\[{]*:(?<text>.+)$"#,
     ]
-    .map(|pattern| expression(pattern).expect("an expression of ours compiles"))
+    .map(|pattern| expression(pattern).expect("a fixed expression compiles"))
 });
 
-/// What docker and journald write.
+/// The fields of docker and journald.
 static CARRIED: LazyLock<Wanted> = LazyLock::new(|| {
     Wanted::new(&["log", "stream", "time", "MESSAGE", json::JOURNALD_TIME].map(str::to_owned))
 });
 
-/// The line in a wrapper, if there is a known one.
+/// The line in a wrapper, if it is a known one.
 pub(crate) fn inner(line: &[u8]) -> Option<Inner<'_>> {
     if line.first() == Some(&b'{') {
         return inner_json(line);
@@ -79,7 +80,7 @@ pub(crate) fn inner(line: &[u8]) -> Option<Inner<'_>> {
     })
 }
 
-/// Whether a JSON line starts as those of docker's json-file driver do.
+/// Whether a JSON line starts like those of docker's json-file driver.
 pub(crate) fn is_docker(line: &[u8]) -> bool {
     line.starts_with(b"{\"log\":")
 }

@@ -161,9 +161,9 @@ const TLS_HANDSHAKE: u8 = 0x16;
 
 /// Reads an inline command.
 ///
-/// A website can make a browser send TLS to this port, and can choose some bytes of the handshake, such as a
-/// line end and a command. So a line that starts like TLS, or has a NUL, which nobody types, is an error that
-/// closes the connection. Redis looks for the end of the line only up to the first NUL. It does not run such
+/// A website can make a browser send TLS to this port, and can choose some bytes of the handshake, such as a line end
+/// and a command. So a line that starts like TLS, or has a NUL, which no user types, is an error that closes the
+/// connection. Redis looks for the end of the line only up to the first NUL. It does not run such
 /// commands either, but never replies.
 fn parse_inline(buffer: &[u8], limits: &Limits, args: &mut Args) -> Result<Parsed, ProtocolError> {
     if buffer.first() == Some(&TLS_HANDSHAKE) {

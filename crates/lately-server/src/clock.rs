@@ -4,13 +4,13 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// The current time. An event loop reads it once a round, and around what it executes.
+/// The current time. An event loop reads it once per round, and before and after it executes requests.
 #[expect(clippy::disallowed_methods, reason = "the one place of this crate that reads the clock")]
 pub(crate) fn moment() -> Instant {
     Instant::now()
 }
 
-/// The time of a processor that this thread has taken.
+/// The processor time that this thread has used.
 pub(crate) fn thread_cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     let (seconds, nanoseconds) = (u64::try_from(time.tv_sec), u32::try_from(time.tv_nsec));

@@ -8,8 +8,9 @@ pub const DEFAULT_MAX_CLIENTS: usize = 10_000;
 /// The default of `idle_timeout`: a client that sends nothing for this long is disconnected.
 pub const DEFAULT_IDLE_TIMEOUT: Duration = Duration::from_secs(3_600);
 
-/// Time between checks for clients that are idle or read no replies. They are disconnected up to this much late.
-pub const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// Time between checks for clients that are idle or read no replies. They are disconnected at most this much too
+/// late.
+pub const TIMEOUT_CHECK_EVERY: Duration = Duration::from_millis(500);
 
 /// A client that reads no replies for this long is disconnected.
 pub const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -17,16 +18,16 @@ pub const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Replies collected before they are written. The replies of one run, or one long reply, may exceed it.
 pub const OUTPUT_BYTES: usize = 64 << 10;
 
-/// Input bytes of a batch. Once this much was read, from one connection or several, the batch is executed. A larger
+/// Input bytes of a batch. When this much was read, from one connection or several, the batch is executed. A larger
 /// batch gains nothing and delays its first reply.
 pub const BATCH_BYTES: usize = 2 << 10;
 
-/// Batches executed before the first of them is answered. A client that sleeps until its reply is then woken once for
-/// all of them.
+/// Batches that are executed before the first of them is answered. So a client that sleeps until its reply is woken
+/// once for all of them.
 pub const GROUP_BATCHES: usize = 2;
 
-/// Input bytes of a commit group: once this much was read, in several batches, all of it is executed and answered. With
-/// a journal this alone bounds a group, because one write for many changes is cheaper.
+/// Input bytes of a commit group. When this much was read, in several batches, all of it is executed and answered.
+/// With a journal this alone bounds a group, because one write for many changes is cheaper.
 pub const GROUP_BYTES: usize = 32 * BATCH_BYTES;
 
 /// Reply bytes of the batches of a group after which they are sent, before the next batch runs.
@@ -67,13 +68,13 @@ pub const SCAN_WORK: u64 = 8 << 20;
 /// A request of several keys with more arguments than this runs a part of them at a time, of half as many keys.
 pub const LONG_ARGUMENTS: usize = 1_024;
 
-/// A connection whose requests took this long in a turn waits until the others had theirs. Its next operations are given
-/// to the store in parts that take about as long.
+/// A connection whose requests took this long in a turn waits until the others had their turns. Its next operations
+/// are given to the store in parts that take about as long.
 pub const TURN_TIME: Duration = Duration::from_micros(250);
 
-/// A connection that executed requests with this many arguments in a turn waits until the others had theirs. One operation of
-/// up to [`LIGHT_ARGUMENTS`], such as `HIT` or `LIMIT`, is not counted: [`TURN_TIME`], the bytes of a read and those of the
-/// replies bound these.
+/// A connection that executed requests with this many arguments in a turn waits until the others had their turns. An
+/// operation of up to [`LIGHT_ARGUMENTS`] arguments, such as `HIT` or `LIMIT`, is not counted: it is bounded by
+/// [`TURN_TIME`] and by the bytes of a read and of replies.
 pub const TURN_ARGUMENTS: usize = LONG_ARGUMENTS;
 
 /// See [`TURN_ARGUMENTS`].
@@ -204,7 +205,7 @@ pub const FEED_RECORD_BYTES: usize = 64;
 pub const SPOOL_LEAVES_SHARE: u64 = 8;
 
 /// Bytes written to such a file between two checks of the free disk.
-pub const SPOOL_LOOK_BYTES: u64 = 1 << 20;
+pub const SPOOL_CHECK_BYTES: u64 = 1 << 20;
 
 /// A piece of a dump is sent once it has this many bytes of changes.
 pub const DUMP_PIECE_BYTES: usize = 64 << 10;
@@ -231,11 +232,11 @@ pub const RESIDENT_SHARE: u64 = 20;
 
 /// The share of the ceiling that is charged for fragmented memory at most, one half.
 pub const FRAGMENTATION_SHARE: u64 = 2;
-/// The share of the ceiling, one sixty-fourth, that bounds the growth charged at one look.
+/// The share of the ceiling, one sixty-fourth, that bounds the growth charged at one check.
 pub const FRAGMENTATION_STEPS: u64 = 64;
 
-/// How often a fragmented process has the allocator return memory to the system. That takes some milliseconds, during
-/// which threads wait.
+/// The interval at which the allocator of a fragmented process returns memory to the system. That takes some
+/// milliseconds, during which threads wait.
 pub const RETURN_EVERY_MS: i64 = 250;
 
 /// Time between checks for something to log.
@@ -250,9 +251,9 @@ pub const CLOCK_STEP_MS: i64 = 10_000;
 /// Evictions, slow clients, and failures shorter than [`WATCH_EVERY`] are logged at most this often.
 pub const LOG_EVERY_MS: i64 = 60_000;
 
-/// The share of the memory ceiling for connections, one eighth. When they hold more in sum, one that holds more than
-/// an equal part is disconnected as soon as it needs more, and at the next look ([`LOOK_EVERY`]) in any case. Until then
-/// the others may grow to their equal part, up to half of the share beyond it.
+/// The share of the memory ceiling for connections, one eighth. When all together hold more, a connection with more
+/// than an equal part is disconnected as soon as it needs more, and at the next check ([`TIMEOUT_CHECK_EVERY`]) in
+/// any case. Until then the others may grow to an equal part, up to half of the share beyond it.
 pub const CONNECTIONS_SHARE: u64 = 8;
 
 /// The default memory ceiling: 1 GiB.
@@ -288,57 +289,57 @@ pub const DEFAULT_READ_TIMEOUT: Duration = Duration::from_millis(50);
 /// The longest `read_timeout`. An HTTP request has [`HTTP_TIMEOUT`] in all.
 pub(crate) const MAX_READ_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How old the counts of other nodes may be before a read waits for new ones. A `flush` that is longer counts instead.
+/// The age of the counts of other nodes from which a read waits for new ones. A longer `flush` is used instead.
 pub(crate) const KNOWN_LASTS: Duration = Duration::from_secs(1);
 
-/// How long the counts of other nodes on a key are kept after somebody asked for them.
+/// How long the counts of other nodes on a key are kept after the last read of the key.
 pub(crate) const INTEREST_LASTS: Duration = Duration::from_secs(10);
 
-/// How long the counts of other nodes on a key are read again after a limit on it was asked for. A window that is shorter
-/// counts instead.
+/// How long the counts of other nodes on a key are fetched after the last request of a limit on it. A shorter window
+/// is used instead.
 pub(crate) const LIMITED_LASTS: Duration = Duration::from_secs(60);
 
-/// The share of the memory ceiling, one quarter, for what is known of the keys that are read, and for these keys. Past it the
-/// keys that were asked for least recently are forgotten.
+/// The share of the memory ceiling, one quarter, for the keys that are read and the counts of other nodes on them.
+/// Beyond it the least recently read keys are dropped.
 pub const INTEREST_SHARE: u64 = 4;
 
-/// Memory of such a key, beside its name and what is known of it.
+/// Memory of such a key, in addition to its name and the counts on it.
 pub(crate) const INTEREST_KEY_BYTES: usize = 400;
 
-/// Parts with a lock each of these keys.
+/// The number of parts of these keys. Each part has a lock.
 pub(crate) const INTEREST_PARTS: usize = 64;
 
-/// Keys that reads wait for at a time, once for each read. Further reads do not wait.
+/// Keys that reads wait for at a time, counted once for each read. Further reads do not wait.
 pub const MAX_WAITING_KEYS: usize = 10_000;
 
 /// Keys that are read from the engine of a cluster between two flushes.
 pub(crate) const CLUSTER_READ_KEYS: usize = 1_000;
 
-/// How much longer than it is read an engine keeps a block: for nodes whose clocks differ, and for late hits.
+/// How much longer an engine keeps a block than it is read, for nodes whose clocks differ and for late hits.
 pub(crate) const BLOCK_SLACK_MS: i64 = 3_600_000;
 
-/// How long a server has the name of its node in a cluster after it last claimed it, and how often it claims it.
+/// How long a server owns the name of its node in a cluster after it last claimed it, and how often it claims it.
 pub(crate) const CLAIM_LASTS: Duration = Duration::from_secs(5);
 /// See [`CLAIM_LASTS`].
 pub(crate) const CLAIM_EVERY: Duration = Duration::from_secs(1);
 
-/// A deletion that reaches the engine this soon takes all that is there, also what nodes whose clocks are ahead have counted.
-/// In milliseconds.
+/// A deletion that reaches the engine within this time deletes everything that is there, even counts of nodes whose
+/// clocks are ahead. In milliseconds.
 pub(crate) const PROMPT_DELETION_MS: i64 = 500;
 
 /// How often a node writes its status to the engine of a cluster, and reads those of the others.
 pub(crate) const NODES_EVERY: Duration = Duration::from_secs(2);
 
-/// When the list of nodes is asked for again after the engine refused it.
+/// The interval at which the list of nodes is requested while the engine refuses it.
 pub(crate) const NODES_RETRY: Duration = Duration::from_secs(60);
 
 /// A node whose status is older than this is shown as degraded.
 pub(crate) const NODE_SILENT: Duration = Duration::from_secs(10);
 
-/// A node whose status is older than this is taken off the list.
+/// A node whose status is older than this is removed from the list.
 pub(crate) const NODE_FORGOTTEN: Duration = Duration::from_secs(3_600);
 
-/// Nodes on the list of one.
+/// The most nodes on a node's list.
 pub(crate) const MAX_LISTED_NODES: usize = 1_000;
 
 /// Bytes of the status of a node. A longer one is not listed.
@@ -353,27 +354,28 @@ pub(crate) const CLUSTER_SEND_KEYS: usize = 500;
 /// Keys whose counts are sent between two pauses, about. Others wait for the next exchange.
 pub(crate) const CLUSTER_SEND_MOST_KEYS: usize = 20_000;
 
-/// An exchange that took much time of a processor is followed by a pause of this many times that, so that the exchange takes a fifth
-/// of a core at most. Then counts are as old as the pause is long.
+/// The pause after an exchange, as a multiple of the processor time that the exchange took. So exchanges take at most
+/// a fifth of a core. Counts of others are as old as the pause is long.
 pub(crate) const EXCHANGE_REST: u32 = 4;
 
 /// The longest such pause.
 pub(crate) const MAX_EXCHANGE_REST: Duration = Duration::from_secs(1);
 
-/// The part of the ceiling that may be taken by what a node knows of deletions: 1 / this.
+/// The share of the ceiling, one sixteenth, for what a node knows of deletions.
 pub(crate) const DELETIONS_SHARE: u64 = 16;
 
-/// Keys whose counts are compared with those in the engine between two flushes, after a start and when the engine may have
-/// lost some.
+/// Keys whose counts are compared with those in the engine between two flushes, after a start and when the engine may
+/// have lost some counts.
 pub(crate) const RECONCILE_KEYS: usize = 256;
 
-/// Otherwise all keys are looked at once in this time, in milliseconds, some of them each [`RECONCILE_PAUSE_MS`]: before the counts
-/// of wider cells are read, which is 1,000 s after their first hit.
+/// At other times, all keys are compared once in this time, in milliseconds, some of them every
+/// [`RECONCILE_PAUSE_MS`]. The counts of wider cells are read from 1,000 s after their first hit, so they have been
+/// compared by then.
 pub(crate) const RECONCILE_ROUND_MS: i64 = 300_000;
 /// See [`RECONCILE_ROUND_MS`].
 pub(crate) const RECONCILE_PAUSE_MS: i64 = 250;
 
-/// In one of this many rounds, counts are compared that have not changed since the last round.
+/// In one of this many rounds, counts that have not changed since the last round are compared, too.
 pub(crate) const RECONCILE_FULL_EVERY: u64 = 12;
 
 /// Keys with late hits that are compared between two flushes.
@@ -382,8 +384,9 @@ pub(crate) const RECONCILE_OLDER_KEYS: usize = 256;
 /// Keys with late hits that wait to be compared. If there are more, all keys are compared.
 pub(crate) const RECONCILE_MOST_OLDER_KEYS: usize = 10_000;
 
-/// How long after its end a cell is compared, in milliseconds: hits that are being counted, and writes on their way, have arrived.
+/// The time between the end of a cell and its comparison, in milliseconds. By then hits that were being counted and
+/// writes on their way have arrived.
 pub(crate) const RECONCILE_SETTLE_MS: i64 = 2_000;
 
-/// How long counts are sent at a stop, in milliseconds.
+/// How long counts are still sent at a stop, in milliseconds.
 pub(crate) const DRAIN_SENDS_MS: i64 = 10_000;

@@ -55,22 +55,22 @@ fn carrier(clock: Arc<dyn Clock>) -> Result<Service, SettingsError> {
 pub struct Dumped {
     /// Keys in the dump.
     pub keys: usize,
-    /// What could not be read.
+    /// Data that could not be read.
     pub losses: Vec<Loss>,
 }
 
 /// Passes the dump of a folder to `send` in pieces. The folder does not change.
 ///
 /// # Errors
-/// [`OfflineError`] when the folder cannot be read, or `send` fails.
+/// [`OfflineError`]: the folder cannot be read, or `send` failed.
 pub fn dump_folder(
     path: &Path,
     clock: Arc<dyn Clock>,
     mut send: impl FnMut(&[u8]) -> io::Result<()>,
 ) -> Result<Dumped, OfflineError> {
-    let folder = Folder::open_to_look(path)?;
+    let folder = Folder::open_read_only(path)?;
     let service = carrier(clock).map_err(io::Error::other)?;
-    let recovery = service.put_back(&folder, Intent::Look)?;
+    let recovery = service.recover_folder(&folder, Intent::ReadOnly)?;
     let mut sent = Ok(());
     let dumped = service.dump(|piece| {
         sent = send(&piece);
@@ -81,10 +81,10 @@ pub fn dump_folder(
     Ok(Dumped { keys: service.key_count(), losses: recovery.losses })
 }
 
-/// Restores a dump into a folder, which is made if it does not exist. Either all keys are restored or none.
+/// Restores a dump into a folder, which is created if it does not exist. Either all keys are restored or none.
 ///
 /// # Errors
-/// [`OfflineError`] when the dump is incomplete or damaged, or the folder cannot be loaded or written.
+/// [`OfflineError`]: the dump is incomplete or damaged, or the folder cannot be loaded or written.
 pub fn restore_folder(
     storage: &Storage,
     clock: Arc<dyn Clock>,
@@ -95,7 +95,7 @@ pub fn restore_folder(
     // Read first: an invalid dump leaves no folder behind.
     let dump = service.read_dump(input, &spool_folder(Some(&storage.path)))?;
     let folder = Folder::open(&storage.path)?;
-    let recovery = service.put_back(&folder, Intent::GoOn)?;
+    let recovery = service.recover_folder(&folder, Intent::Continue)?;
     let restored = service.take_in(dump, replace)?;
     // The keys are not in the log: they are durable once the checkpoint has its final name.
     service.begin(folder, storage, &recovery)?;

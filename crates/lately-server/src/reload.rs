@@ -22,7 +22,7 @@ use crate::stopper::Stopper;
 pub struct Reloader(Arc<Notify>);
 
 impl Reloader {
-    /// Requests a reload. The server logs the result: see [`Server::telling`](crate::Server::telling).
+    /// Requests a reload. The server logs the result: see [`Server::log_to`](crate::Server::log_to).
     pub fn reload(&self) {
         self.0.notify_one();
     }

@@ -155,7 +155,7 @@ impl Server {
     /// Sets the function that gets each log line, such as: the system clock was set, keys were evicted, the config was
     /// reloaded.
     #[must_use]
-    pub fn telling(self, tell: impl Fn(&str) + Send + Sync + 'static) -> Server {
+    pub fn log_to(self, tell: impl Fn(&str) + Send + Sync + 'static) -> Server {
         Server { tell: Arc::new(tell), ..self }
     }
 
@@ -238,7 +238,7 @@ async fn load(
 ) -> Result<Vec<JoinHandle<()>>, ServerError> {
     let Some(storage) = service.config.storage.clone() else { return Ok(Vec::new()) };
     let path = storage.path.display().to_string();
-    if let Some(mode) = folder.open_to_others() {
+    if let Some(mode) = folder.mode_for_others() {
         tell(&exposure(&path, mode));
     }
     let mut loading = {
@@ -269,7 +269,7 @@ async fn load(
         tell(&format!("{} {keys} loaded from {path}", loaded.keys));
     }
     remarks(service).iter().for_each(|remark| tell(remark));
-    let threads = service.tend().map_err(ServerError::Close)?;
+    let threads = service.start_journal_threads().map_err(ServerError::Close)?;
     if let Some(ready) = ready {
         ready();
     }
@@ -339,7 +339,7 @@ pub fn check_addresses(config: &Config) -> Result<(), ServerError> {
     let listeners = [(RESP, config.resp), (HTTP, config.http)];
     let all: Vec<_> = listeners.into_iter().chain(config.metrics.map(|address| (METRICS, address))).collect();
     for (index, &(other, address)) in all.iter().enumerate() {
-        if let Some(&(what, _)) = all[..index].iter().find(|(_, before)| meet(*before, address)) {
+        if let Some(&(what, _)) = all[..index].iter().find(|(_, before)| collide(*before, address)) {
             return Err(ServerError::SameAddress { what, other, address });
         }
     }
@@ -351,7 +351,7 @@ pub fn check_addresses(config: &Config) -> Result<(), ServerError> {
 }
 
 /// Whether two listeners would collide. With port 0 each gets its own port.
-fn meet(one: SocketAddr, other: SocketAddr) -> bool {
+fn collide(one: SocketAddr, other: SocketAddr) -> bool {
     let is_any = |address: SocketAddr| address.ip().is_unspecified();
     one.port() != 0 && one.port() == other.port() && (one.ip() == other.ip() || is_any(one) || is_any(other))
 }
@@ -389,10 +389,10 @@ async fn tend(service: Arc<Service>, stopper: Stopper, tell: Tell) {
         tokio::select! {
             _ = sweep.tick() => cursor = service.sweep(cursor),
             _ = look.tick() => {
-                service.charge_the_rest();
+                service.charge_journal_and_dumps();
                 service.charge_fragmentation(&mut fragmentation);
                 service.note_throughput();
-                watch.look(&service).iter().for_each(|news| tell(news));
+                watch.check(&service).iter().for_each(|line| tell(line));
             }
             () = stopper.stopped() => return,
         }

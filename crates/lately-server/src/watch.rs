@@ -9,7 +9,7 @@ use crate::config::Config;
 use crate::limits::{CLOCK_STEP_MS, LOG_EVERY_MS};
 use crate::service::Service;
 
-/// The state at the last look, and when lines that repeat were last logged.
+/// The state at the last check, and when lines that repeat were last logged.
 #[derive(Default, Debug)]
 pub(crate) struct Watch {
     /// The system clock was more than [`CLOCK_STEP_MS`] away from the server's.
@@ -21,10 +21,10 @@ pub(crate) struct Watch {
     /// Loading had ended.
     is_loaded: bool,
     evictions_logged: Option<Timestamp>,
-    trouble: Option<String>,
+    fault: Option<String>,
     failures: u64,
     failures_logged: Option<Timestamp>,
-    checkpoint_trouble: Option<String>,
+    checkpoint_error: Option<String>,
     slow: u64,
     slow_logged: Option<Timestamp>,
     refused_clients: u64,
@@ -32,8 +32,8 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// The lines to log since the last look.
-    pub(crate) fn look(&mut self, service: &Service) -> Vec<String> {
+    /// The lines to log since the last check.
+    pub(crate) fn check(&mut self, service: &Service) -> Vec<String> {
         self.jump(service.clock_jumped_ms())
             .into_iter()
             .chain(self.clock(service.clock_step_ms(), service.clock_jumped_ms()))
@@ -57,9 +57,9 @@ impl Watch {
 
     /// Failures of the disk, and their end.
     fn disk(&mut self, stats: JournalStats, now: Timestamp) -> Vec<String> {
-        let JournalStats { trouble, checkpoint_trouble, failures, failed, .. } = stats;
+        let JournalStats { fault, checkpoint_error, failures, failed, .. } = stats;
         let mut news = Vec::new();
-        match (&self.trouble, &trouble) {
+        match (&self.fault, &fault) {
             (None, Some(why)) => {
                 news.push(format!(
                     "the journal cannot be written: {why}: hits are refused until the disk works again"
@@ -68,7 +68,7 @@ impl Watch {
             (Some(_), None) => {
                 news.push("the journal can be written again: hits are accepted".to_owned());
             }
-            // It failed and recovered between two looks. On a disk that the log itself fills, this repeats.
+            // It failed and recovered between two checks. On a disk that the log itself fills, this repeats.
             (None, None) if failures > self.failures && is_due(self.failures_logged, now) => {
                 self.failures_logged = Some(now);
                 news.push(format!("the journal failed for a moment: {failed}: some hits were refused"));
@@ -76,12 +76,10 @@ impl Watch {
             _ => {}
         }
         self.failures = failures;
-        if let Some(why) =
-            checkpoint_trouble.as_ref().filter(|_| checkpoint_trouble != self.checkpoint_trouble)
-        {
+        if let Some(why) = checkpoint_error.as_ref().filter(|_| checkpoint_error != self.checkpoint_error) {
             news.push(format!("a checkpoint failed: {why}: no counts are lost, and the server tries again"));
         }
-        (self.trouble, self.checkpoint_trouble) = (trouble, checkpoint_trouble);
+        (self.fault, self.checkpoint_error) = (fault, checkpoint_error);
         news
     }
 
@@ -257,7 +255,7 @@ mod tests {
     #[test]
     fn brief_failures_are_logged_once_a_minute() {
         let at = |seconds| Timestamp::from_seconds(seconds).expect("a time");
-        let stats = |failures, trouble: Option<&str>| JournalStats {
+        let stats = |failures, fault: Option<&str>| JournalStats {
             durability: lately_journal::Durability::Interval,
             log_bytes: 0,
             checkpoint_bytes: 0,
@@ -266,8 +264,8 @@ mod tests {
             records: 0,
             syncs: 0,
             is_checkpointing: false,
-            checkpoint_trouble: None,
-            trouble: trouble.map(str::to_owned),
+            checkpoint_error: None,
+            fault: fault.map(str::to_owned),
             failures,
             failed: "it is full".to_owned(),
         };

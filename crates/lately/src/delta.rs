@@ -8,7 +8,7 @@
 //! - A flush has the number of the first generation after it. Keys of that generation survive a late replay
 //!   of the flush.
 
-mod batch;
+mod encoding;
 
 use std::num::TryFromIntError;
 
@@ -17,7 +17,7 @@ use crate::number::Number;
 use crate::store::EvictionGuard;
 use crate::time::Timestamp;
 
-pub use batch::{DeltaBatch, DeltaFormat, DeltaMark, Deltas};
+pub use encoding::{DeltaBatch, DeltaFormat, DeltaMark, Deltas};
 
 /// The number of a change in its part of the store. It grows by one with each change of the part. Numbers of different
 /// parts are not related.

@@ -124,7 +124,7 @@ pub(crate) fn run(serve: &Serve) -> Result<Outcome, CliError> {
         let server = Server::bind(config, Arc::new(clock)).await.map_err(failed)?;
         tokio::spawn(signals.watch(server.stopper(), server.reloader()));
         let announcement = announcement(&server, storage.as_ref());
-        let server = server.telling(|news| output::message(&format_args!("lately: {news}")));
+        let server = server.log_to(|line| output::message(&format_args!("lately: {line}")));
         server.when_ready(announcement).run().await.map_err(failed)?;
         output::message(&"lately: stopped");
         Ok(Outcome::Done)

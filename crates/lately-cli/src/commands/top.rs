@@ -280,7 +280,7 @@ impl Live<'_> {
         let notes: Vec<String> =
             self.progress().chain(self.notes(&ranked, now).map(|note| note.text)).collect();
         let names = self.sources.iter().map(|source| {
-            let format = source.so_far().format.map(|format| format!(" ({format})"));
+            let format = source.scanned().format.map(|format| format!(" ({format})"));
             log_file::name(source.path()) + &format.unwrap_or_default()
         });
         let picture = Picture {
@@ -304,7 +304,7 @@ impl Live<'_> {
     fn formats(&self) -> impl Iterator<Item = Note> {
         let detected = self.sources.iter().enumerate().filter(|_| self.options.format.is_none());
         detected.filter_map(|(number, source)| {
-            let format = source.so_far().format?;
+            let format = source.scanned().format?;
             let text = format!("{} is read as {format}", log_file::name(source.path()));
             Some(Note { about: About::Format(number), text })
         })
@@ -325,7 +325,7 @@ impl Live<'_> {
             let trouble = source
                 .trouble()
                 .map(|trouble| Note { about: About::File(number, trouble), text: source.describe(trouble) });
-            let scanned = source.so_far();
+            let scanned = source.scanned();
             let is_unparsed = scanned.lines > 0 && scanned.parsed() == 0;
             let unparsed = is_unparsed
                 .then(|| Note { about: About::Unparsed(number), text: format!("no line of {name} parses") });

@@ -30,8 +30,8 @@ pub(crate) struct Follower {
     /// The number of this log, and the files that all logs of the view read.
     number: usize,
     claims: Claims,
-    /// Whether the path was looked at before.
-    has_looked: bool,
+    /// Whether the path was polled before.
+    was_polled: bool,
     /// The file at the path, or the last one there, unless another log reads it.
     current: Option<Open>,
     /// Files that had the path before, oldest first. Their lines come before those of `current`.
@@ -94,7 +94,7 @@ impl Follower {
             path: path.to_owned(),
             number,
             claims: claims.clone(),
-            has_looked: false,
+            was_polled: false,
             current: None,
             former: Vec::new(),
             state: State::Missing,
@@ -132,11 +132,11 @@ impl Follower {
     }
 
     /// Checks the path once for another file or a truncation. Returns whether a partly read line will not be continued.
-    pub(crate) fn look(&mut self, now: Timestamp) -> bool {
+    pub(crate) fn check_path(&mut self, now: Timestamp) -> bool {
         let truncations = self.unsaved_truncations;
         self.claims.forget_deleted();
         self.find(now);
-        self.has_looked = true;
+        self.was_polled = true;
         self.unsaved_truncations > truncations
     }
 
@@ -193,7 +193,7 @@ impl Follower {
     /// Takes the new file at the path, unless another log reads it.
     fn take(&mut self, open: Open) -> io::Result<()> {
         // A file that existed at the start may have the same start as another log without being a copy.
-        let copied = if self.has_looked {
+        let copied = if self.was_polled {
             self.claims.is_copy(self.number, &self.path, &open.file)?
         } else {
             Copied::No
@@ -442,7 +442,7 @@ mod tests {
         /// The lines of the next poll, joined by commas. The poll must reach the end.
         fn poll(&mut self) -> String {
             let mut lines = Vec::new();
-            self.follower.look(self.now);
+            self.follower.check_path(self.now);
             let polled = self.follower.poll(self.now, &mut |line| lines.push(text(line)));
             assert_eq!(polled, Polled::AtEnd);
             lines.join(",")
@@ -673,7 +673,7 @@ mod tests {
         let lines = FOLLOW_POLL_BYTES / line.len() + 2;
         bench.append("log", &line.repeat(lines));
         let mut seen = 0;
-        bench.follower.look(bench.now);
+        bench.follower.check_path(bench.now);
         assert_eq!(bench.follower.poll(bench.now, &mut |_| seen += 1), Polled::More);
         assert_eq!(seen, FOLLOW_POLL_BYTES / line.len());
         // Lines from before a rename are read before new ones.
@@ -712,7 +712,7 @@ mod tests {
         fn poll(&mut self) -> String {
             let mut lines = Vec::new();
             for follower in &mut self.followers {
-                follower.look(self.bench.now);
+                follower.check_path(self.bench.now);
                 let polled = follower.poll(self.bench.now, &mut |line| lines.push(text(line)));
                 assert_eq!((polled, follower.state()), (Polled::AtEnd, &State::Read));
             }

@@ -84,7 +84,7 @@ impl Drop for Screen {
 }
 
 /// Restores the terminal, once: leaving the screen a second time would move the cursor over later output. Errors are
-/// ignored, because the terminal may be gone.
+/// ignored, because the terminal may be closed.
 fn restore() {
     if IS_TAKEN.swap(false, Ordering::Relaxed) {
         _ = disable_raw_mode();

@@ -83,8 +83,8 @@ impl<'o> Source<'o> {
     }
 
     /// The summary of the log so far.
-    pub(crate) fn so_far(&self) -> &Scanned {
-        self.feed.so_far()
+    pub(crate) fn scanned(&self) -> &Scanned {
+        self.feed.scanned()
     }
 
     /// The problem with the file, if there is one.
@@ -130,8 +130,8 @@ impl<'o> Source<'o> {
         let Source { feed, kind, .. } = self;
         feed.set_now(now);
         let Kind::File(follower) = kind else { return Ok(Polled::AtEnd) };
-        if follower.look(now) {
-            feed.forget_partial();
+        if follower.check_path(now) {
+            feed.drop_partial();
         }
         let mut lines = Lines { feed, hits, now, outcome: Ok(()) };
         let polled = follower.poll(now, &mut |line| lines.take(line));
@@ -167,7 +167,7 @@ impl<'o> Source<'o> {
             Kind::Stream(stream) => stream.failure,
             Kind::File(_) => {
                 // A partial line does not count, because its writer may be in the middle of it.
-                self.feed.forget_partial();
+                self.feed.drop_partial();
                 None
             }
         };
@@ -201,7 +201,7 @@ impl Lines<'_, '_> {
     fn done(self) -> Result<(), ScanError> {
         let Lines { feed, hits, now, outcome } = self;
         outcome?;
-        feed.tell_early(&mut |record| hits.hit(record.key, record.at, now))
+        feed.detect_early(&mut |record| hits.hit(record.key, record.at, now))
     }
 }
 

@@ -50,9 +50,9 @@ pub(crate) struct Log<'a> {
     current: Option<FileId>,
     /// Whether the server had lines of the current file when it was found.
     is_current_known: bool,
-    looked_at: Option<Timestamp>,
+    polled_at: Option<Timestamp>,
     /// The connection on which rotated files were searched for.
-    looked_on: u64,
+    polled_on: u64,
     /// The mark on the server.
     mark: Option<u64>,
     /// The next mark, when everything that the last search found is sent.
@@ -65,7 +65,7 @@ pub(crate) struct Log<'a> {
     reported: Option<String>,
     has_reported_format: bool,
     /// Whether a rotated file could not be opened, perhaps because it was renamed at that moment.
-    is_to_look_again: bool,
+    must_poll_again: bool,
     /// Whether more files wait to be sent than can be open at a time.
     has_waiting: bool,
     /// Files that are not read again: with `--once` all that were read to their end, otherwise only the compressed ones.
@@ -97,15 +97,15 @@ impl<'a> Log<'a> {
             parts: Vec::new(),
             current: None,
             is_current_known: false,
-            looked_at: None,
-            looked_on: 0,
+            polled_at: None,
+            polled_on: 0,
             mark: None,
             next_mark: None,
             keeps_mark: false,
             scanned: Vec::new(),
             reported: None,
             has_reported_format: how.options.format.is_some(),
-            is_to_look_again: false,
+            must_poll_again: false,
             has_waiting: false,
             finished: Vec::new(),
             has_failed: false,
@@ -119,7 +119,7 @@ impl<'a> Log<'a> {
     /// Whether nothing is left to read, with `--once` or after an error.
     pub(crate) fn is_done(&self) -> bool {
         self.has_failed
-            || (self.how.is_once && self.looked_at.is_some() && self.parts.is_empty() && !self.has_waiting)
+            || (self.how.is_once && self.polled_at.is_some() && self.parts.is_empty() && !self.has_waiting)
     }
 
     /// Whether the log was given up because of an error.
@@ -160,7 +160,7 @@ impl<'a> Log<'a> {
         if self.is_done() {
             return Ok(Round::AtEnd);
         }
-        if !self.look(sender, others, now)? {
+        if !self.poll_files(sender, others, now)? {
             return Ok(Round::Stopped);
         }
         let mut all = if self.has_waiting { Round::More } else { Round::AtEnd };
@@ -170,7 +170,7 @@ impl<'a> Log<'a> {
             let is_current = self.current == Some(self.parts[index].id);
             let part = &mut self.parts[index];
             // A line that was cut by a container runtime ends in the next file.
-            part.go_on(std::mem::take(&mut cut));
+            part.resume(std::mem::take(&mut cut));
             let filled = match part.fill(sender.prefix.len(), now) {
                 // The next look finds what became of it.
                 Ok(Filled::Rewritten) => return Ok(Round::More),
@@ -243,7 +243,7 @@ impl<'a> Log<'a> {
 
     /// Moves the mark to the last write of the files that were found and sent. Returns false if the end was requested.
     fn set_mark(&mut self, sender: &mut Sender<'_>) -> Result<bool, CliError> {
-        let is_held = self.keeps_mark || self.has_waiting || self.is_to_look_again;
+        let is_held = self.keeps_mark || self.has_waiting || self.must_poll_again;
         let Some(next) = self.next_mark.filter(|_| !is_held) else { return Ok(true) };
         let least_ns = u64::try_from(FORMER_KEPT.as_millis()).unwrap_or(0) * 1_000_000;
         match self.mark {
@@ -262,23 +262,28 @@ impl<'a> Log<'a> {
     }
 
     /// Finds the file at the path, and rotated files with unsent lines. Returns false if the end was requested.
-    fn look(&mut self, sender: &mut Sender<'_>, others: &Taken, now: Timestamp) -> Result<bool, CliError> {
+    fn poll_files(
+        &mut self,
+        sender: &mut Sender<'_>,
+        others: &Taken,
+        now: Timestamp,
+    ) -> Result<bool, CliError> {
         let rewritten = self.drop_rewritten();
-        // Since a late look, files may have come and gone.
+        // Since the last poll, which is long ago, files may have appeared and disappeared.
         let is_late =
-            self.looked_at.is_none_or(|at| now.as_millis() - at.as_millis() > SHIP_LATE.as_millis());
-        let is_first = self.looked_at.is_none();
+            self.polled_at.is_none_or(|at| now.as_millis() - at.as_millis() > SHIP_LATE.as_millis());
+        let is_first = self.polled_at.is_none();
         // A restarted server may have earlier positions.
-        let is_other_server = self.looked_on != sender.link.connection();
+        let is_other_server = self.polled_on != sender.link.connection();
         let mut is_changed = !rewritten.is_empty() || is_first || is_other_server;
-        is_changed |= self.is_to_look_again || self.has_waiting;
+        is_changed |= self.must_poll_again || self.has_waiting;
         if is_first || !self.how.is_once || !rewritten.is_empty() {
-            let Some(has_found) = self.look_at_path(sender, others, &rewritten, now)? else {
+            let Some(has_found) = self.poll_path(sender, others, &rewritten, now)? else {
                 return Ok(false);
             };
             is_changed |= has_found;
         }
-        self.looked_at = Some(now);
+        self.polled_at = Some(now);
         // Later files have later writes. A file may not have been written since it was found.
         let written = self.parts.iter().filter_map(|part| part.modified_ns().ok()).min();
         self.next_mark = written.map(|written_ns| written_ns.saturating_sub(1));
@@ -296,7 +301,7 @@ impl<'a> Log<'a> {
     }
 
     /// Checks the file at the path. Returns whether it is another one, or `None` if the end was requested.
-    fn look_at_path(
+    fn poll_path(
         &mut self,
         sender: &mut Sender<'_>,
         others: &Taken,
@@ -403,13 +408,13 @@ impl<'a> Log<'a> {
     ) -> Result<bool, CliError> {
         let Some(position) = sender.position(&self.log_source())? else { return Ok(false) };
         self.mark = position.at;
-        self.is_to_look_again = false;
+        self.must_poll_again = false;
         self.has_waiting = false;
         let connection = sender.link.connection();
-        if !self.how.is_once && self.looked_on != connection {
+        if !self.how.is_once && self.polled_on != connection {
             self.finished.clear();
         }
-        self.looked_on = connection;
+        self.polled_on = connection;
         let rotated = self.rotated_files();
         let is_first_start = self.mark.is_none();
         if is_first_start && !self.set_first_mark(&rotated, sender)? {
@@ -432,7 +437,7 @@ impl<'a> Log<'a> {
         for (modified, written_ns, path) in rotated {
             let is_near = written_ns + 2 * COARSE_FILE_TIME_NS >= mark;
             let Ok(found) = Found::open(path, self.how.has_own_times) else {
-                self.is_to_look_again |= is_near && is_fresh(modified, now);
+                self.must_poll_again |= is_near && is_fresh(modified, now);
                 self.keeps_mark |= is_near;
                 continue;
             };

@@ -1,6 +1,6 @@
-//! The names by which the server knows files. A name depends on the start of the file and on the options that decide what is counted, not
-//! on the file name. It stays the same when the file is renamed, copied or compressed, and changes when the file is rewritten or other
-//! keys are counted.
+//! The names of files for the server. A name depends on the start of the file and on the options that decide which
+//! hits are counted, not on the file name. It stays the same when the file is renamed, copied or compressed. It
+//! changes when the file is rewritten, or when other keys are counted.
 
 use std::fmt::Write;
 use std::path::Path;

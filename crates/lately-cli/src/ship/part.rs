@@ -107,7 +107,8 @@ pub(crate) enum Filled {
     AtEnd,
     /// There is more to read.
     More,
-    /// The file was truncated or written anew meanwhile. What was read may be of either, and is not to be sent.
+    /// The file was truncated or rewritten during the read. The bytes may be from both versions, so they must not be
+    /// sent.
     Rewritten,
 }
 
@@ -268,9 +269,9 @@ impl<'o> Part<'o> {
     }
 
     /// Continues lines that were cut at the end of the file before this one, if nothing was read yet.
-    pub(crate) fn go_on(&mut self, cut: CutLines) {
+    pub(crate) fn resume(&mut self, cut: CutLines) {
         if let Some(feed) = self.reading.feed.as_mut().filter(|_| self.reading.taken == 0) {
-            feed.go_on(cut);
+            feed.resume(cut);
         }
     }
 
@@ -284,7 +285,7 @@ impl<'o> Part<'o> {
         self.reading
             .feed
             .as_ref()
-            .map_or(self.reading.scanned.malformed_lines(), |feed| feed.so_far().malformed_lines())
+            .map_or(self.reading.scanned.malformed_lines(), |feed| feed.scanned().malformed_lines())
     }
 
     /// The time of the last write, in ns of Unix time.
@@ -336,7 +337,7 @@ impl<'o> Part<'o> {
     /// The summary of the file.
     pub(crate) fn into_scanned(mut self) -> Scanned {
         let Some(mut feed) = self.reading.feed.take() else { return self.reading.scanned };
-        feed.forget_partial();
+        feed.drop_partial();
         // Lines that still wait for a format do not parse.
         feed.finish(&[], &mut |_| ()).unwrap_or_default()
     }
@@ -349,7 +350,7 @@ impl<'o> Part<'o> {
         if self.reading.taken == taken || (self.is_compressed && taken > 0) {
             return Ok(filled);
         }
-        // If what was read before is still there, what was read now comes after it.
+        // If the bytes of the last read are unchanged, the new bytes follow them.
         self.is_rewritten = !self.is_same(&before, taken)?;
         Ok(if self.is_rewritten { Filled::Rewritten } else { filled })
     }
@@ -380,7 +381,7 @@ impl<'o> Part<'o> {
 
     /// The format of its lines, once it is known.
     pub(crate) fn format(&self) -> Option<&'static str> {
-        self.reading.feed.as_ref().and_then(|feed| feed.so_far().format)
+        self.reading.feed.as_ref().and_then(|feed| feed.scanned().format)
     }
 
     /// The end of the batch of [`Part::fill`]. `None` if no line was read.
@@ -489,12 +490,12 @@ impl<'o> Reading<'o> {
     fn pass_sent_lines(&mut self) -> Result<(), PartError> {
         self.from = 0;
         let Some(feed) = &mut self.feed else { return Ok(()) };
-        feed.tell_early(&mut |_| ())?;
+        feed.detect_early(&mut |_| ())?;
         // The format of the earlier lines was detected by lines in another file, as when a rotation cuts a line.
         if feed.is_waiting() {
             let cut = feed.cut_lines();
             *feed = Feed::new(self.options).map_err(PartError::Setup)?;
-            feed.go_on(cut);
+            feed.resume(cut);
         }
         Ok(())
     }
@@ -508,7 +509,7 @@ impl<'o> Reading<'o> {
             self.pass_sent_lines()?;
         }
         let Reading { feed: Some(feed), hits, .. } = self else { return Ok(()) };
-        Ok(feed.tell_early(&mut |record| hits.add(&record))?)
+        Ok(feed.detect_early(&mut |record| hits.add(&record))?)
     }
 
     fn finish(&mut self) -> Result<(), PartError> {
@@ -519,7 +520,7 @@ impl<'o> Reading<'o> {
         cutter.finish(|line| taken = take(&mut feed, line, is_sent, hits));
         taken?;
         // The start of a cut line does not count as a line.
-        feed.forget_partial();
+        feed.drop_partial();
         self.scanned = feed.finish(&[], &mut |record| {
             if !is_sent {
                 hits.add(&record);

@@ -19,7 +19,7 @@ fn count(folder: &Path, key: &str, now: Timestamp) {
         opened.is_some()
     }));
     let folder = opened.expect("a folder");
-    let recovery = recover(&folder, &store, Intent::GoOn, now, 1, &Progress::default()).expect("read");
+    let recovery = recover(&folder, &store, Intent::Continue, now, 1, &Progress::default()).expect("read");
     let journal = Journal::begin(folder, Arc::clone(&store), Durability::Always, &recovery).expect("begun");
     let mut deltas = DeltaBatch::default();
     let hit = Op::Hit { key: key.as_bytes(), weight: 1, at: None };

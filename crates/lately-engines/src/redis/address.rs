@@ -12,24 +12,24 @@ use crate::EngineError;
 /// The port of Sentinels.
 const SENTINEL_PORT: u16 = 26_379;
 
-/// The servers of a config, and how to log in.
+/// The servers of a config, and the login.
 #[derive(Debug)]
 pub(super) struct Servers {
-    /// Those to begin with.
+    /// The servers to connect to first.
     pub(super) seeds: Vec<Host>,
-    /// How the seeds lead to the servers with the data.
+    /// How the servers with the data are found from the seeds.
     pub(super) route: Route,
     /// The database, the user and the password.
     pub(super) login: RedisConnectionInfo,
     tls: Option<TlsCertificates>,
 }
 
-/// How the seeds lead to the servers with the data.
+/// How the servers with the data are found from the seeds.
 #[derive(Debug)]
 pub(super) enum Route {
-    /// They are a single server, or servers of a Redis Cluster.
+    /// The seeds are a single server, or servers of a Redis Cluster.
     Direct,
-    /// They are Sentinels, which know the master.
+    /// The seeds are Sentinels, which know the master.
     Sentinel {
         /// The name of the master.
         master: String,
@@ -38,7 +38,7 @@ pub(super) enum Route {
     },
 }
 
-/// Where a server listens.
+/// The address of a server.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub(super) struct Host {
     pub(super) name: String,
@@ -53,7 +53,7 @@ impl Display for Host {
 }
 
 impl Servers {
-    /// Reads the addresses of a config. They share one user, one password and one CA.
+    /// Parses the addresses of a config. They share one user, one password and one CA.
     pub(super) fn of<U: AsRef<str>>(urls: &[U]) -> Result<Servers, EngineError> {
         let invalid = |url: &str, why: String| EngineError::Url { url: without_password(url), why };
         let mut all: Option<(Servers, String)> = None;
@@ -93,7 +93,7 @@ impl Servers {
     }
 }
 
-/// What the addresses of one cluster have in common: all but hosts and ports.
+/// The common part of the addresses of one cluster: everything but hosts and ports.
 fn access(url: &str) -> String {
     let Parts { scheme, login, path, query, .. } = Parts::of(url);
     format!("{scheme} {login} {path} {query}")
@@ -111,7 +111,7 @@ struct Parts<'u> {
 impl<'u> Parts<'u> {
     fn of(url: &'u str) -> Parts<'u> {
         let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
-        // A password may have any character, a `/` or a `?`, too, if somebody forgot to encode it.
+        // A password may contain any character, even a `/` or a `?` that was not encoded.
         let (login, rest) = rest.rsplit_once('@').unwrap_or(("", rest));
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
@@ -119,7 +119,7 @@ impl<'u> Parts<'u> {
     }
 }
 
-/// The servers of one address, or what is wrong with it.
+/// The servers of one address, or the problem with it.
 fn one(url: &str) -> Result<Servers, String> {
     let Parts { scheme, login, hosts, path, query } = Parts::of(url);
     let (scheme, is_sentinel) = match scheme {
@@ -147,7 +147,7 @@ fn one(url: &str) -> Result<Servers, String> {
         let has_port = host.rsplit_once(':').is_some_and(|(_, port)| !port.ends_with(']'));
         let port = if is_sentinel && !has_port { format!(":{SENTINEL_PORT}") } else { String::new() };
         let info = format!("{scheme}://{login}{host}{port}/{database}").into_connection_info();
-        // The error may have the text of the address in it, and so the password.
+        // The error may contain the text of the address, and so the password.
         let info = info.map_err(|error| error.to_string().split(" - ").next().unwrap_or("").to_owned())?;
         seeds.push(match info.addr() {
             ConnectionAddr::Tcp(name, port) => Host { name: name.clone(), port: *port },
@@ -165,7 +165,7 @@ fn one(url: &str) -> Result<Servers, String> {
     Ok(Servers { seeds, route, login: settings.unwrap_or_default(), tls })
 }
 
-/// What follows the `?`.
+/// The part after the `?`.
 #[derive(Default)]
 struct Options {
     ca: Option<Vec<u8>>,
@@ -196,7 +196,7 @@ impl Options {
         Ok(options)
     }
 
-    /// The certificates, which only an address with TLS has.
+    /// The certificates. Only an address with TLS may have them.
     fn tls(&self, is_tls: bool) -> Result<Option<TlsCertificates>, String> {
         let client_tls = match (&self.cert, &self.key) {
             (None, None) => None,
@@ -223,7 +223,7 @@ fn decoded(text: &str) -> String {
     percent_encoding::percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
-/// An address without users and passwords, to be shown.
+/// An address without user and password, for messages.
 #[must_use]
 pub fn without_password(url: &str) -> String {
     let Parts { scheme, login, hosts, path, query } = Parts::of(url);

@@ -4,12 +4,12 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisConnectionInfo, RedisResult, Value};
 
 use super::address::{Host, Servers};
-use super::refusal::{Asked, is_lost, refusal};
+use super::refusal::{Attempt, is_lost, refusal};
 use super::slots::text;
 use crate::EngineError;
 use crate::limits::ENGINE_TIMEOUT;
 
-/// A connection to one server. The client never connects again by itself, and repeats no command.
+/// A connection to one server. The client library never reconnects by itself, and repeats no command.
 #[derive(Clone, Debug)]
 pub(super) struct Connection {
     connection: MultiplexedConnection,
@@ -18,7 +18,7 @@ pub(super) struct Connection {
     has_password: bool,
 }
 
-/// What a server is a part of.
+/// The deployment that a server belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Mode {
     Single,
@@ -28,7 +28,7 @@ pub(super) enum Mode {
 
 /// An error of a server, or one of the connection.
 pub(super) enum Failure {
-    /// The connection is of no use any more.
+    /// The connection cannot be used any more.
     Lost(EngineError),
     Refused(EngineError),
 }
@@ -56,8 +56,8 @@ impl Connection {
             servers.client(server, login)?.get_multiplexed_async_connection_with_config(&config).await
         };
         let connection = connect.await.map_err(|error| {
-            let asked = Asked { server, user: user.as_deref(), has_password, command: "SELECT" };
-            refusal(&error, &asked)
+            let attempt = Attempt { server, user: user.as_deref(), has_password, command: "SELECT" };
+            refusal(&error, &attempt)
         })?;
         Ok(Connection { connection, server: server.clone(), user, has_password })
     }
@@ -69,28 +69,28 @@ impl Connection {
     /// The error of a command.
     pub(super) fn refusal(&self, error: &redis::RedisError, command: &str) -> EngineError {
         let Connection { server, user, has_password, .. } = self;
-        refusal(error, &Asked { server, user: user.as_deref(), has_password: *has_password, command })
+        refusal(error, &Attempt { server, user: user.as_deref(), has_password: *has_password, command })
     }
 
-    /// Sends commands together. Returns the answers in their order, errors of the server among them.
+    /// Sends commands together. Returns the answers in order, with errors of the server among them.
     pub(super) async fn run(&mut self, commands: &Pipeline) -> Result<Vec<RedisResult<Value>>, EngineError> {
         let answers = commands.query_async(&mut self.connection).await;
         answers.map_err(|error| self.refusal(&error, "a command"))
     }
 
     /// Sends one command, with this name in errors.
-    pub(super) async fn ask(&mut self, name: &str, command: &Cmd) -> Result<Value, Failure> {
+    pub(super) async fn query(&mut self, name: &str, command: &Cmd) -> Result<Value, Failure> {
         command.query_async(&mut self.connection).await.map_err(|error| {
             let refusal = self.refusal(&error, name);
             if is_lost(&error) { Failure::Lost(refusal) } else { Failure::Refused(refusal) }
         })
     }
 
-    /// What the server is a part of. Every user may ask that.
+    /// The deployment that the server belongs to. Every user may run this command.
     pub(super) async fn mode(&mut self) -> Result<Mode, Failure> {
-        let answer = match self.ask("HELLO", &redis::cmd("HELLO")).await {
+        let answer = match self.query("HELLO", &redis::cmd("HELLO")).await {
             Ok(answer) => answer,
-            // A proxy need not know the command.
+            // A proxy may not know the command.
             Err(Failure::Refused(EngineError::Refused { .. })) => return Ok(Mode::Single),
             Err(failure) => return Err(failure),
         };

@@ -1,8 +1,8 @@
 //! Redis and Valkey: a sorted set for each block, with a time to live.
 //!
-//! One server, a Redis Cluster, or a master that Sentinels name: all are hash slots with owners, and a single server owns
-//! every slot. Commands go to the owner of their slot. What a server says about a new owner is followed. A command whose
-//! connection failed is never sent again here: the caller does that, when it sees fit.
+//! The data is on one server, a Redis Cluster, or a master that Sentinels name. All of them are handled as hash slots
+//! with owners; a single server owns all slots. Commands go to the owner of their slot, and redirections to a new
+//! owner are followed. A command whose connection failed is not sent again here. The caller does that.
 
 mod address;
 mod connection;
@@ -16,7 +16,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use redis::{Cmd, FromRedisValue, Pipeline, RedisError, Value, from_redis_value};
 
-use crate::layout::{members, name, told};
+use crate::layout::{members, name, read_block};
 use crate::limits::{ENGINE_COMMANDS, LASTING_BLOCKS, REDIRECTIONS};
 use crate::{Block, Engine, EngineError, Told, Write};
 
@@ -25,31 +25,32 @@ use address::{Host, Route, Servers};
 use connection::{Connection, Failure, Mode};
 use slots::{Slots, slot, text};
 
-/// A hash with the status of each node. It is one key, so that it can be read at once from a Redis Cluster, too.
+/// A hash with the status of each node. It is one key, so that it can be read with one command from a Redis Cluster,
+/// too.
 const NODES: &[u8] = b"lately:nodes";
 
 /// Redis or Valkey: one server, a cluster, or a master that Sentinels name.
 #[derive(Debug)]
 pub struct Redis {
     servers: Servers,
-    /// Who has which slots. `None` until it is needed, and after a failure.
+    /// The owners of the slots. `None` before they are needed, and after a failure.
     slots: Option<Slots>,
-    /// Those that work, to servers with data and to Sentinels. Only this decides when to connect.
+    /// The working connections, to servers with data and to Sentinels. Connections are opened only by this type.
     connections: HashMap<Host, Connection>,
-    /// How often a connection was lost, or a replica took over.
+    /// The number of times that a connection was lost or a replica took over.
     life: u64,
-    /// The servers that had slots last.
+    /// The last known owners of slots.
     owner_ids: Vec<String>,
-    /// How often the owners of slots were looked up, so that each server is asked in turn.
+    /// The number of lookups of slot owners, so that a different server is queried each time.
     lookups: usize,
     /// The node whose name was claimed in this life.
     claimed: Option<String>,
-    /// Hashes of the blocks that have their time to live, in this life.
+    /// Hashes of the blocks whose time to live was set in this life.
     lasting: HashSet<u64>,
     hasher: RandomState,
 }
 
-/// A command about one name.
+/// A command on one key.
 struct Command {
     /// Its name, for errors.
     name: &'static str,
@@ -70,29 +71,30 @@ impl Command {
     }
 }
 
-/// A command that has no answer yet.
-struct Open {
-    /// Which command.
+/// A command without an answer.
+struct Unanswered {
+    /// The index of the command.
     index: usize,
-    /// Who is said to have its slot, if not the owner that is known, and whether for this command only.
-    redirected: Option<(Host, Passed)>,
+    /// Where a server redirected it, and whether for this command only.
+    redirected: Option<(Host, Redirect)>,
 }
 
-/// How a server passed a command on.
+/// How a server redirected a command.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-enum Passed {
-    /// The slot has another owner.
+enum Redirect {
+    /// The slot has another owner: `MOVED`.
     Moved,
-    /// The slot is on its way to another owner, and the name is there already, or new.
+    /// The slot is being migrated: `ASK`. The key is at the new owner already, or does not exist.
     Ask,
 }
 
 impl Redis {
-    /// The servers at addresses, such as `redis://user:password@127.0.0.1:6379/0`: one server, or some of a Redis Cluster.
-    /// `redis+sentinel://HOST:PORT,HOST:PORT/MASTER` is the master that Sentinels name. Nothing is connected yet.
+    /// An engine on the servers at these addresses, such as `redis://user:password@127.0.0.1:6379/0`: one server, or
+    /// some of a Redis Cluster. `redis+sentinel://HOST:PORT,HOST:PORT/MASTER` is the master that Sentinels name.
+    /// Nothing is connected yet.
     ///
     /// # Errors
-    /// [`EngineError::Url`] when an address is not one.
+    /// [`EngineError::Url`]: an address is invalid.
     pub fn new<U: AsRef<str>>(urls: &[U]) -> Result<Redis, EngineError> {
         Ok(Redis {
             servers: Servers::of(urls)?,
@@ -113,7 +115,7 @@ impl Redis {
         self.claimed = None;
     }
 
-    /// The connection to a server, which is not a Sentinel.
+    /// The connection to a server that is not a Sentinel. Connects if necessary.
     async fn connection(&mut self, host: &Host) -> Result<&mut Connection, EngineError> {
         if !self.connections.contains_key(host) {
             let connection = Connection::open(&self.servers, host, &self.servers.login).await?;
@@ -122,23 +124,24 @@ impl Redis {
         Ok(self.connections.get_mut(host).expect("it was made"))
     }
 
-    /// Forgets a connection. What is still on its way must not be taken for the answer to something else. The server may be
-    /// gone, and what it was sent last with it.
+    /// Drops a connection, so that late answers are not taken for answers to later commands. The server may have
+    /// failed and lost the last writes.
     fn drop_connection(&mut self, host: &Host) {
         self.connections.remove(host);
         self.slots = None;
         self.begin_life();
     }
 
-    /// Looks up who has which slots, beginning at `first`.
+    /// Looks up the owners of the slots. Queries `first` first.
     async fn look_up(&mut self, first: Option<&Host>) -> Result<(), EngineError> {
         self.lookups = self.lookups.wrapping_add(1);
         let slots = match self.servers.route {
-            Route::Direct => self.ask_servers(first).await?,
-            Route::Sentinel { .. } => Slots::single(self.ask_sentinels().await?),
+            Route::Direct => self.find_owners(first).await?,
+            Route::Sentinel { .. } => Slots::single(self.find_master().await?),
         };
         if !slots.ids().iter().copied().eq(self.owner_ids.iter().map(String::as_str)) {
-            // A replica may have taken over without the last writes. A slot that moves from one owner to another loses none.
+            // A replica may have taken over without the last writes. A slot that only moves to another owner loses
+            // nothing.
             self.begin_life();
             self.owner_ids = slots.ids().into_iter().map(str::to_owned).collect();
         }
@@ -150,9 +153,9 @@ impl Redis {
         Ok(())
     }
 
-    /// Asks servers for the owners of the slots: those that are connected in turn, then those that are known, then those of
+    /// Finds the owners of the slots. Queries the connected servers in rotation, then the known ones, then those of
     /// the config.
-    async fn ask_servers(&mut self, first: Option<&Host>) -> Result<Slots, EngineError> {
+    async fn find_owners(&mut self, first: Option<&Host>) -> Result<Slots, EngineError> {
         let mut connected: Vec<Host> = self.connections.keys().cloned().collect();
         connected.sort_unstable();
         if !connected.is_empty() {
@@ -162,9 +165,9 @@ impl Redis {
         let slots = self.slots.take().unwrap_or_default();
         let known = slots.owners().into_iter().chain(slots.replicas()).chain(&self.servers.seeds);
         let candidates: Vec<Host> = first.into_iter().chain(&connected).chain(known).cloned().collect();
-        let (mut asked, mut failed) = (HashSet::new(), None);
+        let (mut queried, mut failed) = (HashSet::new(), None);
         for host in candidates {
-            if !asked.insert(host.clone()) {
+            if !queried.insert(host.clone()) {
                 continue;
             }
             match self.slots_of(&host).await {
@@ -175,11 +178,11 @@ impl Redis {
         Err(failed.expect("there is a seed"))
     }
 
-    /// What one server says of the owners of the slots.
+    /// The owners of the slots according to one server.
     async fn slots_of(&mut self, host: &Host) -> Result<Slots, EngineError> {
         let connection = self.connection(host).await?;
         let answer = match connection.mode().await {
-            Ok(Mode::Cluster) => connection.ask("CLUSTER SLOTS", redis::cmd("CLUSTER").arg("SLOTS")).await,
+            Ok(Mode::Cluster) => connection.query("CLUSTER SLOTS", redis::cmd("CLUSTER").arg("SLOTS")).await,
             Ok(Mode::Single) if self.servers.seeds.len() == 1 => return Ok(Slots::single(host.clone())),
             Ok(mode) => {
                 let answer = match mode {
@@ -190,21 +193,21 @@ impl Redis {
             }
             Err(failure) => Err(failure),
         };
-        let answer = self.heard(host, answer)?;
+        let answer = self.check(host, answer)?;
         Slots::read(&answer, host).ok_or_else(|| EngineError::Refused {
             server: host.to_string(),
             answer: "something else than the owners of slots".to_owned(),
         })
     }
 
-    /// Asks the Sentinels for the master.
-    async fn ask_sentinels(&mut self) -> Result<Host, EngineError> {
+    /// Finds the master by the Sentinels.
+    async fn find_master(&mut self) -> Result<Host, EngineError> {
         let mut sentinels = self.servers.seeds.clone();
         let turn = self.lookups % sentinels.len();
         sentinels.rotate_left(turn);
         let mut failed = None;
         for sentinel in sentinels {
-            match self.master_by(&sentinel).await {
+            match self.master_from(&sentinel).await {
                 Ok(master) => return Ok(master),
                 Err(error) => failed = Some(error),
             }
@@ -212,8 +215,8 @@ impl Redis {
         Err(failed.expect("there is a Sentinel"))
     }
 
-    /// What one Sentinel says of the master.
-    async fn master_by(&mut self, sentinel: &Host) -> Result<Host, EngineError> {
+    /// The master according to one Sentinel.
+    async fn master_from(&mut self, sentinel: &Host) -> Result<Host, EngineError> {
         let Route::Sentinel { master, login } = &self.servers.route else { unreachable!("it is one") };
         let connection = match self.connections.get_mut(sentinel) {
             Some(connection) => connection,
@@ -225,7 +228,7 @@ impl Redis {
         let mut command = redis::cmd("SENTINEL");
         command.arg("GET-MASTER-ADDR-BY-NAME").arg(master);
         let unknown = format!("no master '{}' is known", master.escape_debug());
-        let answer = connection.ask("SENTINEL GET-MASTER-ADDR-BY-NAME", &command).await;
+        let answer = connection.query("SENTINEL GET-MASTER-ADDR-BY-NAME", &command).await;
         let answer = answer.map_err(|failure| {
             self.connections.remove(sentinel);
             failure.into_error()
@@ -241,8 +244,8 @@ impl Redis {
         host.ok_or_else(|| EngineError::Refused { server: sentinel.to_string(), answer: unknown })
     }
 
-    /// An answer, or the error. A connection that failed is forgotten.
-    fn heard<T>(&mut self, host: &Host, answer: Result<T, Failure>) -> Result<T, EngineError> {
+    /// Converts a failure to an error. Drops a connection that failed.
+    fn check<T>(&mut self, host: &Host, answer: Result<T, Failure>) -> Result<T, EngineError> {
         answer.map_err(|failure| {
             if matches!(failure, Failure::Lost(_)) {
                 self.drop_connection(host);
@@ -251,26 +254,27 @@ impl Redis {
         })
     }
 
-    /// Sends commands to the owners of their slots, to all owners at once, and returns the answers in the order of the
-    /// commands. When one fails, the others were sent all the same.
+    /// Sends commands to the owners of their slots, to all owners at the same time, and returns the answers in the
+    /// order of the commands. If one command fails, the others are sent nevertheless.
     async fn run<T: FromRedisValue>(&mut self, commands: &[Command]) -> Result<Vec<T>, EngineError> {
         let mut answers: Vec<Option<Value>> = vec![None; commands.len()];
-        let mut open: Vec<Open> = (0..commands.len()).map(|index| Open { index, redirected: None }).collect();
-        // The first error. Others may follow from it.
+        let mut unanswered: Vec<Unanswered> =
+            (0..commands.len()).map(|index| Unanswered { index, redirected: None }).collect();
+        // The first error. Later ones may be its consequences.
         let mut failed = None;
         let mut moved_to = None;
-        if self.slots.is_none() && !open.is_empty() {
+        if self.slots.is_none() && !unanswered.is_empty() {
             self.look_up(None).await?;
         }
         for _ in 0..=REDIRECTIONS {
-            if open.is_empty() {
+            if unanswered.is_empty() {
                 break;
             }
             let mut by_server: HashMap<(Host, bool), Vec<usize>> = HashMap::new();
-            for Open { index, redirected } in open.drain(..) {
+            for Unanswered { index, redirected } in unanswered.drain(..) {
                 let owner = self.slots.as_ref().and_then(|slots| slots.owner(commands[index].slot)).cloned();
                 let to = match redirected {
-                    Some((host, passed)) => Some((host, passed == Passed::Ask)),
+                    Some((host, redirect)) => Some((host, redirect == Redirect::Ask)),
                     None => owner.map(|owner| (owner, false)),
                 };
                 let Some(to) = to else {
@@ -309,16 +313,16 @@ impl Redis {
                         }
                         Err(error) => error,
                     };
-                    if let Some((to, passed)) = redirection(&error, host) {
-                        if passed == Passed::Moved {
+                    if let Some((to, redirect)) = redirection(&error, host) {
+                        if redirect == Redirect::Moved {
                             moved_to = Some(to.clone());
                         }
-                        open.push(Open { index, redirected: Some((to, passed)) });
+                        unanswered.push(Unanswered { index, redirected: Some((to, redirect)) });
                         continue;
                     }
                     let refusal = connection.refusal(&error, name);
                     match refusal {
-                        // It was the master: what it was sent last may be lost.
+                        // The server was the master before. Its last writes may be lost.
                         EngineError::ReadOnly { .. } => self.drop_connection(host),
                         EngineError::ClusterDown(_) => self.slots = None,
                         _ => {}
@@ -328,13 +332,13 @@ impl Redis {
             }
         }
         if let Some(host) = moved_to {
-            // The answers are right whatever becomes of this. Without it, the next command is passed on again.
+            // The answers are valid even if this fails. Then the next command is redirected again.
             let _ = self.look_up(Some(&host)).await;
         }
         if let Some(error) = failed {
             return Err(error);
         }
-        if !open.is_empty() {
+        if !unanswered.is_empty() {
             return Err(EngineError::ClusterDown("its servers disagree on who has a slot".to_owned()));
         }
         let answers = answers.into_iter().map(|answer| {
@@ -345,23 +349,23 @@ impl Redis {
         answers.collect()
     }
 
-    /// Looks whether the servers are the same, and whether they answer.
-    async fn look(&mut self) -> Result<(), EngineError> {
-        let looked_up = self.look_up(None).await;
+    /// Checks whether the owners are the same, and whether they answer.
+    async fn check_servers(&mut self) -> Result<(), EngineError> {
+        let lookup = self.look_up(None).await;
         if self.slots.is_none() {
-            // Without Sentinels, the master stays who it was.
-            looked_up?;
+            // Without Sentinels the master is assumed to stay the same.
+            lookup?;
         }
         let owners: Vec<Host> = self.slots.iter().flat_map(Slots::owners).cloned().collect();
         let mut connections = Vec::with_capacity(owners.len());
         for owner in &owners {
-            // Whoever needs a server that is away gets the error.
+            // Commands that need an unreachable server get the error.
             if let Ok(connection) = self.connection(owner).await {
                 connections.push(connection.clone());
             }
         }
-        for (connection, answer) in join_all(connections.into_iter().map(greet)).await {
-            let _ = self.heard(connection.server(), answer);
+        for (connection, answer) in join_all(connections.into_iter().map(ping)).await {
+            let _ = self.check(connection.server(), answer);
         }
         Ok(())
     }
@@ -371,13 +375,13 @@ fn milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Asks a server something that each answers.
-async fn greet(mut connection: Connection) -> (Connection, Result<Mode, Failure>) {
+/// Sends a command that every server answers.
+async fn ping(mut connection: Connection) -> (Connection, Result<Mode, Failure>) {
     let answer = connection.mode().await;
     (connection, answer)
 }
 
-/// What became of a command: its answer, or an error and the name of the command that it is about.
+/// The answer to a command, or an error and the name of the failed command.
 type Outcome = Result<Value, (RedisError, &'static str)>;
 
 /// Sends some of the commands to one server.
@@ -410,13 +414,13 @@ async fn exchange(
     (connection, indices, outcomes)
 }
 
-/// Where a server says that a command belongs.
-fn redirection(error: &RedisError, from: &Host) -> Option<(Host, Passed)> {
+/// The server to which an error redirects a command.
+fn redirection(error: &RedisError, from: &Host) -> Option<(Host, Redirect)> {
     let (address, _) = error.redirect_node()?;
-    let passed = if error.code() == Some("ASK") { Passed::Ask } else { Passed::Moved };
+    let redirect = if error.code() == Some("ASK") { Redirect::Ask } else { Redirect::Moved };
     let (name, port) = address.rsplit_once(':')?;
     let name = if ["", "?"].contains(&name) { &from.name } else { name.trim_matches(['[', ']']) };
-    Some((Host { name: name.to_owned(), port: port.parse().ok()? }, passed))
+    Some((Host { name: name.to_owned(), port: port.parse().ok()? }, redirect))
 }
 
 impl Engine for Redis {
@@ -456,7 +460,7 @@ impl Engine for Redis {
         is_former: &(dyn Fn(&str) -> bool + Sync),
         lasts: Duration,
     ) -> Result<Option<String>, EngineError> {
-        self.look().await?;
+        self.check_servers().await?;
         let (name, lasts_ms) = (format!("lately:node:{node}"), milliseconds(lasts));
         let command = |command| Command::new(command, name.as_bytes());
         let set = || command("SET").arg(holder);
@@ -465,13 +469,13 @@ impl Engine for Redis {
         let (is_new, held) = (answers[0].is_some(), &answers[1]);
         match held {
             Some(held) if is_former(held) => {
-                // Nobody else takes it while it is there.
+                // No other server takes the name while it exists.
                 self.run::<Value>(&[set().arg("PX").arg(lasts_ms)]).await?;
             }
             Some(held) if held != holder => return Ok(Some(held.clone())),
             _ => {
                 if is_new && self.claimed.as_deref() == Some(node) {
-                    // It was there: somebody has emptied the server, or it was not renewed for long.
+                    // The name existed before. The server was emptied, or the claim expired.
                     self.begin_life();
                 }
                 self.run::<Value>(&[command("PEXPIRE").arg(lasts_ms)]).await?;
@@ -512,7 +516,7 @@ impl Engine for Redis {
                 .collect();
             let sets: Vec<Vec<(Vec<u8>, f64)>> = self.run(&commands).await?;
             for (block, members) in blocks.iter().zip(&sets) {
-                all.push(told(block, members)?);
+                all.push(read_block(block, members)?);
             }
         }
         Ok(all)

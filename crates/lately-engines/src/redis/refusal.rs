@@ -1,12 +1,12 @@
-//! Errors of servers, by their kind.
+//! Converts errors of servers.
 
 use redis::{ErrorKind, RedisError};
 
 use super::address::Host;
 use crate::EngineError;
 
-/// Who asked, and whom.
-pub(super) struct Asked<'a> {
+/// The attempt that failed: the server, the user and the command.
+pub(super) struct Attempt<'a> {
     pub(super) server: &'a Host,
     /// The user of the connection, and whether there is a password.
     pub(super) user: Option<&'a str>,
@@ -15,7 +15,7 @@ pub(super) struct Asked<'a> {
     pub(super) command: &'a str,
 }
 
-/// Whether the connection is of no use any more.
+/// Whether the connection cannot be used any more.
 pub(super) fn is_lost(error: &RedisError) -> bool {
     error.is_io_error()
         || error.is_timeout()
@@ -25,9 +25,9 @@ pub(super) fn is_lost(error: &RedisError) -> bool {
 }
 
 /// The error of a server for a command.
-pub(super) fn refusal(error: &RedisError, asked: &Asked<'_>) -> EngineError {
-    let server = asked.server.to_string();
-    let user = asked.user.unwrap_or("default").to_owned();
+pub(super) fn refusal(error: &RedisError, attempt: &Attempt<'_>) -> EngineError {
+    let server = attempt.server.to_string();
+    let user = attempt.user.unwrap_or("default").to_owned();
     let words = words(error);
     let login = |why| EngineError::Login { server: server.clone(), user: user.clone(), why };
     let code = error.code().unwrap_or_default();
@@ -35,12 +35,12 @@ pub(super) fn refusal(error: &RedisError, asked: &Asked<'_>) -> EngineError {
         "NOAUTH" => login("it wants a password: redis://USER:PASSWORD@HOST:PORT"),
         "WRONGPASS" => login("the user or the password is wrong, or the user is off"),
         "NOPERM" => {
-            let command = asked.command.to_uppercase();
+            let command = attempt.command.to_uppercase();
             let is_about_keys = words.contains(" key");
             let (what, permission) = if is_about_keys {
                 (format!("use the keys of {command}"), "~lately:*".to_owned())
             } else {
-                (format!("run {command}"), format!("+{}", asked.command.to_lowercase().replace(' ', "|")))
+                (format!("run {command}"), format!("+{}", attempt.command.to_lowercase().replace(' ', "|")))
             };
             let remedy = format!("ACL SETUSER {user} {permission}");
             EngineError::Permission { server, user, what, remedy }
@@ -52,7 +52,7 @@ pub(super) fn refusal(error: &RedisError, asked: &Asked<'_>) -> EngineError {
         "NOREPLICAS" => EngineError::TooFewReplicas { server },
         "LOADING" => EngineError::Away(format!("{server} is loading its data")),
         "MASTERDOWN" => EngineError::Away(format!("{server} is a replica and has lost its master")),
-        _ if matches!(error.kind(), ErrorKind::AuthenticationFailed) => login(if asked.has_password {
+        _ if matches!(error.kind(), ErrorKind::AuthenticationFailed) => login(if attempt.has_password {
             "the user or the password is wrong, or the server wants none"
         } else {
             "it wants a password: redis://USER:PASSWORD@HOST:PORT"

@@ -1,4 +1,4 @@
-//! Hash slots: which server of a cluster has a key.
+//! Hash slots: the server of a cluster for each key.
 
 use std::collections::BTreeSet;
 
@@ -9,11 +9,11 @@ use super::address::Host;
 /// Slots of a cluster.
 const SLOTS: u16 = 16_384;
 
-/// Which server has which slots. A single server has all of them.
+/// The servers of all slots. A single server has all of them.
 #[derive(Default, Debug)]
 pub(super) struct Slots {
     ranges: Vec<Range>,
-    /// Those that follow the owners.
+    /// The replicas of the owners.
     replicas: Vec<Host>,
 }
 
@@ -26,13 +26,13 @@ struct Range {
 }
 
 impl Slots {
-    /// All of them are on one server.
+    /// All slots on one server.
     pub(super) fn single(host: Host) -> Slots {
         let id = host.to_string();
         Slots { ranges: vec![Range { first: 0, last: SLOTS - 1, owner: host, id }], replicas: Vec::new() }
     }
 
-    /// Reads the answer of a server to `CLUSTER SLOTS`: `[first, last, [host, port, id, …], replica, …]` for each range.
+    /// Parses the answer to `CLUSTER SLOTS`: `[first, last, [host, port, id, …], replica, …]` for each range.
     pub(super) fn read(answer: &Value, from: &Host) -> Option<Slots> {
         let mut slots = Slots::default();
         for range in array(answer)? {
@@ -45,23 +45,23 @@ impl Slots {
         Some(slots)
     }
 
-    /// The server that has a slot.
+    /// The owner of a slot.
     pub(super) fn owner(&self, slot: u16) -> Option<&Host> {
         let mut ranges = self.ranges.iter();
         ranges.find(|range| (range.first..=range.last).contains(&slot)).map(|range| &range.owner)
     }
 
-    /// The servers that have slots.
+    /// The owners of all slots.
     pub(super) fn owners(&self) -> BTreeSet<&Host> {
         self.ranges.iter().map(|range| &range.owner).collect()
     }
 
-    /// The servers that follow those.
+    /// The replicas of these.
     pub(super) fn replicas(&self) -> &[Host] {
         &self.replicas
     }
 
-    /// The identities of the servers that have slots. While they stay, no replica has taken over.
+    /// The identities of the owners. While they stay the same, no replica has taken over.
     pub(super) fn ids(&self) -> BTreeSet<&str> {
         self.ranges.iter().map(|range| range.id.as_str()).collect()
     }
@@ -83,14 +83,14 @@ pub(super) fn text(value: &Value) -> Option<&str> {
     }
 }
 
-/// A server and its identity. One that does not know its own name is where it was asked.
+/// A server and its identity. A server that does not know its own name has the one in `from`.
 fn server(value: &Value, from: &Host) -> Option<(Host, String)> {
     let [name, port, id, ..] = array(value)? else { return None };
     let name = text(name).filter(|name| !["", "?"].contains(name)).unwrap_or(&from.name);
     Some((Host { name: name.to_owned(), port: number(port)? }, text(id)?.to_owned()))
 }
 
-/// The slot of a name in the engine: of what is between its first braces, if there is something.
+/// The slot of a key in the engine: that of the text between its first braces, if that is not empty.
 pub(super) fn slot(name: &[u8]) -> u16 {
     let tag = name.iter().position(|&byte| byte == b'{').and_then(|open| {
         let tag = &name[open + 1..];
@@ -100,7 +100,7 @@ pub(super) fn slot(name: &[u8]) -> u16 {
     crc16(tag.unwrap_or(name)) % SLOTS
 }
 
-/// CRC-16/XMODEM, as the specification of Redis Cluster has it.
+/// CRC-16/XMODEM, as in the specification of Redis Cluster.
 fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc, &byte| crc << 8 ^ CRC_OF_BYTE[usize::from(crc >> 8) ^ usize::from(byte)])
 }

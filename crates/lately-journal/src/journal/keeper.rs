@@ -5,11 +5,11 @@ use std::io;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use super::{Journal, Trouble, lock};
+use super::{Fault, Journal, lock};
 use crate::checkpoint::Checkpoint;
 use crate::disk::Disk;
 use crate::limits::{
-    BLOCK_PAUSE, CHECKPOINT_RETRY_MOST, FIRST_TRIES, LOG_TO_CHECKPOINT, LOOK_BYTES, RETRY_EVERY, SYNC_EVERY,
+    BLOCK_PAUSE, CHECK_BYTES, CHECKPOINT_RETRY_MOST, FIRST_TRIES, LOG_TO_CHECKPOINT, RETRY_EVERY, SYNC_EVERY,
     TRIES,
 };
 
@@ -57,14 +57,14 @@ impl<D: Disk> Journal<D> {
     /// Whether to wake the checkpoint thread, after the log has grown by `more` to `log_bytes`. If a
     /// checkpoint is wanted already, the thread knows: it was woken for that, or it waits for its next
     /// attempt.
-    pub(super) fn is_to_look(&self, log_bytes: u64, more: u64) -> bool {
+    pub(super) fn must_check(&self, log_bytes: u64, more: u64) -> bool {
         let before = log_bytes - more;
         let is_long_now = self.is_long(log_bytes) && !self.is_long(before);
-        (is_long_now || log_bytes / LOOK_BYTES > before / LOOK_BYTES) && !self.wanted.load(Relaxed)
+        (is_long_now || log_bytes / CHECK_BYTES > before / CHECK_BYTES) && !self.wanted.load(Relaxed)
     }
 
     /// Whether this many bytes must be synced before the next regular sync.
-    pub(super) fn is_much(&self, unsynced_bytes: u64) -> bool {
+    pub(super) fn must_sync(&self, unsynced_bytes: u64) -> bool {
         unsynced_bytes >= self.bounds.sync_bytes
     }
 
@@ -74,13 +74,13 @@ impl<D: Disk> Journal<D> {
     }
 
     /// Tries to recover from a fault. Returns true if there is none any more.
-    pub fn mend(&self) -> bool {
+    pub fn try_recover(&self) -> bool {
         // All refused batches must be rolled back before the present state is made durable.
         self.alone(|| ());
-        let trouble = self.trouble();
-        let mended = match trouble {
-            Trouble::None => true,
-            Trouble::Write => {
+        let fault = self.fault();
+        let recovered = match fault {
+            Fault::None => true,
+            Fault::Write => {
                 let has_room = self.sync() && self.log().try_room().is_ok();
                 // If hits would not be replayed as they were counted, a checkpoint is needed, too.
                 let is_enough = has_room && !self.store.is_mixed();
@@ -88,25 +88,25 @@ impl<D: Disk> Journal<D> {
                 is_enough || (has_room || self.is_worth_cutting()) && self.checkpoint_if_due()
             }
             // It is unknown what of the log is on the disk, so a checkpoint must replace it.
-            Trouble::Sync => self.holds.load(Acquire) == 0 && self.checkpoint_if_due(),
+            Fault::Sync => self.holds.load(Acquire) == 0 && self.checkpoint_if_due(),
         };
-        let mended = mended && (trouble == Trouble::None || self.go_on().is_ok());
-        if !mended {
+        let recovered = recovered && (fault == Fault::None || self.accept_again().is_ok());
+        if !recovered {
             self.wake();
         }
-        mended
+        recovered
     }
 
     /// Accepts batches again. Refused changes left gaps in the numbers. The log records that these gaps stay.
-    fn go_on(&self) -> io::Result<()> {
-        let _nobody_changes_anything = self.gate.write().unwrap_or_else(PoisonError::into_inner);
+    fn accept_again(&self) -> io::Result<()> {
+        let _exclusive = self.gate.write().unwrap_or_else(PoisonError::into_inner);
         let mut log = self.log();
         let bytes = log.settle(self.store.level_numbers())?;
         self.written.store(log.number(), Relaxed);
         self.log_bytes.fetch_add(bytes, Relaxed);
         self.tries.store(0, Relaxed);
         self.store.end_rollback();
-        self.trouble.store(Trouble::None as u8, Relaxed);
+        self.fault.store(Fault::None as u8, Relaxed);
         Ok(())
     }
 
@@ -121,15 +121,15 @@ impl<D: Disk> Journal<D> {
     /// Syncs, and recovers from faults, until the journal is closed. Runs in a thread of its own.
     pub fn keep_synced(&self) {
         while !self.closing.load(Acquire) {
-            let trouble = self.trouble() != Trouble::None;
+            let fault = self.fault() != Fault::None;
             // During a sync, enough for another one may have been written.
-            if trouble || !self.is_much(self.log().unsynced_bytes()) {
-                self.sync_wakeup.wait(if trouble { RETRY_EVERY } else { SYNC_EVERY });
+            if fault || !self.must_sync(self.log().unsynced_bytes()) {
+                self.sync_wakeup.wait(if fault { RETRY_EVERY } else { SYNC_EVERY });
             }
-            if self.trouble() == Trouble::None {
+            if self.fault() == Fault::None {
                 self.sync();
             } else {
-                self.mend();
+                self.try_recover();
             }
         }
     }
@@ -137,15 +137,15 @@ impl<D: Disk> Journal<D> {
     /// Whether a checkpoint is due (the log is long, or one was requested) and there is no fault.
     pub fn needs_checkpoint(&self) -> bool {
         let wanted = self.is_long(self.log_bytes.load(Relaxed)) || self.wanted.load(Relaxed);
-        wanted && self.trouble() == Trouble::None
+        wanted && self.fault() == Fault::None
     }
 
     /// Makes checkpoints when they are due, until the journal is closed. Runs in a thread of its own.
     pub fn keep_short(&self) {
         let mut pause = SYNC_EVERY;
         while !self.closing.load(Acquire) {
-            self.tend_reserve();
-            self.tend_room();
+            self.grow_reserve();
+            self.check_log_room();
             if self.needs_checkpoint() {
                 // If it fails, the log is still complete, and the next attempt comes after a longer pause:
                 // each attempt writes all keys in vain and adds a segment to the log. Clear the request
@@ -153,7 +153,7 @@ impl<D: Disk> Journal<D> {
                 self.wanted.store(false, Relaxed);
                 let made = self.make_checkpoint(|| self.checkpoint_wakeup.wait(BLOCK_PAUSE));
                 self.wanted.fetch_or(made.is_err(), Relaxed);
-                *lock(&self.checkpoint_trouble) = made.as_ref().err().map(ToString::to_string);
+                *lock(&self.checkpoint_error) = made.as_ref().err().map(ToString::to_string);
                 pause = if made.is_ok() { SYNC_EVERY } else { (2 * pause).min(CHECKPOINT_RETRY_MOST) };
             }
             self.checkpoint_wakeup.wait(pause);
@@ -213,9 +213,9 @@ mod tests {
         let journal = Journal::begin(folder, store, Durability::Interval, &Recovery::default());
         let journal = journal.expect("begun");
         let long = journal.bounds.log_bytes;
-        let steps = [(LOOK_BYTES - 1, 1), (LOOK_BYTES, 1), (LOOK_BYTES + 1, 1), (long + 1, 2)];
-        assert_eq!(steps.map(|(bytes, more)| journal.is_to_look(bytes, more)), [false, true, false, true]);
+        let steps = [(CHECK_BYTES - 1, 1), (CHECK_BYTES, 1), (CHECK_BYTES + 1, 1), (long + 1, 2)];
+        assert_eq!(steps.map(|(bytes, more)| journal.must_check(bytes, more)), [false, true, false, true]);
         journal.want_checkpoint();
-        assert_eq!(steps.map(|(bytes, more)| journal.is_to_look(bytes, more)), [false; 4]);
+        assert_eq!(steps.map(|(bytes, more)| journal.must_check(bytes, more)), [false; 4]);
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::Journal;
 use crate::disk::{Disk, DiskFile};
-use crate::limits::{LEAST_RESERVE_BYTES, LOOK_BYTES, SMALL_DISK, START_BYTES};
+use crate::limits::{CHECK_BYTES, LEAST_RESERVE_BYTES, SMALL_DISK, START_BYTES};
 use crate::names::RESERVE;
 
 impl<D: Disk> Journal<D> {
@@ -43,7 +43,7 @@ impl<D: Disk> Journal<D> {
     }
 
     /// Frees the part that a new segment of the log needs.
-    pub(crate) fn spend_start(&self) {
+    pub(crate) fn free_start_room(&self) {
         let reserved = self.reserved_bytes.load(Relaxed);
         let left = reserved.saturating_sub(START_BYTES).max(LEAST_RESERVE_BYTES);
         if reserved > left && self.disk.reserve(RESERVE, left).is_ok() {
@@ -52,11 +52,11 @@ impl<D: Disk> Journal<D> {
     }
 
     /// Creates the file of a checkpoint from the reserved room, so that no other file can take that room.
-    pub(crate) fn spend_reserve(&self, name: &str) -> io::Result<D::File> {
+    pub(crate) fn take_reserve(&self, name: &str) -> io::Result<D::File> {
         if self.reserved_bytes.swap(0, Relaxed) == 0 || self.disk.rename(RESERVE, name).is_err() {
             return self.disk.create(name);
         }
-        let file = self.disk.open(name).inspect_err(|_| self.take_back_reserve(name))?;
+        let file = self.disk.open(name).inspect_err(|_| self.restore_reserve(name))?;
         // Reserve room for the next start again, as far as there is some.
         let sizes = std::iter::successors(Some(START_BYTES), |bytes| Some(bytes / 2));
         let mut sizes = sizes.take_while(|&bytes| bytes >= LEAST_RESERVE_BYTES);
@@ -67,7 +67,7 @@ impl<D: Disk> Journal<D> {
     }
 
     /// Reserves the room of a failed checkpoint again.
-    pub(crate) fn take_back_reserve(&self, name: &str) {
+    pub(crate) fn restore_reserve(&self, name: &str) {
         let size = self.disk.open(name).and_then(|file| file.size());
         if let Ok(bytes) = size
             && bytes >= self.reserved_bytes.load(Relaxed).max(LEAST_RESERVE_BYTES)
@@ -83,9 +83,9 @@ impl<D: Disk> Journal<D> {
 
     /// Requests a checkpoint when the log has taken half of its room, if that frees more than a checkpoint
     /// takes. On a disk smaller than the log's bound, hits then do not wait until it is full.
-    pub(super) fn tend_room(&self) {
+    pub(super) fn check_log_room(&self) {
         let log_bytes = self.log_bytes.load(Relaxed);
-        let is_worth_it = log_bytes > self.checkpoint_needs().max(LOOK_BYTES);
+        let is_worth_it = log_bytes > self.checkpoint_needs().max(CHECK_BYTES);
         if is_worth_it && self.disk.room().is_ok_and(|room| room < log_bytes) {
             self.wanted.store(true, Relaxed);
         }
@@ -93,7 +93,7 @@ impl<D: Disk> Journal<D> {
 
     /// Reserves more room when there are more keys. If there is not enough, requests a checkpoint while it
     /// still fits, if the log is longer than half of what the checkpoint may take.
-    pub(super) fn tend_reserve(&self) {
+    pub(super) fn grow_reserve(&self) {
         let Ok(_no_checkpoint) = self.checkpointing.try_lock() else { return };
         if self.wanted_reserve() <= self.reserved_bytes.load(Relaxed) * 5 / 4 || self.keep_reserve() {
             return;

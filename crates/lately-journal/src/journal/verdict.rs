@@ -29,7 +29,7 @@ impl Clone for Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        // Pairs with the load in `mend`: a rollback before this is included in the next checkpoint.
+        // Pairs with the load in `try_recover`: a rollback before this is included in the next checkpoint.
         self.holds.fetch_sub(1, Release);
     }
 }

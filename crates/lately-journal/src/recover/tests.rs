@@ -41,7 +41,7 @@ fn an_invalid_record_is_damage_and_can_be_repaired() {
     let part = [&[BATCH][..], &now, &[0, 0, 0xff, 0xff, 2, 2], b"k"].concat();
     for record in [&garbage, &part] {
         write(root.path(), &names::log(1), Kind::Log, &[&segment(1), record]);
-        let error = recovered(root.path(), Intent::GoOn).expect_err("damaged").to_string();
+        let error = recovered(root.path(), Intent::Continue).expect_err("damaged").to_string();
         assert!(error.contains("log-0000000001 is damaged at byte 61"), "{error}");
         let losses = recovered(root.path(), Intent::Repair).expect("repaired").losses;
         assert_eq!(losses.len(), 1, "{losses:?}");
@@ -58,13 +58,13 @@ fn an_oversized_length_in_a_checkpoint_takes_no_memory() {
     };
     write(root.path(), &names::log(1), Kind::Log, &[&segment(1)]);
     write(root.path(), &names::checkpoint(1), Kind::Checkpoint, &[&head, &end(0, u64::MAX)]);
-    assert_eq!(recovered(root.path(), Intent::GoOn).expect("read").losses, []);
+    assert_eq!(recovered(root.path(), Intent::Continue).expect("read").losses, []);
     // A number of a change that is too high to continue from.
     let part = [&[PARTS][..], &[0; 2], &u64::MAX.to_le_bytes(), &[0; 20]].concat();
     write(root.path(), &names::checkpoint(1), Kind::Checkpoint, &[&head, &part, &end(0, 0)]);
-    assert!(recovered(root.path(), Intent::GoOn).is_err());
+    assert!(recovered(root.path(), Intent::Continue).is_err());
     write(root.path(), &names::checkpoint(1), Kind::Checkpoint, &[&head, &end(u64::MAX, 0)]);
-    let error = recovered(root.path(), Intent::GoOn).expect_err("damaged").to_string();
+    let error = recovered(root.path(), Intent::Continue).expect_err("damaged").to_string();
     assert!(error.contains("it has no end"), "{error}");
 }
 
@@ -92,7 +92,7 @@ fn an_unreadable_key_is_named_and_the_others_are_kept() {
     parts[name + 4] = 0xff;
     write_checkpoint(root.path(), &parts, now);
 
-    let error = recovered(root.path(), Intent::GoOn).expect_err("damaged").to_string();
+    let error = recovered(root.path(), Intent::Continue).expect_err("damaged").to_string();
     assert!(error.contains("checkpoint-0000000001 is damaged at byte"), "{error}");
     assert!(error.contains("key two is not a key with its hits"), "{error}");
     let copy = Store::builder().build().expect("valid");
@@ -121,7 +121,7 @@ fn a_damaged_block_loses_only_its_damaged_part() {
     bytes[name] ^= 4;
     fs::write(&path, bytes).expect("written");
 
-    let error = recovered(root.path(), Intent::GoOn).expect_err("damaged").to_string();
+    let error = recovered(root.path(), Intent::Continue).expect_err("damaged").to_string();
     assert!(error.contains("a block does not fit its checksum"), "{error}");
     let copy = Store::builder().build().expect("valid");
     let folder = Folder::open(root.path()).expect("opened");
@@ -154,7 +154,7 @@ fn an_inapplicable_change_names_its_key() {
     Store::builder().seed(1).build().expect("valid").apply_into(&[op], now, &mut Vec::new(), &mut deltas);
     let record = [&first[..], deltas.bytes()].concat();
     write(root.path(), &names::log(1), Kind::Log, &[&segment(1), &record]);
-    let error = recovered(root.path(), Intent::GoOn).expect_err("not its hits").to_string();
+    let error = recovered(root.path(), Intent::Continue).expect_err("not its hits").to_string();
     assert!(error.contains("log-0000000001 is damaged at byte"), "{error}");
     assert!(error.contains("key full is not a key with its hits of this version"), "{error}");
     let store = Store::builder().build().expect("valid");
@@ -178,7 +178,7 @@ fn a_file_of_an_unknown_version_is_not_repaired() {
         let mut bytes = fs::read(&path).expect("read");
         bytes[7] = VERSION + 1;
         fs::write(&path, bytes).expect("written");
-        for intent in [Intent::GoOn, Intent::Look, Intent::Repair] {
+        for intent in [Intent::Continue, Intent::ReadOnly, Intent::Repair] {
             let error = recovered(root.path(), intent).expect_err("not known");
             assert!(matches!(error, JournalError::Version { found, .. } if found == VERSION + 1), "{error}");
         }
@@ -191,7 +191,7 @@ fn a_swapped_segment_is_damage() {
     for (name, number) in [(1, 2), (2, 1)] {
         write(root.path(), &names::log(name), Kind::Log, &[&segment(number)]);
     }
-    let error = recovered(root.path(), Intent::GoOn).expect_err("damaged").to_string();
+    let error = recovered(root.path(), Intent::Continue).expect_err("damaged").to_string();
     assert!(error.contains("log-0000000001 is damaged at byte 0: it is another segment"), "{error}");
 }
 
@@ -203,7 +203,8 @@ fn lives_of_a_wrong_clock(root: &Path, with_checkpoint: bool) -> [Timestamp; 2] 
     for (now, key) in [(right, "right"), (wrong, "wrong")] {
         let store = Arc::new(Store::builder().build().expect("the defaults are valid"));
         let folder = Folder::open(root).expect("a folder");
-        let recovery = recover(&folder, &store, Intent::GoOn, now, 2, &Progress::default()).expect("read");
+        let recovery =
+            recover(&folder, &store, Intent::Continue, now, 2, &Progress::default()).expect("read");
         let journal =
             Journal::begin(folder, Arc::clone(&store), Durability::Always, &recovery).expect("begun");
         let mut deltas = lately::DeltaBatch::default();
@@ -230,7 +231,7 @@ fn a_folder_far_ahead_of_the_clock_is_refused_and_repaired() {
             let folder = Folder::open(root.path()).expect("a folder");
             recover(&folder, &store, intent, clock, 2, &Progress::default()).map(|recovery| (store, recovery))
         };
-        for intent in [Intent::GoOn, Intent::Look] {
+        for intent in [Intent::Continue, Intent::ReadOnly] {
             let Err(error @ JournalError::Ahead { written, clock, .. }) = recovered(intent, now) else {
                 panic!("it is refused");
             };
@@ -239,7 +240,7 @@ fn a_folder_far_ahead_of_the_clock_is_refused_and_repaired() {
         }
         // A day is not far ahead.
         let a_day_before = Timestamp::from_millis(wrong.as_millis() - 86_400_000).expect("a time");
-        let (store, recovery) = recovered(Intent::GoOn, a_day_before).expect("read");
+        let (store, recovery) = recovered(Intent::Continue, a_day_before).expect("read");
         assert_eq!((store.now(), recovery.losses), (wrong, vec![]));
         let (store, recovery) = recovered(Intent::Repair, now).expect("repaired");
         assert_eq!(recovery.losses.len(), 1, "{:?}", recovery.losses);

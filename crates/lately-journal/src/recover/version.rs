@@ -4,7 +4,7 @@ use std::io;
 
 use lately::Deltas;
 
-use super::checkpoint::End;
+use super::checkpoint_reader::End;
 use crate::disk::DiskFile;
 use crate::frame::{Kind, VERSION, delta_format};
 use crate::limits::VERSION_FRAMES;
@@ -31,7 +31,7 @@ pub(super) fn versions_of(file: &impl DiskFile, kind: Kind) -> io::Result<Option
                     (Kind::Log, Some(&BATCH)) | (_, Some(&PARTS))
                 ));
                 let versions = versions.get_or_insert_with(|| vec![VERSION, BEFORE]);
-                versions.retain(|&version| makes_sense(payload, kind, version));
+                versions.retain(|&version| can_be_decoded(payload, kind, version));
             }
             Step::Damage => {
                 if !scan.resume()? {
@@ -45,7 +45,7 @@ pub(super) fn versions_of(file: &impl DiskFile, kind: Kind) -> io::Result<Option
 }
 
 /// Whether a payload can be decoded as one of this kind and version.
-fn makes_sense(payload: &[u8], kind: Kind, version: u8) -> bool {
+fn can_be_decoded(payload: &[u8], kind: Kind, version: u8) -> bool {
     match (kind, payload.split_first()) {
         (Kind::Checkpoint, Some((&PARTS, parts))) => are_parts(parts, version),
         (Kind::Checkpoint, Some((&END, rest))) => End::read(rest).is_some(),

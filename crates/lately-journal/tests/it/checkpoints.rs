@@ -108,12 +108,12 @@ fn a_log_that_filled_the_disk_is_cut() {
         let started = Life::start_within(&disk, 7, Durability::Interval, false, bounds);
         let (mut life, _) = started.unwrap_or_else(|error| panic!("start {number}: {error}"));
         assert_eq!(life.journal.check().is_err(), number > 0, "on a full disk nothing is taken at first");
-        assert!(life.journal.mend(), "there is room when the log is cut");
+        assert!(life.journal.try_recover(), "there is room when the log is cut");
         while written < 10 * DISK_BYTES as u64 {
             let before = life.journal.stats().log_bytes;
             if life.run(batches.len(), &batch()) == Fate::Refused {
                 refused += 1;
-                assert!(life.journal.mend(), "there is room when the log is cut");
+                assert!(life.journal.try_recover(), "there is room when the log is cut");
             } else {
                 written += life.journal.stats().log_bytes.saturating_sub(before);
                 batches.push(batch());

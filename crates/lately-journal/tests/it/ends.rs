@@ -52,7 +52,7 @@ fn repeated_failed_syncs_leave_a_readable_log() {
             assert!(!life.journal.sync());
             life.verdicts();
             for _ in 0..9 {
-                assert!(!life.journal.mend());
+                assert!(!life.journal.try_recover());
                 let logs = disk.files().into_iter().filter(|(name, _)| name.starts_with("log-")).count();
                 assert!(logs <= 4, "{logs}");
             }
@@ -89,7 +89,7 @@ fn power_may_fail_while_the_log_recovers() {
         disk.fail_syncs(false);
         // The end is between the start of the next segment and its sync.
         disk.end_after(Some(1_000));
-        assert!(!life.journal.mend());
+        assert!(!life.journal.try_recover());
         disk.restart();
         disk.lose_power();
         let (_, recovery) =

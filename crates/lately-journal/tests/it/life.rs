@@ -136,7 +136,7 @@ pub(crate) fn source_in(batch: &Batch) -> Option<usize> {
 /// The content of a disk, for a read-only look.
 pub(crate) fn look(disk: &SimDisk, seed: u64) -> Result<Store, JournalError> {
     let store = store(seed);
-    recover(disk, &store, Intent::Look, Timestamp::MAX, 2, &Progress::default()).map(|_| store)
+    recover(disk, &store, Intent::ReadOnly, Timestamp::MAX, 2, &Progress::default()).map(|_| store)
 }
 
 /// A store with these batches, without a journal.
@@ -210,7 +210,7 @@ impl Life {
         bounds: Bounds,
     ) -> Result<(Life, Recovery), JournalError> {
         let store = Arc::new(store(seed));
-        let intent = if repair { Intent::Repair } else { Intent::GoOn };
+        let intent = if repair { Intent::Repair } else { Intent::Continue };
         let recovery = recover(disk, &store, intent, Timestamp::MAX, 2, &Progress::default())?;
         store.check_consistency();
         let disk = disk.clone();

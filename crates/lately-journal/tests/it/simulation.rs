@@ -254,7 +254,7 @@ impl Simulation {
                 9 if journal.check().is_err() => {
                     checkpoint = None;
                     self.verdicts(&mut life);
-                    if !life.is_short() && !self.past.is_torn_apart(&life) && journal.mend() {
+                    if !life.is_short() && !self.past.is_torn_apart(&life) && journal.try_recover() {
                         self.verdicts(&mut life);
                         self.past.synced();
                         // From now on, refused batches cannot come back.

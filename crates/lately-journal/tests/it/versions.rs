@@ -16,7 +16,7 @@ fn put_back(name: &str, store: &Store) -> Recovery {
     }
     let disk = Folder::open(folder.path()).expect("opened");
     let recovery =
-        recover(&disk, store, Intent::GoOn, Timestamp::MAX, 2, &Progress::default()).expect("read");
+        recover(&disk, store, Intent::Continue, Timestamp::MAX, 2, &Progress::default()).expect("read");
     assert_eq!(recovery.losses, []);
     store.check_consistency();
     recovery

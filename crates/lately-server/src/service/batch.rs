@@ -1,5 +1,5 @@
-//! A batch: requests that are executed together, so that the store prefetches the memory of all of them. Each gets the
-//! response it would get alone. They may come from several clients.
+//! A batch: requests that are executed together, so that the store prefetches the memory of all of them. Each gets
+//! the same response as if it were executed alone. The requests may come from several clients.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,20 +9,20 @@ use lately_journal::Refused;
 
 use super::cluster::Cluster;
 use super::commit::{Changes, Commit};
-use super::effect::{Effect, Fate};
+use super::effect::{Applied, Effect};
 use super::named_limits::{LimitAnswer, RuleNumber, Rules};
 use super::response::WindowCount;
 use super::{Asked, Response, Service, Stats, rate};
 use crate::limits::{RUN_JOINT_OPERATIONS, RUN_OPERATIONS};
 
-/// Requests, and their responses once they were executed. Keys borrow from the read buffer.
+/// Requests and, after execution, their responses. Keys borrow from the read buffer.
 #[derive(Default)]
 pub(crate) struct Batch<'a> {
     ops: Vec<Op<'a>>,
     outcomes: Vec<Outcome>,
     /// A bit for each operation: whether it changed something.
     changes: u64,
-    /// Why no operation may change anything.
+    /// The reason why no operation may change anything.
     refused: Option<Refused>,
     /// Operations of named limits.
     named: Vec<(Range<usize>, RuleNumber)>,
@@ -30,8 +30,8 @@ pub(crate) struct Batch<'a> {
     rules: Option<Arc<Rules>>,
     /// Whether an operation names a time. Such operations may take long: a late hit moves the hits after it.
     has_times: bool,
-    /// The last operation without its key, if it is of a kind that is often repeated with other keys, and its named
-    /// limit.
+    /// The last operation without its key, and its named limit. Only for kinds of operations that are often repeated
+    /// with other keys.
     last: Option<(Op<'a>, Option<RuleNumber>)>,
 }
 
@@ -115,7 +115,7 @@ impl<'a> Batch<'a> {
     /// Adds a request of a named limit. All requests of a batch use the same config, even if a reload happens meanwhile.
     ///
     /// # Errors
-    /// No limit has that name. The text lists those there are.
+    /// No limit has that name. The text lists the names.
     pub(crate) fn limit_by_name(
         &mut self,
         named: &NamedRequest<'a>,
@@ -214,8 +214,8 @@ impl Service {
         (outcome, self.commit(&mut [changes]))
     }
 
-    /// The hits of a key in each of several windows, all at one time, with the nodes that counted them if `by_origin`. Without
-    /// windows it is the default window of the key's class.
+    /// The hits of a key in each of several windows at one time, with the nodes that counted them if `by_origin`. No
+    /// windows mean the default window of the key's class.
     pub(crate) fn counts(
         &self,
         key: &[u8],
@@ -251,7 +251,7 @@ impl Service {
         counts.into_iter().map(|count| count.estimate)
     }
 
-    /// Answers questions, and changes nothing.
+    /// Executes reads.
     fn ask<'k>(&self, ops: impl Iterator<Item = Op<'k>>, now: Timestamp) -> Vec<Count> {
         let ops: Vec<Op<'_>> = ops.collect();
         if let Some(cluster) = &self.cluster {
@@ -266,7 +266,7 @@ impl Service {
         outcomes.into_iter().map(count).collect()
     }
 
-    /// Adds the outcomes to the statistics: those of changes when they are committed, the others now.
+    /// Adds the outcomes to the statistics: those of changes when they are committed, the others at once.
     fn settle_batch(&self, batch: &mut Batch<'_>, mut changes: Option<&mut Changes>) {
         let (mut counted, mut denied, mut refused) = (0_u64, 0_u64, 0_u64);
         let Batch { ops, outcomes, named, rules, .. } = batch;
@@ -277,33 +277,33 @@ impl Service {
                 continue;
             }
             let outcome = outcomes.next().unwrap_or_else(|| missing());
-            let fate = match (op, &*outcome) {
-                (Op::Hit { weight, .. }, Outcome::Hit(Ok(_))) => Fate::counted(*weight, true),
+            let applied = match (op, &*outcome) {
+                (Op::Hit { weight, .. }, Outcome::Hit(Ok(_))) => Applied::counted(*weight, true),
                 (Op::Hits { .. }, _) => continue,
                 _ => {
                     while named.next_if(|(range, _)| range.end <= number).is_some() {}
                     let rule =
                         named.peek().filter(|(range, _)| range.contains(&number)).map(|(_, rule)| *rule);
-                    let said = said(outcome, op);
-                    let fate = Effect::of(op).settle(outcome);
-                    if let (Some(rules), Some(rule), Some(said)) = (&rules, rule, said) {
+                    let answer = answer_of(outcome, op);
+                    let applied = Effect::of(op).settle(outcome);
+                    if let (Some(rules), Some(rule), Some(answer)) = (&rules, rule, answer) {
                         let tally = &rules.rule(rule).tally;
                         match &mut changes {
-                            Some(changes) if fate.is_change => changes.add_answer(tally, said),
-                            _ => tally.count(said),
+                            Some(changes) if applied.is_change => changes.add_answer(tally, answer),
+                            _ => tally.count(answer),
                         }
                     }
-                    fate
+                    applied
                 }
             };
-            denied = denied.saturating_add(fate.denied);
-            refused = refused.saturating_add(fate.refused);
+            denied = denied.saturating_add(applied.denied);
+            refused = refused.saturating_add(applied.refused);
             match &mut changes {
-                Some(changes) if fate.is_change => {
+                Some(changes) if applied.is_change => {
                     batch.changes |= 1 << number;
-                    changes.add_hits(fate.counted);
+                    changes.add_hits(applied.counted);
                 }
-                _ => counted = counted.saturating_add(fate.counted),
+                _ => counted = counted.saturating_add(applied.counted),
             }
         }
         Stats::add(&self.stats.hits, counted);
@@ -312,8 +312,8 @@ impl Service {
     }
 }
 
-/// Notes that an operation reads keys, so that what other nodes counted of them is known. A hit by itself does not: it answers
-/// with what is known.
+/// Notes that an operation reads keys, so that the counts of other nodes are fetched for them. A hit does not fetch
+/// them: its answer uses the counts that are known.
 fn note_read(cluster: &Cluster, op: &Op<'_>, store: &Store, now: Timestamp) {
     match op {
         &Op::Hits { key, window, at } => {
@@ -328,8 +328,8 @@ fn note_read(cluster: &Cluster, op: &Op<'_>, store: &Store, now: Timestamp) {
     }
 }
 
-/// The answer of a named limit, by the outcome.
-fn said(outcome: &Outcome, op: &Op<'_>) -> Option<LimitAnswer> {
+/// The answer of a named limit, from the outcome.
+fn answer_of(outcome: &Outcome, op: &Op<'_>) -> Option<LimitAnswer> {
     let Outcome::Limit(Ok(decision)) = outcome else { return None };
     let is_shadow = matches!(op, Op::Decide(request) if request.is_shadow);
     Some(match (decision.is_allowed(), is_shadow) {

@@ -1,7 +1,7 @@
-//! The change feed: changes made while dumps are written, kept until each dump has taken them.
+//! The change feed: changes that are made while dumps are written. Each change is kept until all dumps have taken it.
 //!
-//! All dumps share one bounded list, and each has a position in it. Records that all have taken are dropped. When the
-//! list is full, the dump that is furthest behind fails, so a slow reader does not harm others.
+//! All dumps share one bounded list, and each has a position in it. Records before all positions are dropped. When
+//! the list is full, the dump that is furthest behind fails, so a slow reader does not harm others.
 
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicUsize;
@@ -31,7 +31,7 @@ pub(crate) struct ChangeFeed {
     pieces_bytes: Arc<AtomicUsize>,
 }
 
-/// A dump that reads the feed. Unsubscribes when it is dropped.
+/// A dump that reads the feed. Dropping it unsubscribes it.
 pub(crate) struct Subscriber<'t> {
     feed: &'t ChangeFeed,
     index: usize,
@@ -50,7 +50,7 @@ struct Log {
 enum Place {
     /// The number of the next record it takes.
     At(u64),
-    /// It missed records, for this reason.
+    /// Why it missed records, if it did.
     Lost(&'static str),
 }
 
@@ -110,7 +110,7 @@ impl ChangeFeed {
     }
 
     /// Adds changes.
-    pub(crate) fn tell(&self, deltas: &DeltaBatch) {
+    pub(crate) fn publish(&self, deltas: &DeltaBatch) {
         if self.is_open() && !deltas.is_empty() {
             self.lock().push(deltas.now(), deltas.bytes(), self.most_bytes);
         }
@@ -139,7 +139,7 @@ impl ChangeFeed {
 }
 
 impl Subscriber<'_> {
-    /// The number of the next record.
+    /// The number of the next record that is added.
     pub(crate) fn end(&self) -> u64 {
         self.feed.lock().end()
     }
@@ -147,7 +147,7 @@ impl Subscriber<'_> {
     /// Takes the next records before number `until`, about `most_bytes` of them. Empty when all were taken.
     ///
     /// # Errors
-    /// Why records were missed.
+    /// The reason why records were missed.
     pub(crate) fn take(&self, until: u64, most_bytes: usize) -> Result<Vec<Record>, &'static str> {
         self.feed.lock().take(self.index, until, most_bytes)
     }
@@ -173,7 +173,7 @@ impl Log {
     }
 
     fn push(&mut self, now: Timestamp, deltas: &[u8], most_bytes: usize) {
-        while self.bytes + cost_bytes(deltas) > most_bytes && self.lose_the_last() {}
+        while self.bytes + cost_bytes(deltas) > most_bytes && self.fail_furthest() {}
         if self.first_place().is_some() {
             self.bytes += cost_bytes(deltas);
             self.records.push_back(Record { now, deltas: deltas.into() });
@@ -190,7 +190,7 @@ impl Log {
     }
 
     /// Fails the dumps that are furthest behind. False when there are none.
-    fn lose_the_last(&mut self) -> bool {
+    fn fail_furthest(&mut self) -> bool {
         let Some(first) = self.first_place() else { return false };
         for (_, place) in &mut self.places {
             if matches!(place, Place::At(number) if *number == first) {
@@ -221,7 +221,7 @@ impl Log {
         Ok(taken)
     }
 
-    /// Drops the records that all have taken.
+    /// Drops the records that all dumps have taken.
     fn trim(&mut self) {
         let first = self.first_place().unwrap_or(self.end());
         while self.first < first
@@ -259,27 +259,27 @@ mod tests {
     #[test]
     fn each_reader_gets_the_changes_since_it_opened() {
         let (feed, hit) = (ChangeFeed::new(1 << 30), deltas(1));
-        feed.tell(&hit);
+        feed.publish(&hit);
         assert_eq!((feed.is_open(), feed.held_bytes()), (false, 0));
         let first = feed.open();
         assert_eq!(all(&first), Ok(0));
-        feed.tell(&hit);
+        feed.publish(&hit);
         let second = feed.open();
-        (0..3).for_each(|_| feed.tell(&hit));
+        (0..3).for_each(|_| feed.publish(&hit));
         let one_bytes = cost_bytes(hit.bytes());
         assert_eq!(feed.held_bytes(), 4 * one_bytes);
         assert_eq!(all(&second), Ok(3));
         assert_eq!(first.take(first.end(), one_bytes + 1).map(|records| records.len()), Ok(2));
         assert_eq!(feed.held_bytes(), 2 * one_bytes);
         let until = first.end();
-        feed.tell(&hit);
+        feed.publish(&hit);
         assert_eq!(first.take(until, usize::MAX).map(|records| records.len()), Ok(2));
         assert_eq!(first.take(until, usize::MAX).map(|records| records.len()), Ok(0));
         drop(second);
         assert_eq!(all(&first), Ok(1));
         assert_eq!(feed.held_bytes(), 0);
-        feed.fail("it was taken back");
-        assert_eq!(all(&first), Err("it was taken back"));
+        feed.fail("it was rolled back");
+        assert_eq!(all(&first), Err("it was rolled back"));
         drop(first);
         assert!(!feed.is_open());
     }
@@ -294,20 +294,20 @@ mod tests {
         let feed = ChangeFeed::bounded(most);
         let [slow, quick, late] = [(); 3].map(|()| feed.open());
         for _ in 0..10 {
-            feed.tell(&hit);
+            feed.publish(&hit);
             assert_eq!(all(&quick), Ok(1));
         }
         assert_eq!(late.take(5, usize::MAX).map(|records| records.len()), Ok(5));
         assert_eq!(feed.held_bytes(), most);
-        feed.tell(&hit);
+        feed.publish(&hit);
         assert_eq!(all(&slow), Err("hits came faster than the dump was read"));
         assert_eq!(feed.held_bytes(), most - 4 * cost_bytes(hit.bytes()));
         assert_eq!((all(&late), all(&quick)), (Ok(6), Ok(1)));
         // A record longer than the whole list fails all dumps.
-        feed.tell(&deltas(1));
+        feed.publish(&deltas(1));
         let longest = ChangeFeed::bounded(64);
         let subscriber = longest.open();
-        longest.tell(&hit);
+        longest.publish(&hit);
         assert!(all(&subscriber).is_err());
         assert_eq!(longest.held_bytes(), 0);
         assert_eq!((all(&late), all(&quick)), (Ok(1), Ok(1)));

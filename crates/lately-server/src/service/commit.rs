@@ -1,4 +1,5 @@
-//! Commits changes to the journal and the change feed, and rolls them back when the journal fails. Nothing else does.
+//! Commits changes to the journal and the change feed, and rolls them back if the journal fails. No other code does
+//! that.
 
 use std::sync::Arc;
 
@@ -14,14 +15,14 @@ use crate::service::{Service, Stats};
 #[derive(Default)]
 pub(crate) struct Changes {
     pub(crate) deltas: DeltaBatch,
-    /// Hits among them, by weight. They are added to the statistics when they are committed, because a counter never
-    /// runs backward.
+    /// The weight of the hits among them. It is added to the statistics at the commit, so that the counter never
+    /// decreases.
     hits: u64,
-    /// Answers of named limits that changed something. Counted with the hits.
-    said: Vec<(Arc<LimitTally>, LimitAnswer)>,
-    /// Sources whose positions are among the deltas. They take nothing else until it is known what became of these.
+    /// Answers of named limits that changed something. They are counted at the commit, too.
+    answers: Vec<(Arc<LimitTally>, LimitAnswer)>,
+    /// Sources whose positions are among the deltas. They accept no other stretch until the commit is settled.
     busy: Vec<Busy>,
-    /// While they wait for the disk, in a cluster.
+    /// In a cluster: the id of the changes while they wait for the disk.
     waiting: Option<WaitingId>,
 }
 
@@ -29,7 +30,7 @@ pub(crate) struct Changes {
 pub(crate) enum Commit {
     /// The changes are committed.
     Kept,
-    /// The ticket will tell. Replies that report the changes wait.
+    /// The result is not known yet: the ticket gets it. Replies that report the changes wait.
     Pending(Ticket),
     /// The journal failed, and the changes were rolled back.
     Refused(Refused),
@@ -56,8 +57,8 @@ impl Changes {
     }
 
     /// Adds an answer of a named limit that changed something.
-    pub(crate) fn add_answer(&mut self, tally: &Arc<LimitTally>, said: LimitAnswer) {
-        self.said.push((Arc::clone(tally), said));
+    pub(crate) fn add_answer(&mut self, tally: &Arc<LimitTally>, answer: LimitAnswer) {
+        self.answers.push((Arc::clone(tally), answer));
     }
 
     /// Adds a source whose position is among the deltas.
@@ -68,7 +69,7 @@ impl Changes {
     /// Bytes of memory they hold.
     pub(crate) fn held_bytes(&self) -> usize {
         self.deltas.held_bytes()
-            + self.said.capacity() * size_of::<(Arc<LimitTally>, LimitAnswer)>()
+            + self.answers.capacity() * size_of::<(Arc<LimitTally>, LimitAnswer)>()
             + self.busy.capacity() * size_of::<Busy>()
     }
 
@@ -76,22 +77,22 @@ impl Changes {
     pub(crate) fn clear(&mut self) {
         self.deltas.clear();
         self.hits = 0;
-        self.said.clear();
+        self.answers.clear();
         self.busy.clear();
     }
 
-    /// Adds them to the statistics, once they are committed.
+    /// Applies the effects of a commit: statistics, and the counts for other nodes.
     fn keep(&mut self, service: &Service) {
         if let Some(cluster) = &service.cluster {
             cluster.note_deletions(&self.deltas);
             self.waiting.take().into_iter().for_each(|id| cluster.settled(id));
         }
         Stats::add(&service.stats.hits, std::mem::take(&mut self.hits));
-        self.said.drain(..).for_each(|(tally, said)| tally.count(said));
+        self.answers.drain(..).for_each(|(tally, answer)| tally.count(answer));
         self.busy.clear();
     }
 
-    /// Rolls them back in the store.
+    /// Rolls the changes back in the store.
     fn roll_back(&mut self, service: &Service) {
         service.store.roll_back(&mut self.deltas);
         if let (Some(cluster), Some(id)) = (&service.cluster, self.waiting.take()) {
@@ -99,7 +100,7 @@ impl Changes {
         }
         service.feed.fail("the journal failed meanwhile");
         Stats::add(&service.stats.refused_hits, std::mem::take(&mut self.hits));
-        self.said.clear();
+        self.answers.clear();
         self.busy.clear();
     }
 }
@@ -132,8 +133,8 @@ impl Service {
     /// Commits evictions, without waiting for the disk. If that fails, the evicted keys are back after a restart.
     pub(crate) fn commit_evictions(&self, deltas: &DeltaBatch) {
         if self.write([deltas].into_iter()).is_err() {
-            // The keys have left the store all the same, and dumps must know.
-            self.feed.tell(deltas);
+            // The keys have left the store in any case, so dumps must get the change.
+            self.feed.publish(deltas);
         }
     }
 
@@ -145,12 +146,12 @@ impl Service {
         if let Some(journal) = self.journal().filter(|_| !deltas.is_empty()) {
             journal.write_through(deltas)?;
         }
-        self.feed.tell(deltas);
+        self.feed.publish(deltas);
         Ok(())
     }
 
-    /// Settles changes that wait for the disk, if the disk has answered. Callers start with the newest changes, because a
-    /// rollback runs in reverse.
+    /// Settles changes that wait for the disk, if the disk has answered. Callers settle the newest changes first,
+    /// because a rollback runs in reverse order.
     pub(crate) fn settle(&self, ticket: &Ticket, changes: &mut Changes) -> Settled {
         match self.journal().map_or(Verdict::Kept, |journal| journal.verdict(&ticket.0)) {
             Verdict::Pending => Settled::Pending,
@@ -212,7 +213,7 @@ impl Service {
             None | Some(Receipt::Kept) => None,
             Some(Receipt::Wait(hold)) => Some(hold),
         };
-        deltas.for_each(|deltas| self.feed.tell(deltas));
+        deltas.for_each(|deltas| self.feed.publish(deltas));
         Ok(hold)
     }
 }
@@ -233,8 +234,8 @@ mod tests {
         let tally = &rules.rule(rules.find(b"login").expect("there")).tally;
         let changes = || {
             let mut changes = Changes::default();
-            for said in [LimitAnswer::Allowed, LimitAnswer::Allowed, LimitAnswer::Denied] {
-                changes.add_answer(tally, said);
+            for answer in [LimitAnswer::Allowed, LimitAnswer::Allowed, LimitAnswer::Denied] {
+                changes.add_answer(tally, answer);
             }
             assert!(changes.held_bytes() > 0);
             changes

@@ -1,4 +1,4 @@
-//! Dump and restore of a running server. The HTTP listener moves the bytes.
+//! Dump and restore of a running server. The HTTP listener transfers the bytes.
 
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -38,28 +38,28 @@ pub struct Restored {
     pub keys: usize,
     /// Older keys that were evicted to make room.
     pub evicted_keys: u64,
-    /// Keys of the dump, or new ones counted meanwhile, that were evicted because nothing else could be.
+    /// Keys of the dump, and keys counted during the restore, that were evicted because there were no others.
     pub evicted_dump_keys: u64,
-    /// Sources that the server has read further than the dump, and whose positions stay.
+    /// Sources that the server has read further than the dump. They keep their positions.
     pub sources_ahead: usize,
 }
 
 impl Service {
-    /// Passes a dump to `send` in pieces while hits go on. It has the state of the moment at which all keys were passed.
-    /// Stops when `send` returns false.
+    /// Passes a dump to `send` in pieces while hits continue. The dump has the state at the time when the last key
+    /// was passed. Stops when `send` returns false.
     ///
     /// # Errors
-    /// Why the dump is incomplete.
+    /// The reason why the dump is incomplete.
     pub(crate) fn dump(&self, mut send: impl FnMut(Vec<u8>) -> bool) -> Result<(), &'static str> {
         let subscriber = self.feed.open();
-        // Changes applied from here on are in the feed.
+        // The feed has all changes that are applied from here on.
         self.quiesce();
         let mut out = Vec::new();
         let mut dump = Dump::begin(&self.store, &mut out);
         loop {
             let more = dump.parts(&mut out);
             if !more {
-                // All changes that the parts have are in the feed.
+                // All changes that the parts include are in the feed.
                 self.quiesce();
             }
             if !append_records(&mut dump, &subscriber, &mut out, &mut send)? {
@@ -77,14 +77,14 @@ impl Service {
         Ok(())
     }
 
-    /// Charges a piece of a dump to the ceiling until it is dropped.
+    /// Charges a piece of a dump to the ceiling until the piece is dropped.
     pub(crate) fn charged(&self, piece: Vec<u8>) -> impl AsRef<[u8]> + Send + 'static {
         self.feed.piece(piece)
     }
 
-    /// Restores a dump. No key changes until all of it was received and decoded and has room; meanwhile it is in files in
-    /// `folder`. With `replace`, keys with the same names are replaced; without, the store must be empty. At most one
-    /// restore runs at a time.
+    /// Restores a dump. First the whole dump is received, decoded and checked for room, in files in `folder`; only
+    /// then do keys change. With `replace`, keys with the same names are replaced. Without it, the store must be
+    /// empty. At most one restore runs at a time.
     ///
     /// # Errors
     /// [`RestoreError`]. Nothing changed, unless the journal failed meanwhile.
@@ -150,12 +150,12 @@ impl Service {
         Ok(CheckedDump { keys, sources })
     }
 
-    /// Puts the keys of a checked dump into the store, then the positions of its sources. Meanwhile nothing is counted from
-    /// these sources.
+    /// Adds the keys of a checked dump to the store, then the positions of its sources. Meanwhile nothing is counted
+    /// from these sources.
     pub(crate) fn take_in(&self, dump: CheckedDump, replace: bool) -> Result<Restored, RestoreError> {
         let CheckedDump { keys: mut dump, sources } = dump;
         let held = Held(self);
-        // They are held once more while they are busy.
+        // While the sources are busy, their names are in memory twice.
         held.set((dump.held_bytes() + 2 * bytes_of(&sources)) as u64);
         let _busy = self.hold_sources(&sources);
         self.check_empty(replace)?;
@@ -188,8 +188,9 @@ impl Service {
         Ok(Restored { keys, evicted_keys, evicted_dump_keys, sources_ahead })
     }
 
-    /// Sets sources to their positions in a dump. Where other keys were there before it, no source goes back: these keys have
-    /// its hits already, and would have them twice. Returns the number of sources that are further than in the dump.
+    /// Sets sources to their positions in a dump. If the store had other keys before, no source is set back: the
+    /// store already has the hits in between, and would count them twice. Returns the number of sources that are
+    /// further than in the dump.
     fn move_sources(&self, sources: &[(Box<[u8]>, u64)], replaces_all: bool) -> Result<usize, String> {
         let (mut deltas, mut ahead) = (DeltaBatch::default(), 0);
         for some in sources.chunks(SOURCES_A_COMMIT) {
@@ -216,7 +217,7 @@ impl Service {
 /// A dump that was read and checked.
 pub(crate) struct CheckedDump {
     keys: Sorted<SpoolFile>,
-    /// The positions of its sources, that of the source which was not heard of for longest first.
+    /// The positions of its sources, the least recently used source first.
     sources: Vec<(Box<[u8]>, u64)>,
 }
 
@@ -225,7 +226,7 @@ fn bytes_of(sources: &[(Box<[u8]>, u64)]) -> usize {
     sources.iter().map(|(name, _)| size_of::<(Box<[u8]>, u64)>() + name.len()).sum()
 }
 
-/// Memory of the keys of a store. An error when some were evicted.
+/// Memory of the keys of a store. An error if some were evicted.
 fn used_bytes(store: &Store) -> Result<u64, RestoreError> {
     match store.memory() {
         MemoryStats { evicted_keys: 0, used_bytes, .. } => Ok(used_bytes),
@@ -247,13 +248,13 @@ impl Held<'_> {
 impl Drop for Held<'_> {
     fn drop(&mut self) {
         self.set(0);
-        // A restore allocates much for a short time: return it to the system.
+        // A restore allocates much memory for a short time. Return it to the system.
         lately::give_memory_back();
     }
 }
 
 impl RestoreError {
-    /// The error about a dump that was stored in `folder`.
+    /// The error for a dump that cannot be stored in `folder`.
     fn of(error: DumpError, folder: &Path) -> RestoreError {
         match error {
             DumpError::Spool(error) => RestoreError::Spool { folder: folder.to_owned(), error },
@@ -262,7 +263,7 @@ impl RestoreError {
     }
 }
 
-/// Appends the changes so far, and sends them when they are many. False when the client is gone.
+/// Appends the changes so far, and sends them if there are many. False if the client has disconnected.
 fn append_records(
     dump: &mut Dump<'_>,
     subscriber: &Subscriber<'_>,
@@ -326,7 +327,7 @@ mod tests {
         let clock = Arc::new(ManualClock::new(now));
         restore_folder(&storage, clock, &mut { bytes }, false).expect("restored");
         let folder = Folder::open(&storage.path).expect("a folder");
-        here.put_back(&folder, Intent::GoOn).expect("it is not ahead");
+        here.recover_folder(&folder, Intent::Continue).expect("it is not ahead");
         here
     }
 

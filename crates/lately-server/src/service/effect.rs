@@ -8,7 +8,7 @@ pub(super) struct Effect {
     /// Hits that are counted if it is allowed, over all its keys.
     hits: u64,
     /// Whether it refunds a rate if it is allowed.
-    gives_back: bool,
+    refunds: bool,
     /// Whether it locks out if it is denied.
     locks_out: bool,
     /// Whether it is of a shadow limit, whose answer is always allowed.
@@ -17,8 +17,8 @@ pub(super) struct Effect {
 
 /// The actual effect of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Fate {
-    /// Hits, by their fate.
+pub(super) struct Applied {
+    /// Hits that were counted, denied or refused.
     pub(super) counted: u64,
     pub(super) denied: u64,
     pub(super) refused: u64,
@@ -26,21 +26,21 @@ pub(super) struct Fate {
     pub(super) is_change: bool,
 }
 
-impl Fate {
-    const NOTHING: Fate = Fate { counted: 0, denied: 0, refused: 0, is_change: false };
+impl Applied {
+    const NOTHING: Applied = Applied { counted: 0, denied: 0, refused: 0, is_change: false };
 
-    pub(super) fn counted(hits: u64, is_change: bool) -> Fate {
-        Fate { counted: hits, is_change, ..Fate::NOTHING }
+    pub(super) fn counted(hits: u64, is_change: bool) -> Applied {
+        Applied { counted: hits, is_change, ..Applied::NOTHING }
     }
 
-    pub(super) fn refused(hits: u64) -> Fate {
-        Fate { refused: hits, ..Fate::NOTHING }
+    pub(super) fn refused(hits: u64) -> Applied {
+        Applied { refused: hits, ..Applied::NOTHING }
     }
 }
 
 impl Effect {
     fn of_hits(hits: u64) -> Effect {
-        Effect { hits, gives_back: false, locks_out: false, is_shadow: false }
+        Effect { hits, refunds: false, locks_out: false, is_shadow: false }
     }
 
     pub(super) fn of(op: &Op<'_>) -> Effect {
@@ -63,7 +63,7 @@ impl Effect {
 
     fn of_throttle(request: &Throttle<'_>) -> Effect {
         let hits = u64::try_from(request.quantity).unwrap_or(0);
-        Effect { gives_back: request.quantity < 0, ..Effect::of_hits(hits) }
+        Effect { refunds: request.quantity < 0, ..Effect::of_hits(hits) }
     }
 
     fn of_joint(request: &JointRequest<'_>) -> Effect {
@@ -75,8 +75,8 @@ impl Effect {
 
     /// Whether it may change anything. A hit of weight 0 does not, but is committed like any hit.
     pub(super) fn may_change(op: &Op<'_>) -> bool {
-        let Effect { hits, gives_back, locks_out, .. } = Effect::of(op);
-        matches!(op, Op::Hit { .. }) || hits > 0 || gives_back || locks_out
+        let Effect { hits, refunds, locks_out, .. } = Effect::of(op);
+        matches!(op, Op::Hit { .. }) || hits > 0 || refunds || locks_out
     }
 
     /// Hits that are refused when nothing may change.
@@ -85,28 +85,32 @@ impl Effect {
     }
 
     /// The actual effect, by the outcome. The answer of a shadow limit becomes allowed.
-    pub(super) fn settle(self, outcome: &mut Outcome) -> Fate {
+    pub(super) fn settle(self, outcome: &mut Outcome) -> Applied {
         match outcome {
-            Outcome::Hit(Ok(_)) => Fate::counted(self.hits, true),
+            Outcome::Hit(Ok(_)) => Applied::counted(self.hits, true),
             Outcome::Hit(Err(_)) | Outcome::Limit(Err(_)) | Outcome::LimitAll(Err(_)) => {
-                Fate::refused(self.hits)
+                Applied::refused(self.hits)
             }
             Outcome::Limit(Ok(decision)) => {
-                let fate = self.decided(decision.is_allowed(), self.hits);
+                let applied = self.decided(decision.is_allowed(), self.hits);
                 if self.is_shadow {
                     decision.retry = lately::Retry::Now;
                 }
-                fate
+                applied
             }
             Outcome::LimitAll(Ok(joint)) => self.decided(joint.is_allowed(), joint.denied_hits),
-            _ => Fate::NOTHING,
+            _ => Applied::NOTHING,
         }
     }
 
-    fn decided(self, is_allowed: bool, denied: u64) -> Fate {
+    fn decided(self, is_allowed: bool, denied: u64) -> Applied {
         if is_allowed {
-            return Fate::counted(self.hits, self.hits > 0 || self.gives_back);
+            return Applied::counted(self.hits, self.hits > 0 || self.refunds);
         }
-        Fate { denied: if self.is_shadow { 0 } else { denied }, is_change: self.locks_out, ..Fate::NOTHING }
+        Applied {
+            denied: if self.is_shadow { 0 } else { denied },
+            is_change: self.locks_out,
+            ..Applied::NOTHING
+        }
     }
 }

@@ -1,8 +1,8 @@
 //! Charges fragmented memory to the ceiling: memory that the process holds but the allocator cannot reuse.
 //!
-//! While the process has more memory than is accounted for, the allocator returns what it can to the system. If the
-//! process still grows, the growth is charged twice: keys are evicted, and new ones reuse their memory. The charge ends
-//! when the process has shrunk.
+//! While the process has more memory than is accounted for, the allocator returns free memory to the system. If the
+//! process still grows, the growth is charged twice: keys are evicted, and new keys reuse their memory. The charge
+//! ends when the process has shrunk.
 
 use lately::Timestamp;
 
@@ -20,20 +20,20 @@ pub(crate) struct Fragmentation {
 }
 
 impl Fragmentation {
-    /// The charge for a process with `resident` bytes. `give_back` returns free memory to the system.
-    pub(crate) fn look(
+    /// The charge for a process with `resident` bytes. `return_memory` returns free memory to the system.
+    pub(crate) fn update(
         &mut self,
         ceiling_bytes: u64,
         now: Timestamp,
         resident: impl Fn() -> Option<u64>,
-        give_back: impl FnOnce(),
+        return_memory: impl FnOnce(),
     ) -> u64 {
         let should_bytes = ceiling_bytes + ceiling_bytes / RESIDENT_SHARE + PROCESS_BYTES;
         let step_bytes = (ceiling_bytes / FRAGMENTATION_STEPS).max(1);
         let Some(mut bytes) = resident() else { return 0 };
         if bytes > should_bytes && self.is_due(now) {
             self.returned = Some(now);
-            give_back();
+            return_memory();
             bytes = resident().unwrap_or(bytes);
         }
         if bytes <= should_bytes {
@@ -70,36 +70,36 @@ mod tests {
     }
 
     /// The charge after a look at a process with `resident_bytes`, none of which can be returned.
-    fn look(fragmentation: &mut Fragmentation, ms: i64, resident_bytes: u64) -> u64 {
-        fragmentation.look(CEILING_BYTES, at(ms), || Some(resident_bytes), || ())
+    fn update(fragmentation: &mut Fragmentation, ms: i64, resident_bytes: u64) -> u64 {
+        fragmentation.update(CEILING_BYTES, at(ms), || Some(resident_bytes), || ())
     }
 
     #[test]
     fn expected_memory_is_not_charged() {
         let mut fragmentation = Fragmentation::default();
         for (ms, bytes) in [(0, 0), (1, CEILING_BYTES), (2, SHOULD_BYTES)] {
-            assert_eq!(look(&mut fragmentation, ms, bytes), 0);
+            assert_eq!(update(&mut fragmentation, ms, bytes), 0);
         }
-        let unknown = fragmentation.look(CEILING_BYTES, at(3), || None, || panic!("there is no reason"));
+        let unknown = fragmentation.update(CEILING_BYTES, at(3), || None, || panic!("there is no reason"));
         assert_eq!(unknown, 0);
     }
 
     #[test]
     fn growing_memory_is_charged_until_it_shrinks() {
         let mut fragmentation = Fragmentation::default();
-        assert_eq!(look(&mut fragmentation, 0, SHOULD_BYTES + MIB / 2), MIB);
+        assert_eq!(update(&mut fragmentation, 0, SHOULD_BYTES + MIB / 2), MIB);
         // The charge does not grow, because removed keys have freed enough memory.
-        assert_eq!(look(&mut fragmentation, 100, SHOULD_BYTES + MIB / 2), MIB);
-        assert_eq!(look(&mut fragmentation, 200, SHOULD_BYTES + MIB / 4), MIB);
-        assert_eq!(look(&mut fragmentation, 300, SHOULD_BYTES + MIB), 2 * MIB);
+        assert_eq!(update(&mut fragmentation, 100, SHOULD_BYTES + MIB / 2), MIB);
+        assert_eq!(update(&mut fragmentation, 200, SHOULD_BYTES + MIB / 4), MIB);
+        assert_eq!(update(&mut fragmentation, 300, SHOULD_BYTES + MIB), 2 * MIB);
         // A large growth is charged in steps.
-        assert_eq!(look(&mut fragmentation, 400, SHOULD_BYTES + 3 * MIB), 4 * MIB);
-        assert_eq!(look(&mut fragmentation, 500, SHOULD_BYTES + 3 * MIB), 6 * MIB);
-        assert_eq!(look(&mut fragmentation, 600, SHOULD_BYTES + 3 * MIB), 6 * MIB);
-        let charged = (700..707).map(|ms| look(&mut fragmentation, ms, SHOULD_BYTES));
+        assert_eq!(update(&mut fragmentation, 400, SHOULD_BYTES + 3 * MIB), 4 * MIB);
+        assert_eq!(update(&mut fragmentation, 500, SHOULD_BYTES + 3 * MIB), 6 * MIB);
+        assert_eq!(update(&mut fragmentation, 600, SHOULD_BYTES + 3 * MIB), 6 * MIB);
+        let charged = (700..707).map(|ms| update(&mut fragmentation, ms, SHOULD_BYTES));
         assert_eq!(charged.collect::<Vec<_>>(), [5, 4, 3, 2, 1, 0, 0].map(|mib| mib * MIB));
         // More than half of the ceiling is never charged.
-        let most = (0..100).map(|ms| look(&mut fragmentation, ms, u64::MAX)).last();
+        let most = (0..100).map(|ms| update(&mut fragmentation, ms, u64::MAX)).last();
         assert_eq!(most, Some(CEILING_BYTES / FRAGMENTATION_SHARE));
     }
 
@@ -107,16 +107,16 @@ mod tests {
     fn unused_memory_is_returned_at_intervals() {
         let mut fragmentation = Fragmentation::default();
         let (resident_bytes, returns) = (Cell::new(SHOULD_BYTES + MIB), Cell::new(0));
-        let mut look = |ms, after| {
-            let give_back = || {
+        let mut update = |ms, after| {
+            let return_memory = || {
                 returns.set(returns.get() + 1);
                 resident_bytes.set(after);
             };
-            fragmentation.look(CEILING_BYTES, at(ms), || Some(resident_bytes.get()), give_back)
+            fragmentation.update(CEILING_BYTES, at(ms), || Some(resident_bytes.get()), return_memory)
         };
-        assert_eq!(look(0, SHOULD_BYTES), 0);
+        assert_eq!(update(0, SHOULD_BYTES), 0);
         resident_bytes.set(SHOULD_BYTES + MIB);
-        assert_eq!((look(RETURN_EVERY_MS - 1, SHOULD_BYTES), returns.get()), (2 * MIB, 1));
-        assert_eq!((look(RETURN_EVERY_MS, SHOULD_BYTES), returns.get()), (MIB, 2));
+        assert_eq!((update(RETURN_EVERY_MS - 1, SHOULD_BYTES), returns.get()), (2 * MIB, 1));
+        assert_eq!((update(RETURN_EVERY_MS, SHOULD_BYTES), returns.get()), (MIB, 2));
     }
 }

@@ -1,7 +1,7 @@
-//! The hits of a stretch of a source, such as a part of a log: counted once, however often they are sent.
+//! The hits of a stretch of a source, such as a part of a log. They are counted once, even if they are sent again.
 //!
-//! The store keeps a position for each source, in the same record of the journal as the hits up to it. A stretch that ends at
-//! the position or before it was counted already.
+//! The store keeps a position for each source, in the same record of the journal as the hits up to it. A stretch that
+//! ends at this position or before it has been counted already.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -13,21 +13,21 @@ use super::commit::Changes;
 use super::{Service, Stats};
 use crate::limits::RUN_OPERATIONS;
 
-/// Where a stretch of a source begins and ends.
+/// The two ends of a stretch of a source.
 pub(crate) struct Stretch<'a> {
     pub(crate) source: Source<'a>,
     pub(crate) from: u64,
     pub(crate) to: u64,
 }
 
-/// What became of a stretch.
+/// The result of a stretch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Ingested {
-    /// How far the source is read now.
+    /// The position of the source now.
     pub(crate) position: u64,
-    /// Hits that were counted, by weight: none when the stretch had been counted before.
+    /// The weight of the hits that were counted. 0 if the stretch had been counted before.
     pub(crate) accepted: u64,
-    /// Hits that were refused, because they are too old or too far ahead.
+    /// The weight of the hits that were refused, because they are too old or too far ahead.
     pub(crate) refused: u64,
     /// Whether anything changed.
     pub(crate) is_change: bool,
@@ -36,17 +36,17 @@ pub(crate) struct Ingested {
 /// Why a stretch was not counted. Nothing changed.
 #[derive(Debug)]
 pub(crate) enum IngestError {
-    /// It does not begin where the source is.
+    /// It does not begin at the position of the source.
     Elsewhere { position: u64 },
-    /// It is not known yet whether another stretch of the source is kept.
+    /// Another stretch of the source waits for its commit.
     Busy,
     /// There is no room for a key.
     Hit(HitError),
-    /// Nothing can be kept.
+    /// The journal has failed.
     Refused(Refused),
 }
 
-/// The sources with a stretch that is counted and not kept yet.
+/// The sources with a stretch that is counted but not committed.
 #[derive(Default, Debug)]
 pub(crate) struct BusySources(Arc<Names>);
 
@@ -56,7 +56,7 @@ struct Names {
     freed: Condvar,
 }
 
-/// A stretch of this source is counted and not kept yet. When it is, or is taken back, this is dropped.
+/// Marks a source with a stretch that is counted but not committed. Dropped after the commit or the rollback.
 #[derive(Debug)]
 pub(crate) struct Busy {
     name: Box<[u8]>,
@@ -76,7 +76,7 @@ impl BusySources {
         is_free.then(|| Busy { name, all: Arc::clone(&self.0) })
     }
 
-    /// Claims a source as soon as no stretch of it waits for the disk.
+    /// Waits until no stretch of a source waits for its commit, and marks it.
     fn claim_later(&self, name: &[u8]) -> Busy {
         let mut names = self.0.lock();
         while !names.insert(name.into()) {
@@ -94,24 +94,26 @@ impl Drop for Busy {
 }
 
 impl Service {
-    /// How far a source was read; `None` when that is not known.
+    /// The position of a source. `None` if it is not known.
     ///
     /// # Errors
-    /// [`IngestError::Busy`] while it is not certain.
+    /// [`IngestError::Busy`]: a stretch waits for its commit.
     pub(crate) fn position(&self, source: Source<'_>) -> Result<Option<u64>, IngestError> {
         let _busy = self.busy_sources.claim(source).ok_or(IngestError::Busy)?;
         Ok(self.store.position(source))
     }
 
-    /// Has [`Service::ingest`] refuse stretches of these sources as [`IngestError::Busy`], until what it returns is dropped.
+    /// Makes [`Service::ingest`] refuse stretches of these sources as [`IngestError::Busy`] until the result is
+    /// dropped.
     pub(super) fn hold_sources(&self, sources: &[(Box<[u8]>, u64)]) -> Vec<Busy> {
         sources.iter().map(|(name, _)| self.busy_sources.claim_later(name)).collect()
     }
 
-    /// Counts the hits of a stretch, unless it was counted before. From before this until the commit the caller holds what
-    /// [`Service::enter`] gave.
+    /// Counts the hits of a stretch, unless they were counted before. The caller holds the guard of
+    /// [`Service::enter`] from before this call until the commit.
     ///
     /// # Errors
+    /// [`IngestError`]: nothing changed.
     /// [`IngestError`]: then nothing changed.
     pub(crate) fn ingest<'k>(
         &self,

@@ -50,7 +50,8 @@ impl Service {
         keys.filter(|key| self.store.contains(key, now)).count()
     }
 
-    /// What a window of a key spans: it counts whole panes. `None` is the default window of the key's class.
+    /// The length of a window in whole panes, which is what it counts. `None` is the default window of the key's
+    /// class.
     pub(crate) fn panes_of(&self, key: &[u8], window: Option<Span>) -> Span {
         let settings = self.store.settings_of(key);
         settings.whole_panes(window.unwrap_or(settings.window()))

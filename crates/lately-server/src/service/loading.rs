@@ -1,4 +1,4 @@
-//! Loads the data folder while the server listens, and starts the journal, which writes to it until the stop.
+//! Loads the data folder while the server listens, and starts the journal, which writes to the folder until the stop.
 
 use std::sync::Arc;
 use std::thread::{JoinHandle, available_parallelism};
@@ -15,16 +15,17 @@ pub(crate) struct Loaded {
     pub keys: usize,
     /// Bytes read.
     pub bytes: u64,
-    /// What could not be read.
+    /// Data that could not be read.
     pub losses: Vec<Loss>,
 }
 
 impl Service {
     /// Loads the folder into the store and starts the journal. Blocks until it is done.
     pub(crate) fn load(&self, folder: Folder, storage: &Storage) -> Result<Loaded, JournalError> {
-        let intent = if storage.repair { Intent::Repair } else { Intent::GoOn };
-        let recovery = self.put_back(&folder, intent)?;
-        // The newest hit may be ahead of a clock that was set back: the server's clock goes on from that hit, slower.
+        let intent = if storage.repair { Intent::Repair } else { Intent::Continue };
+        let recovery = self.recover_folder(&folder, intent)?;
+        // The newest hit may be ahead of a clock that was set back. The server's clock continues from that hit, and
+        // runs slower.
         self.clock.go_on_from(self.store.now());
         self.store.keep_to_ceiling(self.store.now());
         let keys = self.store.len();
@@ -34,7 +35,7 @@ impl Service {
     }
 
     /// Loads the folder into the store.
-    pub(crate) fn put_back(&self, folder: &Folder, intent: Intent) -> Result<Recovery, JournalError> {
+    pub(crate) fn recover_folder(&self, folder: &Folder, intent: Intent) -> Result<Recovery, JournalError> {
         let threads = available_parallelism().map_or(1, usize::from);
         recover(folder, &self.store, intent, self.now(), threads, &self.progress)
     }
@@ -54,13 +55,13 @@ impl Service {
     }
 
     /// Starts the threads that sync the journal and write checkpoints. They end when it is closed.
-    pub(crate) fn tend(self: &Arc<Service>) -> std::io::Result<Vec<JoinHandle<()>>> {
+    pub(crate) fn start_journal_threads(self: &Arc<Service>) -> std::io::Result<Vec<JoinHandle<()>>> {
         let thread = |name: &str, work: fn(&Journal<Folder>)| {
             let service = Arc::clone(self);
             let tend = move || service.journal().map_or((), work);
             std::thread::Builder::new().name(name.to_owned()).spawn(tend)
         };
-        // Both have the usual priority: others wait for a thread that was preempted with a lock.
+        // Both threads have normal priority: others wait for a thread that was preempted while it held a lock.
         Ok(vec![
             thread("lately-sync", Journal::keep_synced)?,
             thread("lately-checkpoint", Journal::keep_short)?,

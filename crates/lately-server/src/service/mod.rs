@@ -1,5 +1,5 @@
-//! The service: everything that clients can ask, in no protocol. Protocols translate; the [`Service`] counts and decides.
-//! It is synchronous, and the only caller of the store and the journal while the server runs.
+//! The service: everything that clients can request, independent of protocols. Protocols translate; the [`Service`]
+//! counts and decides. It is synchronous, and the only caller of the store and the journal while the server runs.
 //!
 //! A [`Batch`] has requests that are executed together. Requests about keys as such are functions in `keys.rs`. Slow
 //! requests run in slices (`walk.rs`). `commit.rs` commits changes. `loading.rs` loads the data folder, and `dumps.rs` dumps
@@ -162,13 +162,13 @@ impl Service {
         }
     }
 
-    /// Waits until all changes under way were committed or rolled back.
+    /// Waits until all changes in progress are committed or rolled back.
     pub(crate) fn quiesce(&self) {
         self.alone(|| ());
     }
 
-    /// Does something while no change is under way: all before were committed, wait for the disk, or were rolled back. It must be
-    /// short, because all clients wait.
+    /// Calls a function while no change is in progress: all earlier changes are committed, wait for the disk, or are
+    /// rolled back. The function must be short, because all clients wait for it.
     pub(crate) fn alone<T>(&self, work: impl FnOnce() -> T) -> T {
         let _gate = self.gate.write().unwrap_or_else(PoisonError::into_inner);
         match self.journal() {
@@ -218,7 +218,7 @@ impl Service {
         self.throughput.lock().unwrap_or_else(PoisonError::into_inner).per_second(now, commands)
     }
 
-    /// Has all that waits look whether it still has to: for the disk, or for the counts of other nodes.
+    /// Wakes everything that waits for the disk or for the counts of other nodes, to check whether the wait is over.
     pub(crate) fn wake(&self) {
         self.verdicts.notify_waiters();
         self.wakers.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(|waker| waker());
@@ -229,7 +229,7 @@ impl Service {
         self.wakers.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(waker));
     }
 
-    /// The time at which a request of `now` is executed. A part of a transaction runs later than that began.
+    /// The time at which a request of `now` is executed. It is later than `now` for the later parts of a transaction.
     pub(crate) fn time_of(&self, now: Timestamp) -> Timestamp {
         now.max(self.store.now())
     }
@@ -239,13 +239,13 @@ impl Service {
         self.store.len()
     }
 
-    /// Panics when the store contradicts itself.
+    /// Panics if the store is inconsistent.
     #[cfg(test)]
     pub(crate) fn check_consistency(&self) {
         self.store.check_consistency();
     }
 
-    /// Memory of dumps and of other pieces that clients have yet to take.
+    /// Memory of dumps and of other pieces that clients have not taken yet.
     #[cfg(test)]
     pub(crate) fn held_by_dumps(&self) -> usize {
         self.feed.held_bytes()
@@ -268,14 +268,14 @@ impl Service {
 
     /// Charges a connection that held `before_bytes` and now holds `after_bytes`.
     pub(crate) fn charge(&self, before_bytes: usize, after_bytes: usize) {
-        // Wrapping: the sum over all changes is what counts, and that is never negative.
+        // Wrapping: only the sum over all changes matters, and that is never negative.
         let change = (after_bytes as u64).wrapping_sub(before_bytes as u64);
         self.stats.connection_bytes.fetch_add(change, Relaxed);
         self.charge_store(before_bytes, after_bytes);
     }
 
     /// Charges the memory of the journal and of dumps. Called by one thread.
-    pub(crate) fn charge_the_rest(&self) {
+    pub(crate) fn charge_journal_and_dumps(&self) {
         let journal_bytes = self.journal().map_or(0, Journal::held_bytes);
         self.charge_as(&self.stats.journal_bytes, journal_bytes as u64);
         self.charge_as(&self.stats.dump_bytes, self.feed.held_bytes() as u64);
@@ -289,14 +289,18 @@ impl Service {
         if self.is_loading() {
             return;
         }
-        let give_back = || _ = lately::give_memory_back();
-        let bytes =
-            fragmentation.look(self.config.ceiling_bytes, self.now(), process::resident_bytes, give_back);
+        let return_memory = || _ = lately::give_memory_back();
+        let bytes = fragmentation.update(
+            self.config.ceiling_bytes,
+            self.now(),
+            process::resident_bytes,
+            return_memory,
+        );
         self.charge_as(&self.stats.fragmented_bytes, bytes);
     }
 
-    /// Charges the memory of a restore, as far as there is room: no key is evicted for a dump that may be refused yet.
-    /// The rest is a small part of the ceiling. Called by one thread.
+    /// Charges the memory of a restore, as far as there is room: no key is evicted for a dump that may still be
+    /// refused. The rest is a small part of the ceiling. Called by one thread.
     pub(crate) fn charge_restore(&self, bytes: u64) {
         let MemoryStats { used_bytes, ceiling_bytes, .. } = self.store.memory();
         let others_bytes = used_bytes.saturating_sub(self.stats.restore_bytes.load(Relaxed));
@@ -321,40 +325,40 @@ impl Service {
         self.commit_evictions(&deltas);
     }
 
-    /// RESP clients that are served at once: `max_clients`, as far as the ceiling has places for them.
+    /// The number of RESP clients that are served at once: `max_clients`, as far as the ceiling has room for them.
     pub(crate) fn most_clients(&self) -> usize {
         let room = self.config.ceiling_bytes / CLIENTS_SHARE / CONNECTION_BYTES as u64;
         self.config.max_clients.min(usize::try_from(room).unwrap_or(usize::MAX).max(LEAST_CLIENTS))
     }
 
-    /// Whether a connection that held `before_bytes` may hold `after_bytes`. All connections together have a share of the
-    /// ceiling. When it is used up, one that holds no more than an equal part may still grow, up to half as much again in
-    /// all: those that hold more are disconnected at the next look ([`Service::holds_too_much`]). Part of one short request
-    /// may always be held.
+    /// Whether a connection that held `before_bytes` may hold `after_bytes`. All connections together have a share of
+    /// the ceiling. When the share is used up, a connection with at most an equal part of it may still grow, until
+    /// all together hold half as much again. Connections with more are disconnected at the next check
+    /// ([`Service::holds_too_much`]). A connection may always hold a part of one short request.
     pub(crate) fn may_hold(&self, before_bytes: usize, after_bytes: usize) -> bool {
         let share_bytes = self.connections_share_bytes();
         let more_bytes = after_bytes.saturating_sub(before_bytes) as u64;
         let all_bytes = self.stats.connection_bytes.load(Relaxed) + more_bytes;
         let may = all_bytes <= share_bytes
-            || !self.is_more_than_a_part(after_bytes)
+            || !self.exceeds_equal_part(after_bytes)
                 && (after_bytes <= CONNECTION_BYTES + SHORT_BYTES
                     || all_bytes <= share_bytes + share_bytes / 2);
         Stats::add(&self.stats.evicted_connections, u64::from(!may));
         may
     }
 
-    /// Whether a connection holds more than an equal part while all together hold more than their share. It is counted as
-    /// evicted then.
+    /// Whether a connection holds more than an equal part while all together hold more than their share. If so, it is
+    /// counted as evicted.
     pub(crate) fn holds_too_much(&self, bytes: usize) -> bool {
         let is_over = self.stats.connection_bytes.load(Relaxed) > self.connections_share_bytes();
-        let must_go = is_over && self.is_more_than_a_part(bytes);
-        Stats::add(&self.stats.evicted_connections, u64::from(must_go));
-        must_go
+        let must_close = is_over && self.exceeds_equal_part(bytes);
+        Stats::add(&self.stats.evicted_connections, u64::from(must_close));
+        must_close
     }
 
-    /// Whether a connection with this much memory holds more than an equal part of the share of all, and more than a short
+    /// Whether a connection with this much memory holds more than an equal part of the share, and more than a short
     /// request.
-    fn is_more_than_a_part(&self, bytes: usize) -> bool {
+    fn exceeds_equal_part(&self, bytes: usize) -> bool {
         let part_bytes = self.connections_share_bytes() / (self.clients.len() as u64).max(1);
         bytes > CONNECTION_BYTES + SHORT_BYTES && bytes as u64 > part_bytes
     }
@@ -383,7 +387,8 @@ fn build(config: &Config) -> Result<Store, SettingsError> {
     for (pattern, settings) in &config.classes {
         builder = builder.class(pattern.clone(), settings.clone());
     }
-    // What keys account for depends on their places: in unit tests those are the same in every store.
+    // The bytes charged for keys depend on where they are in the store. In unit tests that is the same in every
+    // store.
     if cfg!(test) {
         builder = builder.seed(1);
     }
@@ -412,7 +417,7 @@ mod tests {
         assert!(small > share / clients.len());
         assert!(service.may_hold(small - 1, small) && !service.may_hold(small, small + 1));
         assert_eq!(service.stats.evicted_connections.load(Relaxed), 3);
-        // Who holds more than an equal part goes, while all hold more than their share together.
+        // While all together hold more than their share, connections with more than an equal part are disconnected.
         assert!(!service.holds_too_much(share));
         service.charge(0, 1);
         assert!(service.holds_too_much(small + 1) && !service.holds_too_much(small));

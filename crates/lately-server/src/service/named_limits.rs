@@ -1,7 +1,7 @@
-//! The named limits of the config: found by name, replaced as a whole by a reload, each with its statistics.
+//! The named limits of the config. They are found by name, and each has statistics. A reload replaces the whole set.
 //!
-//! A batch takes the current set when its first request names a limit, and uses it to its end. A reload neither waits
-//! for batches nor blocks them.
+//! A batch takes the current set when its first request names a limit, and uses that set to its end. A reload neither
+//! waits for batches nor blocks them.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
@@ -109,20 +109,20 @@ impl Rules {
 }
 
 impl LimitTally {
-    fn counter(&self, said: LimitAnswer) -> &AtomicU64 {
-        match said {
+    fn counter(&self, answer: LimitAnswer) -> &AtomicU64 {
+        match answer {
             LimitAnswer::Allowed => &self.allowed,
             LimitAnswer::Denied => &self.denied,
             LimitAnswer::WouldDeny => &self.would_deny,
         }
     }
 
-    pub(crate) fn count(&self, said: LimitAnswer) {
-        self.counter(said).fetch_add(1, Relaxed);
+    pub(crate) fn count(&self, answer: LimitAnswer) {
+        self.counter(answer).fetch_add(1, Relaxed);
     }
 
-    pub(crate) fn get(&self, said: LimitAnswer) -> u64 {
-        self.counter(said).load(Relaxed)
+    pub(crate) fn get(&self, answer: LimitAnswer) -> u64 {
+        self.counter(answer).load(Relaxed)
     }
 }
 
@@ -156,14 +156,14 @@ pub(crate) mod tests {
 
     fn tally(rules: &Rules, name: &str) -> [u64; 3] {
         let rule = rules.rule(rules.find(name.as_bytes()).expect(name));
-        LimitAnswer::ALL.map(|(said, _)| rule.tally.get(said))
+        LimitAnswer::ALL.map(|(answer, _)| rule.tally.get(answer))
     }
 
     #[test]
     fn an_unchanged_name_keeps_its_tally() {
         let current = CurrentRules::new(&[limit("a"), limit("b")]);
         let before = current.get();
-        let count = |name: &[u8], said| before.rule(before.find(name).expect("there")).tally.count(said);
+        let count = |name: &[u8], answer| before.rule(before.find(name).expect("there")).tally.count(answer);
         count(b"a", LimitAnswer::Allowed);
         count(b"b", LimitAnswer::Denied);
         current.replace(&[limit("c"), NamedLimit { max: 9, ..limit("b") }]);

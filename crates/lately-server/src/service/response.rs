@@ -5,7 +5,7 @@ use lately_journal::Refused;
 
 /// The response to an operation.
 pub(crate) struct Response<'o> {
-    /// The outcome. An error when the operation would change something and the journal has failed.
+    /// The outcome. An error if the operation would change something and the journal has failed.
     pub(crate) outcome: Result<&'o Outcome, &'o Refused>,
     /// Whether it reports a change, and so must wait for the commit.
     pub(crate) is_change: bool,
@@ -17,7 +17,7 @@ pub(crate) struct WindowCount {
     pub(crate) count: Count,
     /// Hits per second.
     pub(crate) rate: f64,
-    /// Nodes and the hits they counted, most first, if that was asked for. They add up to the estimate.
+    /// The nodes and the hits that they counted, most first, if requested. Their sum is the estimate.
     pub(crate) origins: Option<Vec<(Box<str>, u64)>>,
 }
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::fstatvfs;
 
-use crate::limits::{SPOOL_LEAVES_SHARE, SPOOL_LOOK_BYTES};
+use crate::limits::{SPOOL_CHECK_BYTES, SPOOL_LEAVES_SHARE};
 
 /// The file. Writing fails with `StorageFull` before the disk is full: [`SPOOL_LEAVES_SHARE`] stays free.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub(crate) struct SpoolFile {
     /// Free bytes that must remain.
     leaves_bytes: u64,
     /// Bytes that may be written before the free disk is checked again.
-    unlooked_bytes: u64,
+    unchecked_bytes: u64,
 }
 
 impl SpoolFile {
@@ -26,7 +26,7 @@ impl SpoolFile {
         let file = tempfile::tempfile_in(folder)?;
         file.set_permissions(Permissions::from_mode(0o600))?;
         let leaves_bytes = room(&file)? / SPOOL_LEAVES_SHARE;
-        Ok(SpoolFile { file, leaves_bytes, unlooked_bytes: 0 })
+        Ok(SpoolFile { file, leaves_bytes, unchecked_bytes: 0 })
     }
 }
 
@@ -59,14 +59,14 @@ impl Seek for SpoolFile {
 impl Write for SpoolFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let len = bytes.len() as u64;
-        if self.unlooked_bytes < len {
-            self.unlooked_bytes = len.max(SPOOL_LOOK_BYTES);
-            if room(&self.file)? < self.leaves_bytes.saturating_add(self.unlooked_bytes) {
+        if self.unchecked_bytes < len {
+            self.unchecked_bytes = len.max(SPOOL_CHECK_BYTES);
+            if room(&self.file)? < self.leaves_bytes.saturating_add(self.unchecked_bytes) {
                 return Err(io::Error::new(io::ErrorKind::StorageFull, "the disk has no room"));
             }
         }
         let written = self.file.write(bytes)?;
-        self.unlooked_bytes -= written as u64;
+        self.unchecked_bytes -= written as u64;
         Ok(written)
     }
 
@@ -111,7 +111,7 @@ mod tests {
         file.write_all(&[7; 100]).expect("there is room");
         // This stands for other writes to the disk.
         file.leaves_bytes = u64::MAX;
-        let rest = vec![7; usize::try_from(SPOOL_LOOK_BYTES).expect("small")];
+        let rest = vec![7; usize::try_from(SPOOL_CHECK_BYTES).expect("small")];
         file.write_all(&rest[100..]).expect("the free space is not checked yet");
         let full = file.write_all(b"x").expect_err("there is no room");
         assert_eq!(full.kind(), io::ErrorKind::StorageFull);

@@ -60,9 +60,9 @@ impl SeriesWalk {
 /// A page of keys.
 pub(crate) struct ScanWalk {
     pattern: Option<Pattern>,
-    /// Whether any key can match: with another `TYPE` than `hits`, none does.
+    /// Whether any key can match. With another `TYPE` than `hits` none does.
     wanted: bool,
-    /// Slots left to visit, and slots of a slice.
+    /// Slots left to visit, and slots per slice.
     places: usize,
     step: usize,
     cursor: Cursor,

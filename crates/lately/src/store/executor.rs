@@ -7,10 +7,10 @@
 use std::borrow::Cow;
 use std::mem;
 
-use super::batch::{Op, Outcome, Question, Request, STAGED};
 use super::cell::LockedShard;
 use super::context::{Context, FastPath, Hit};
 use super::eviction::Full;
+use super::operation::{Op, Outcome, Question, Request, STAGED};
 use super::shard::Shard;
 use super::{Store, shard_of};
 use crate::count::Count;

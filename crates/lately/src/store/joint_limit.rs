@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use super::batch::{JointRequest, Limit, Op, Outcome, STAGED};
 use super::cell::LockedShard;
 use super::context::{Context, Hit};
 use super::eviction::Full;
 use super::executor::{Executor, Numbers};
+use super::operation::{JointRequest, Limit, Op, Outcome, STAGED};
 use super::window_limit::{Asked, Change, Effect, decide};
 use super::{check_key, shard_of};
 use crate::entry::{Entry, Fetched};

@@ -1,6 +1,5 @@
 //! The keyed store: how many hits came lately, for any key, from any thread.
 
-mod batch;
 mod builder;
 mod cached_denial;
 mod cell;
@@ -15,6 +14,7 @@ mod key_state;
 mod long_keys;
 #[cfg(all(test, loom))]
 mod models;
+mod operation;
 mod others;
 mod places;
 mod prefetch;
@@ -43,11 +43,11 @@ use foldhash::SharedSeed;
 use foldhash::quality::SeedableRandomState;
 use std::hash::BuildHasher;
 
-pub use batch::{JointRequest, Limit, Op, Outcome, Question, Request};
 pub use builder::StoreBuilder;
 pub use eviction::{MemoryStats, Newcomers};
 pub use eviction_guard::EvictionGuard;
 pub(crate) use key_state::Extras;
+pub use operation::{JointRequest, Limit, Op, Outcome, Question, Request};
 pub use others::OwnSpan;
 pub use replay::{Portion, Replay};
 pub use saved_key::Content;

@@ -5,7 +5,7 @@ use loom::model::Builder;
 use loom::sync::Arc;
 use loom::thread;
 
-use super::batch::{JointRequest, Limit};
+use super::operation::{JointRequest, Limit};
 use super::{Store, shard_of};
 use crate::time::{Timestamp, minutes};
 

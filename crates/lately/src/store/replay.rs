@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::batch::STAGED;
+use super::operation::STAGED;
 use super::saved_key::SavedKey;
 use super::sources::SOURCES_SHARD;
 use super::{Context, SHARDS, Shard, Store, shard_of};

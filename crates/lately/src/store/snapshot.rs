@@ -3,8 +3,8 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::batch::STAGED;
 use super::clock_repair::ClockShift;
+use super::operation::STAGED;
 use super::saved_key::{Content, Item, Mark, SavedKey};
 use super::{SHARDS, Store, shard_of};
 use crate::delta::{DeltaBatch, Generation, Sequence};

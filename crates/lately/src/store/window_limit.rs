@@ -2,11 +2,11 @@
 //! and on the general path. The rest of this file reads the state that it needs, and applies its effect under
 //! the key's lock.
 
-use super::batch::Request;
 use super::cached_denial::CachedDenial;
 use super::check_key;
 use super::context::{Context, Hit};
 use super::executor::Executor;
+use super::operation::Request;
 use super::shard::Shard;
 use crate::entry::{Entry, LimitWindow};
 use crate::error::{HitError, LimitError};

@@ -39,7 +39,7 @@ fn unreadable(what: &str, why: impl std::fmt::Display) -> Fault {
 
 fn dump_folder(disk: &SimDisk, seed: u64) -> Result<Vec<u8>, Fault> {
     let store = carrier(seed);
-    let recovered = recover(disk, &store, Intent::Look, Timestamp::MAX, 1, &Progress::default());
+    let recovered = recover(disk, &store, Intent::ReadOnly, Timestamp::MAX, 1, &Progress::default());
     recovered.map_err(|error| unreadable("a dump of a folder", error))?;
     guarded(Kind::Inconsistent, || store.check_consistency())?;
     dump(&store, 0, || Ok(Happened::new()))
@@ -48,7 +48,7 @@ fn dump_folder(disk: &SimDisk, seed: u64) -> Result<Vec<u8>, Fault> {
 fn restore_folder(disk: &SimDisk, bytes: &[u8], seed: u64, now: Timestamp) -> Result<(), Fault> {
     let store = Arc::new(carrier(seed));
     let keys = read(bytes, &store, now)?;
-    let recovered = recover(disk, &store, Intent::GoOn, Timestamp::MAX, 1, &Progress::default());
+    let recovered = recover(disk, &store, Intent::Continue, Timestamp::MAX, 1, &Progress::default());
     let recovery = recovered.map_err(|error| unreadable("a restore to a folder", error))?;
     take_in(keys, &store, None, now)?;
     guarded(Kind::Inconsistent, || store.check_consistency())?;

@@ -89,7 +89,7 @@ impl Server {
     pub(crate) fn start(disk: &SimDisk, classes: &Classes, seed: u64) -> Result<Server, Fault> {
         let store = Arc::new(classes.store(seed));
         let threads = if seed.is_multiple_of(2) { 1 } else { 2 };
-        let recovery = recover(disk, &store, Intent::GoOn, Timestamp::MAX, threads, &Progress::default())
+        let recovery = recover(disk, &store, Intent::Continue, Timestamp::MAX, threads, &Progress::default())
             .map_err(|error| fault(Kind::Unreadable, format!("a start: {error}")))?;
         // A kill during the start of a segment tears it.
         if let Some(loss) = recovery.losses.iter().find(|loss| loss.kind != LossKind::Torn) {
@@ -295,11 +295,11 @@ impl World {
         if self.write(&group).is_err() {
             group.iter_mut().rev().for_each(|deltas| self.server.store.roll_back(deltas));
             self.truths = before;
-            self.truths.iter_mut().for_each(|truth| truth.counted.take_back());
+            self.truths.iter_mut().for_each(|truth| truth.counted.roll_back());
         }
         self.disk.fail_writes(false);
         drop(gate);
-        let is_mended = (0..MENDS).any(|_| journal.mend());
+        let is_mended = (0..MENDS).any(|_| journal.try_recover());
         if is_mended { Ok(()) } else { Err(fault(Kind::Unwritten, "the disk is well again".to_owned())) }
     }
 

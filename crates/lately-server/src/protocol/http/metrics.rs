@@ -126,7 +126,7 @@ fn general(service: &Service) -> String {
         );
         metric("lately_journal_checkpoints_total", counter, "Checkpoints made.", &stats.checkpoints);
         metric("lately_journal_syncs_total", counter, "How often the disk was waited for.", &stats.syncs);
-        let failing = u8::from(stats.trouble.is_some());
+        let failing = u8::from(stats.fault.is_some());
         metric(
             "lately_journal_failing",
             gauge,

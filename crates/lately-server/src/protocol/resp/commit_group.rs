@@ -8,15 +8,15 @@ use std::time::Instant;
 
 use lately::Timestamp;
 
-use super::batch::Batch;
 use super::connection::Connection;
 use super::connections::Connections;
+use super::socket_batch::SocketBatch;
 use crate::limits::{GROUP_BATCHES, GROUP_BYTES, GROUP_OUTPUT_BYTES, KEPT_BYTES, KEPT_OF_FURTHER_BATCHES};
 use crate::service::commit::Commit;
 
 /// The batches of a group, reused for the next one.
 pub(super) struct CommitGroup {
-    batches: Vec<Batch>,
+    batches: Vec<SocketBatch>,
     /// The index of the batch that is being filled.
     current: usize,
 }
@@ -29,10 +29,10 @@ impl CommitGroup {
     }
 
     /// Adds a batch.
-    pub(super) fn begin_batch(&mut self) -> &mut Batch {
-        let is_usual = self.batches.len() < GROUP_BATCHES;
-        let kept_bytes = if is_usual { KEPT_BYTES } else { KEPT_OF_FURTHER_BATCHES };
-        self.batches.push(Batch::new(kept_bytes));
+    pub(super) fn begin_batch(&mut self) -> &mut SocketBatch {
+        let is_among_first = self.batches.len() < GROUP_BATCHES;
+        let kept_bytes = if is_among_first { KEPT_BYTES } else { KEPT_OF_FURTHER_BATCHES };
+        self.batches.push(SocketBatch::new(kept_bytes));
         let last = self.batches.len() - 1;
         &mut self.batches[last]
     }
@@ -44,7 +44,7 @@ impl CommitGroup {
         }
         let most = if connections.service.has_journal() { usize::MAX } else { GROUP_BATCHES };
         let begun = &self.batches[..=self.current];
-        if begun.len() >= most || begun.iter().map(Batch::filled).sum::<usize>() >= GROUP_BYTES {
+        if begun.len() >= most || begun.iter().map(SocketBatch::filled).sum::<usize>() >= GROUP_BYTES {
             return self.run(connections);
         }
         self.current += 1;
@@ -77,9 +77,9 @@ impl CommitGroup {
         }
     }
 
-    /// Executes batches until their replies reach the bound, and sends the replies. Returns the number of batches that are
-    /// done. Of one that is not, at least one part is.
-    fn run_some(batches: &mut [Batch], connections: &mut Connections, now: Timestamp) -> usize {
+    /// Executes batches until their replies reach the bound, and sends the replies. Returns the number of batches
+    /// that are completely answered. At least one part of the next batch is answered, too.
+    fn run_some(batches: &mut [SocketBatch], connections: &mut Connections, now: Timestamp) -> usize {
         let service = Arc::clone(&connections.service);
         // Held until the changes were committed or rolled back.
         let entered = service.enter();
@@ -93,7 +93,7 @@ impl CommitGroup {
             }
         }
         let batches = &mut batches[..count];
-        let commit = service.commit(&mut batches.iter_mut().map(Batch::changes).collect::<Vec<_>>());
+        let commit = service.commit(&mut batches.iter_mut().map(SocketBatch::changes).collect::<Vec<_>>());
         if let Commit::Refused(refused) = &commit {
             batches.iter_mut().for_each(|batch| batch.replace(refused));
         }

@@ -13,7 +13,8 @@ use super::pending_replies::PendingReplies;
 use super::session::{Flow, Session, Written};
 use super::stream::{Stream, Taken};
 use crate::limits::{
-    CONNECTION_BYTES, DRAIN_BYTES, DRAIN_TIMEOUT, LINGER, LOOK_EVERY, READ_BYTES, SHORT_BYTES, WRITE_TIMEOUT,
+    CONNECTION_BYTES, DRAIN_BYTES, DRAIN_TIMEOUT, LINGER, READ_BYTES, SHORT_BYTES, TIMEOUT_CHECK_EVERY,
+    WRITE_TIMEOUT,
 };
 use crate::service::Service;
 use crate::service::clients::Client;
@@ -34,7 +35,7 @@ pub(super) struct Connection {
     pub(super) args: Args,
     /// There may be whole requests in `input`. They are executed before more is read.
     unread: bool,
-    /// Its requests take long: the next ones are executed when it has waited longest.
+    /// Its requests take long: the next ones are executed in turn with those of other slow connections.
     yields: bool,
     incoming: Incoming,
     replies: Replies,
@@ -79,12 +80,12 @@ enum Replies {
     Sent,
     /// They wait until the changes that they report are on the disk.
     Pending(Vec<u8>),
-    /// The socket has taken the first `sent` bytes, and none for the time `stuck`, which is counted in looks.
-    Unsent { bytes: Vec<u8>, sent: usize, stuck: Duration },
+    /// The socket has taken the first `sent` bytes, and nothing for the time `stalled`, which is counted in checks.
+    Unsent { bytes: Vec<u8>, sent: usize, stalled: Duration },
 }
 
-/// The state between our end of the connection and the client's. Closing a socket with unread input resets it, and the
-/// client loses replies that it has not read: so input is discarded until none comes.
+/// The state between the server's end of the connection and the client's. Closing a socket with unread input resets
+/// it, and the client would lose replies that it has not read. So input is discarded until no more arrives.
 struct Closing {
     since: Instant,
     /// When input came last.
@@ -108,15 +109,15 @@ pub(super) enum Task {
     Discard,
 }
 
-/// The result of a look at a connection.
+/// The result of a timeout check.
 #[derive(PartialEq, Debug)]
-pub(super) enum Look {
+pub(super) enum Timeout {
     /// Nothing to do.
-    Fine,
+    NotDue,
     /// Work that no event reported.
-    News,
+    HasInput,
     /// The client was idle for too long, or reads no replies.
-    Late,
+    Over,
 }
 
 impl Closing {
@@ -130,7 +131,7 @@ impl Replies {
         if sent == bytes.len() {
             return Replies::Sent;
         }
-        Replies::Unsent { bytes, sent, stuck: Duration::ZERO }
+        Replies::Unsent { bytes, sent, stalled: Duration::ZERO }
     }
 
     fn held_bytes(&self) -> usize {
@@ -277,7 +278,7 @@ impl Connection {
         }
     }
 
-    /// Ends a wait that is over. Returns whether it was.
+    /// Ends a wait, if it is over. Returns whether it was.
     pub(super) fn end_wait(&mut self, moment: Instant) -> bool {
         let State::Waiting { wait, until } = &self.state else { return false };
         let is_over = wait.is_over() || *until <= moment;
@@ -290,12 +291,12 @@ impl Connection {
 
     /// Sends the rest of the replies.
     pub(super) fn send_rest(&mut self) -> io::Result<()> {
-        let Replies::Unsent { bytes, sent, stuck } = &mut self.replies else { return Ok(()) };
+        let Replies::Unsent { bytes, sent, stalled } = &mut self.replies else { return Ok(()) };
         let taken = self.stream.write(&bytes[*sent..])?;
         *sent += taken;
         if taken > 0 {
             // The client is slow, but it reads.
-            *stuck = Duration::ZERO;
+            *stalled = Duration::ZERO;
         }
         if *sent == bytes.len() {
             self.replies = Replies::Sent;
@@ -410,7 +411,7 @@ impl Connection {
             Replies::Pending(bytes) if self.client.id() == client => {
                 change(bytes);
                 let bytes = std::mem::take(bytes);
-                self.replies = Replies::Unsent { bytes, sent: 0, stuck: Duration::ZERO };
+                self.replies = Replies::Unsent { bytes, sent: 0, stalled: Duration::ZERO };
                 true
             }
             _ => false,
@@ -437,7 +438,7 @@ impl Connection {
     fn abandon(&mut self, stopper: &Stopper) -> bool {
         (self.input, self.replies) = (Vec::new(), Replies::Sent);
         let is_executing = self.session.abandon();
-        self.tell_charge(self.held_bytes());
+        self.report_charge(self.held_bytes());
         match self.state {
             State::Abandoned | State::Running => {
                 self.state = State::Abandoned;
@@ -454,7 +455,7 @@ impl Connection {
         }
     }
 
-    /// Ends our side. False when the client has ended its side, too, so that the socket can be closed.
+    /// Shuts down the server's side. False if the client's side is shut down, too, so that the socket can be closed.
     fn close(&mut self, moment: Instant) -> bool {
         self.stream.end();
         (self.input, self.unread) = (Vec::new(), false);
@@ -464,7 +465,7 @@ impl Connection {
         stays
     }
 
-    /// Discards input after our end. An error when the input ends, too, or is too long.
+    /// Discards input after the server's side was shut down. An error if the input ends, too, or is too long.
     pub(super) fn discard(&mut self, room: &mut [u8], moment: Instant) -> io::Result<()> {
         match (self.stream.read(room)?, &mut self.state) {
             (Taken::Bytes(count), State::Closing(closing)) => {
@@ -478,33 +479,36 @@ impl Connection {
         }
     }
 
-    /// Checks for timeouts, every [`LOOK_EVERY`]. After a stall of the process, events may still be due: so the socket of a
-    /// client that seems idle is checked directly, and for a client that reads no replies a stall counts as one look.
-    pub(super) fn look(&mut self, moment: Instant, idle: Option<Duration>) -> Look {
+    /// Checks for timeouts, every [`TIMEOUT_CHECK_EVERY`]. After a stall of the process, events may still be due. So
+    /// the socket of an idle client is read-checked directly, and for a client that reads no replies a stall counts
+    /// as one check.
+    pub(super) fn check_timeout(&mut self, moment: Instant, idle: Option<Duration>) -> Timeout {
         match (&mut self.state, &mut self.replies) {
             (State::Closing(closing), _) => {
                 if !closing.is_over(moment) {
-                    return Look::Fine;
+                    return Timeout::NotDue;
                 }
-                if moment >= closing.since + DRAIN_TIMEOUT || !self.stream.look() {
-                    return Look::Late;
+                if moment >= closing.since + DRAIN_TIMEOUT || !self.stream.poll_readable() {
+                    return Timeout::Over;
                 }
                 closing.heard = moment;
-                Look::News
+                Timeout::HasInput
             }
             // They wait for the disk, not for the client.
-            (_, Replies::Pending(_)) => Look::Fine,
-            (_, Replies::Unsent { stuck, .. }) => {
-                *stuck += LOOK_EVERY;
-                if *stuck <= WRITE_TIMEOUT { Look::Fine } else { Look::Late }
+            (_, Replies::Pending(_)) => Timeout::NotDue,
+            (_, Replies::Unsent { stalled, .. }) => {
+                *stalled += TIMEOUT_CHECK_EVERY;
+                if *stalled <= WRITE_TIMEOUT { Timeout::NotDue } else { Timeout::Over }
             }
             // It waits for other nodes, not for the client.
-            (State::Waiting { .. }, Replies::Sent) => Look::Fine,
+            (State::Waiting { .. }, Replies::Sent) => Timeout::NotDue,
             // It has input that was not executed yet.
-            _ if self.listed => Look::Fine,
-            _ if idle.is_none_or(|idle| moment.saturating_duration_since(self.heard) < idle) => Look::Fine,
-            _ if self.stream.look() => Look::News,
-            _ => Look::Late,
+            _ if self.listed => Timeout::NotDue,
+            _ if idle.is_none_or(|idle| moment.saturating_duration_since(self.heard) < idle) => {
+                Timeout::NotDue
+            }
+            _ if self.stream.poll_readable() => Timeout::HasInput,
+            _ => Timeout::Over,
         }
     }
 
@@ -527,7 +531,7 @@ impl Connection {
         if !self.may_hold(held_bytes) {
             return self.refuse_to_hold();
         }
-        self.tell_charge(held_bytes);
+        self.report_charge(held_bytes);
         Ok(())
     }
 
@@ -547,7 +551,7 @@ impl Connection {
         Err(ErrorKind::OutOfMemory.into())
     }
 
-    fn tell_charge(&mut self, held_bytes: usize) {
+    fn report_charge(&mut self, held_bytes: usize) {
         if held_bytes != self.charged_bytes {
             let before_bytes = std::mem::replace(&mut self.charged_bytes, held_bytes);
             self.service.charge(before_bytes, held_bytes);

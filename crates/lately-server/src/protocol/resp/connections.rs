@@ -10,7 +10,7 @@ use mio::event::Event;
 use mio::{Registry, Token};
 use slab::Slab;
 
-use super::connection::{Connection, Look, Task};
+use super::connection::{Connection, Task, Timeout};
 use super::event_loop::Accepted;
 use super::pending_replies::PendingReplies;
 use super::stream::Stream;
@@ -101,7 +101,7 @@ impl Connections {
         Some(token)
     }
 
-    /// Takes the connection that has waited longest for its turn.
+    /// Takes the next slow connection in turn.
     pub(super) fn next_running(&mut self) -> Option<usize> {
         let token = self.running.pop_front()?;
         self.by_token[token].unlist();
@@ -133,7 +133,7 @@ impl Connections {
         self.by_token.remove(token);
     }
 
-    /// When the first wait for other nodes is over at the latest.
+    /// The earliest time at which a wait for other nodes ends.
     pub(super) fn next_wait(&self) -> Option<Instant> {
         self.waiting.iter().filter_map(|token| self.by_token.get(*token)?.waits_until()).min()
     }
@@ -194,22 +194,23 @@ impl Connections {
     }
 
     /// Disconnects clients that were idle for too long or read no replies, and those that hold too much.
-    pub(super) fn look(&mut self) {
+    pub(super) fn check_timeouts(&mut self) {
         let tokens: Vec<usize> = self.by_token.iter().map(|(token, _)| token).collect();
         for token in tokens {
-            // One after the other: each that goes leaves room for the rest.
+            // One connection at a time: each one that is closed frees memory for the others.
             let shed = self.by_token[token].shed();
             if shed.is_err() {
                 self.settle(token, shed);
             }
         }
         let (moment, idle) = (self.moment, self.service.config.idle_timeout);
-        let look = |(token, connection): (usize, &mut Connection)| match connection.look(moment, idle) {
-            Look::Fine => None,
-            Look::News => Some((token, Ok(()))),
-            Look::Late => Some((token, Err(io::ErrorKind::TimedOut.into()))),
-        };
-        let found: Vec<_> = self.by_token.iter_mut().filter_map(look).collect();
+        let check =
+            |(token, connection): (usize, &mut Connection)| match connection.check_timeout(moment, idle) {
+                Timeout::NotDue => None,
+                Timeout::HasInput => Some((token, Ok(()))),
+                Timeout::Over => Some((token, Err(io::ErrorKind::TimedOut.into()))),
+            };
+        let found: Vec<_> = self.by_token.iter_mut().filter_map(check).collect();
         found.into_iter().for_each(|(token, result)| self.settle(token, result));
     }
 

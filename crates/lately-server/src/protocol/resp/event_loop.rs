@@ -14,7 +14,7 @@ use super::commit_group::CommitGroup;
 use super::connection::Task;
 use super::connections::Connections;
 use crate::clock;
-use crate::limits::{DRAIN_TIMEOUT, EVENTS, LOOK_EVERY};
+use crate::limits::{DRAIN_TIMEOUT, EVENTS, TIMEOUT_CHECK_EVERY};
 use crate::service::Service;
 use crate::stopper::Stopper;
 
@@ -57,7 +57,7 @@ pub(super) struct EventLoop {
     accepted: mpsc::Receiver<Accepted>,
     connections: Connections,
     group: CommitGroup,
-    next_look: Instant,
+    next_check: Instant,
     /// During a stop: when clients that do not read their replies are disconnected.
     cut_off: Option<Instant>,
 }
@@ -80,7 +80,7 @@ impl EventLoop {
             accepted,
             connections: Connections::new(service, stopper, moment),
             group: CommitGroup::new(),
-            next_look: moment + LOOK_EVERY,
+            next_check: moment + TIMEOUT_CHECK_EVERY,
             cut_off: None,
         };
         Ok((Handle { accepted: sender, waker }, event_loop))
@@ -92,7 +92,7 @@ impl EventLoop {
         while !self.is_over(moment) {
             self.wait(self.patience(moment));
             moment = clock::moment();
-            self.turn(moment);
+            self.process(moment);
         }
     }
 
@@ -105,7 +105,7 @@ impl EventLoop {
         if self.connections.has_work() || !self.all_noticed {
             return Duration::ZERO;
         }
-        let next = self.connections.next_wait().map_or(self.next_look, |wait| wait.min(self.next_look));
+        let next = self.connections.next_wait().map_or(self.next_check, |wait| wait.min(self.next_check));
         next.saturating_duration_since(moment)
     }
 
@@ -119,13 +119,13 @@ impl EventLoop {
     }
 
     /// Does all work that is due at this moment.
-    fn turn(&mut self, moment: Instant) {
+    fn process(&mut self, moment: Instant) {
         self.connections.moment = moment;
         self.admit();
         // Only after all events were seen: after a stall, clients that sent something are not idle.
-        if self.all_noticed && moment >= self.next_look {
-            self.next_look = moment + LOOK_EVERY;
-            self.connections.look();
+        if self.all_noticed && moment >= self.next_check {
+            self.next_check = moment + TIMEOUT_CHECK_EVERY;
+            self.connections.check_timeouts();
         }
         self.round();
     }

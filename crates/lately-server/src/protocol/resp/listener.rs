@@ -57,7 +57,8 @@ impl Resp {
                     continue;
                 }
             };
-            // The client has gone, or file descriptors ran out: then the end of a connection frees one.
+            // The client has closed its connection, or the server has no file descriptors left. The end of a
+            // connection frees one.
             let Ok(mut socket) = accepted else {
                 pause(ACCEPT_RETRY).await;
                 continue;
@@ -94,7 +95,7 @@ impl Loops {
         let run = move || {
             // A panic has been reported. The connections of this loop have ended.
             let _ = catch_unwind(AssertUnwindSafe(|| event_loop.run()));
-            // The server may have gone.
+            // All receivers may have been dropped at a stop.
             let _ = ended.send(index);
         };
         thread::Builder::new().name(format!("lately-loop-{index}")).spawn(run)?;

@@ -1,6 +1,5 @@
 //! The Redis protocol: connections in event loops, and sessions.
 
-mod batch;
 mod commit_group;
 mod connection;
 mod connections;
@@ -8,6 +7,7 @@ mod event_loop;
 mod listener;
 mod pending_replies;
 mod session;
+mod socket_batch;
 mod stream;
 
 pub(crate) use listener::Resp;

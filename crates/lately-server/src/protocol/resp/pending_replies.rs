@@ -18,7 +18,7 @@ pub(super) struct PendingReplies {
 /// The replies of one connection.
 pub(super) struct Part {
     pub(super) token: usize,
-    /// The id of the client, because another may have the token by now.
+    /// The id of the client. The token may be another client's by now.
     pub(super) client: u64,
     /// Their range in the output of the batch.
     replies: Range<usize>,

@@ -1,7 +1,7 @@
 //! The stream of a connection: a non-blocking socket that knows whether it may be readable or writable.
 //!
-//! Callers ask [`Stream::is_readable`] and conclude nothing from the length of a read. So a TLS stream, which may hold
-//! decrypted bytes, can take its place.
+//! Callers use [`Stream::is_readable`], and conclude nothing from the length of a read. So a TLS stream, which may
+//! hold decrypted bytes, can be used in its place.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr};
@@ -17,7 +17,7 @@ pub(super) struct Stream {
     readable: bool,
     /// A write may take something.
     writable: bool,
-    /// The client has sent urgent data. A read stops before it, so a short read may have left something.
+    /// The client has sent urgent data. A read stops before it, so more may be readable after a short read.
     urgent: bool,
     /// The client has closed its side, or the connection failed.
     hung_up: bool,
@@ -34,12 +34,13 @@ pub(super) enum Taken {
     End,
 }
 
-/// The events to register for. Urgent data is among them where the system has it, because it ends a read early.
+/// The events to register for. Where the system has an event for urgent data, it is among them, because urgent data
+/// ends a read early.
 fn interest() -> Interest {
-    let usual = Interest::READABLE | Interest::WRITABLE;
+    let interest = Interest::READABLE | Interest::WRITABLE;
     #[cfg(any(target_os = "linux", target_os = "android"))]
-    let usual = usual | Interest::PRIORITY;
-    usual
+    let interest = interest | Interest::PRIORITY;
+    interest
 }
 
 impl Stream {
@@ -80,7 +81,8 @@ impl Stream {
             match self.socket.read(room) {
                 Ok(0) => return Ok(Taken::End),
                 Ok(count) => {
-                    // A short read took all there was, except for the end of the stream and data behind urgent data.
+                    // A short read has emptied the socket, except for the end of the stream and data after urgent
+                    // data.
                     self.readable = count == room.len() || self.urgent || self.hung_up;
                     return Ok(Taken::Bytes(count));
                 }
@@ -95,7 +97,7 @@ impl Stream {
     }
 
     /// Checks for unread input, even if no event has reported it yet.
-    pub(super) fn look(&mut self) -> bool {
+    pub(super) fn poll_readable(&mut self) -> bool {
         let has_more = self.socket.peek(&mut [0]).is_ok_and(|bytes| bytes > 0);
         self.readable |= has_more;
         has_more
@@ -197,10 +199,10 @@ mod tests {
     #[test]
     fn polling_finds_input_without_an_event() {
         let (_poll, mut stream, mut client) = stream();
-        assert!(!stream.look());
+        assert!(!stream.poll_readable());
         client.write_all(b"1").expect("the system takes it");
         // The byte has arrived over loopback when the loop ends.
-        while !stream.look() {}
+        while !stream.poll_readable() {}
         assert!(stream.is_readable());
     }
 

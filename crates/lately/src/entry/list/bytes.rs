@@ -32,7 +32,7 @@ pub(super) struct Header {
     pub(super) cursor: Cursor,
 }
 
-/// The place of the cursor, and what is before it.
+/// The place of the cursor, and the state before it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Cursor {
     pub(super) offset: usize,

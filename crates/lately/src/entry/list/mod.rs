@@ -29,7 +29,7 @@ pub(super) use items::{Items, list_of, list_of_any, list_of_few, read_items};
 
 /// The bytes that `ThinVec` stores before its content: length and capacity.
 const THIN_HEADER_BYTES: usize = 2 * size_of::<usize>();
-/// This many moments leave a full list at once, if they come quickly: they go to other memory.
+/// The number of moments that leave a full list together, if they are dense. They move to other memory.
 const LEAVE_TOGETHER: usize = 8;
 /// The longest list. After moments have left and one was added, [`MAX_MOMENTS`] remain.
 pub(super) const MOST_MOMENTS: usize = MAX_MOMENTS + LEAVE_TOGETHER - 1;
@@ -52,20 +52,20 @@ pub(super) struct ListMut<'a> {
 /// The bytes for moments in a new list, besides what each growth adds.
 const FIRST_ITEMS: usize = 12;
 
-/// Moments that are closer come quickly; moments that are at least `SLOW_GAP_MS` apart come slowly.
-const QUICK_GAP_MS: i64 = 10_000;
-const SLOW_GAP_MS: i64 = 600_000;
+/// Moments with a smaller average gap than `DENSE_GAP_MS` are dense. Moments at least `SPARSE_GAP_MS` apart are
+/// sparse.
+const DENSE_GAP_MS: i64 = 10_000;
+const SPARSE_GAP_MS: i64 = 600_000;
 
-/// Moments that are further apart leave one by one, because room for more would stay unused for long.
+/// Moments further apart than this leave a full list one by one, because room for more would stay unused for long.
 const LONE_GAP_MS: i64 = 30_000;
 
-/// The bytes by which a list of `len` bytes grows, by the average gap of its moments. If they come quickly,
-/// more will follow, and growing costs as much as several hits. If they come slowly, extra room stays unused
-/// for long.
+/// The bytes by which a list of `len` bytes grows, by the average gap of its moments. If they are dense, more will
+/// follow soon, and growing costs as much as several hits. If they are sparse, extra room stays unused for long.
 fn more_room(len: usize, gap_ms: Option<i64>) -> usize {
     match gap_ms {
-        Some(..QUICK_GAP_MS) => (len / 8).max(40),
-        None | Some(..SLOW_GAP_MS) => (len / 8).max(24),
+        Some(..DENSE_GAP_MS) => (len / 8).max(40),
+        None | Some(..SPARSE_GAP_MS) => (len / 8).max(24),
         Some(_) => 0,
     }
 }

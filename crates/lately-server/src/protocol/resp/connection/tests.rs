@@ -17,7 +17,7 @@ fn connect(service: &Arc<Service>, start: Instant) -> (Connection, TcpStream) {
 }
 
 fn unsent(bytes: Vec<u8>) -> Replies {
-    Replies::Unsent { bytes, sent: 0, stuck: Duration::ZERO }
+    Replies::Unsent { bytes, sent: 0, stalled: Duration::ZERO }
 }
 
 /// The number of reply bytes that were sent.
@@ -51,19 +51,19 @@ fn a_slow_reader_gets_all_replies() {
     // More than the sockets hold and the client reads.
     connection.replies = unsent(vec![b'x'; 128 << 20]);
     connection.send_rest().expect("the client is there");
-    let looks = WRITE_TIMEOUT.as_millis() / LOOK_EVERY.as_millis();
+    let looks = WRITE_TIMEOUT.as_millis() / TIMEOUT_CHECK_EVERY.as_millis();
     for _ in 0..8 {
         for _ in 0..looks {
-            assert_eq!(connection.look(start, None), Look::Fine);
+            assert_eq!(connection.check_timeout(start, None), Timeout::NotDue);
         }
         take_some(&mut connection, &mut client);
     }
     assert!(matches!(connection.replies, Replies::Unsent { .. }));
     // From here on the client reads nothing. A stall of any length counts as one look.
     for _ in 0..looks {
-        assert_eq!(connection.look(start + 2 * WRITE_TIMEOUT, None), Look::Fine);
+        assert_eq!(connection.check_timeout(start + 2 * WRITE_TIMEOUT, None), Timeout::NotDue);
     }
-    assert_eq!(connection.look(start, None), Look::Late);
+    assert_eq!(connection.check_timeout(start, None), Timeout::Over);
 }
 
 /// Symptom: after SIGSTOP for longer than the idle timeout, clients that had sent meanwhile were reset. Cause: the timer
@@ -72,16 +72,16 @@ fn a_slow_reader_gets_all_replies() {
 fn a_client_that_sent_during_a_stall_is_not_idle() {
     let (start, idle) = (clock::moment(), Duration::from_secs(5));
     let (mut connection, mut client) = connect(&service(), start);
-    assert_eq!(connection.look(start + idle / 2, Some(idle)), Look::Fine);
+    assert_eq!(connection.check_timeout(start + idle / 2, Some(idle)), Timeout::NotDue);
     client.write_all(b"P").expect("the system takes it");
     // The byte has arrived over loopback when the loop ends.
-    while !connection.stream.look() {}
-    assert_eq!(connection.look(start + idle, Some(idle)), Look::News);
+    while !connection.stream.poll_readable() {}
+    assert_eq!(connection.check_timeout(start + idle, Some(idle)), Timeout::HasInput);
     assert_eq!(connection.list(), Some(Task::Read), "it is read");
     connection.unlist();
     assert_eq!(connection.read(&mut [0; 1 << 17]).expect("a socket"), Some(1));
     assert_eq!(connection.read(&mut [0; 1 << 17]).expect("a socket"), None);
-    assert_eq!(connection.look(start + idle, Some(idle)), Look::Late);
+    assert_eq!(connection.check_timeout(start + idle, Some(idle)), Timeout::Over);
 }
 
 /// The same holds at the end of a connection: if a socket is closed with unread input, it is reset, and the client loses
@@ -92,15 +92,15 @@ fn input_of_a_stall_is_read_before_a_connection_is_closed() {
     let (mut connection, mut client) = connect(&service(), start);
     quit(&mut connection, start);
     client.write_all(b"x").expect("the system takes it");
-    while !connection.stream.look() {}
+    while !connection.stream.poll_readable() {}
     let over = start + DRAIN_TIMEOUT / 2;
-    assert_eq!(connection.look(over, None), Look::News);
+    assert_eq!(connection.check_timeout(over, None), Timeout::HasInput);
     assert_eq!(connection.list(), Some(Task::Discard), "it is read");
     connection.discard(&mut [0; 9], over).expect("a socket");
-    assert_eq!(connection.look(over + LINGER, None), Look::Late);
+    assert_eq!(connection.check_timeout(over + LINGER, None), Timeout::Over);
     client.write_all(b"x").expect("the system takes it");
-    while !connection.stream.look() {}
-    assert_eq!(connection.look(start + 2 * DRAIN_TIMEOUT, None), Look::Late, "not for ever");
+    while !connection.stream.poll_readable() {}
+    assert_eq!(connection.check_timeout(start + 2 * DRAIN_TIMEOUT, None), Timeout::Over, "not for ever");
 }
 
 /// Symptom: after QUIT or a protocol error the server read from a client for 10 s, 21 GB in all. Fix: it reads at most the
@@ -193,7 +193,7 @@ fn a_connection_has_one_task_at_a_time() {
     let (mut connection, mut client) = connect(&service(), start);
     assert_eq!(connection.task(), None);
     client.write_all(b"P").expect("the system takes it");
-    while !connection.stream.look() {}
+    while !connection.stream.poll_readable() {}
     assert_eq!(connection.task(), Some(Task::Read));
     connection.enter(Flow::More);
     assert_eq!(connection.task(), Some(Task::Resume));

@@ -44,14 +44,14 @@ impl Stage {
     /// Runs a round with the current events.
     fn turn(&mut self) {
         self.event_loop.wait(Duration::ZERO);
-        self.event_loop.turn(self.moment);
+        self.event_loop.process(self.moment);
     }
 
-    /// Advances the time in steps of [`LOOK_EVERY`].
+    /// Advances the time in steps of [`TIMEOUT_CHECK_EVERY`].
     fn pass(&mut self, time: Duration) {
         let end = self.moment + time;
         while self.moment < end {
-            self.moment = end.min(self.moment + LOOK_EVERY);
+            self.moment = end.min(self.moment + TIMEOUT_CHECK_EVERY);
             self.turn();
         }
     }
@@ -235,7 +235,7 @@ fn a_stop_does_not_wait_for_idle_clients() {
     stage.stop();
     let stopped = stage.moment;
     while !stage.is_over() {
-        stage.pass(LOOK_EVERY);
+        stage.pass(TIMEOUT_CHECK_EVERY);
     }
     assert!(stage.moment - stopped <= MOMENT);
     assert!(is_closed(&mut idle));
@@ -350,7 +350,7 @@ fn long_lists_of_slow_clients_stay_within_the_share_of_connections() {
     }
     assert!(most_bytes <= share_bytes * 3 / 2 + small_bytes as u64, "{most_bytes}");
     // The next look leaves their share to them.
-    stage.pass(LOOK_EVERY);
+    stage.pass(TIMEOUT_CHECK_EVERY);
     assert!(service.stats.connection_bytes.load(Relaxed) <= share_bytes.max(small_bytes as u64));
     assert!(service.stats.evicted_connections.load(Relaxed) > 0);
 }

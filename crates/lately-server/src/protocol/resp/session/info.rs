@@ -51,7 +51,7 @@ fn persistence(service: &Service) -> Vec<Field> {
         let idle = [field("aof_enabled", &0), field("rdb_bgsave_in_progress", &0)];
         return [loading].into_iter().chain(idle).chain(progress).collect();
     };
-    let status = if stats.trouble.is_some() { "err" } else { "ok" };
+    let status = if stats.fault.is_some() { "err" } else { "ok" };
     vec![
         loading,
         field("durability", &stats.durability),
@@ -61,12 +61,12 @@ fn persistence(service: &Service) -> Vec<Field> {
         field("rdb_last_save_time", &(stats.checkpoint_at.unwrap_or(service.started).as_millis() / 1_000)),
         field("rdb_saves", &stats.checkpoints),
         field("rdb_bgsave_in_progress", &u8::from(stats.is_checkpointing)),
-        field("rdb_last_bgsave_status", &if stats.checkpoint_trouble.is_some() { "err" } else { "ok" }),
+        field("rdb_last_bgsave_status", &if stats.checkpoint_error.is_some() { "err" } else { "ok" }),
         field("journal_checkpoint_bytes", &stats.checkpoint_bytes),
         field("journal_records", &stats.records),
         field("journal_syncs", &stats.syncs),
         field("journal_failures", &stats.failures),
-        field("journal_trouble", &stats.trouble.unwrap_or_default()),
+        field("journal_trouble", &stats.fault.unwrap_or_default()),
     ]
 }
 

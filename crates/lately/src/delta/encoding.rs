@@ -22,7 +22,7 @@ pub struct DeltaBatch {
     open: Option<Open>,
 }
 
-/// A position in a batch. What was added behind it can be rolled back alone.
+/// A position in a batch. The changes after it can be rolled back alone.
 #[derive(Default, Debug)]
 pub struct DeltaMark {
     bytes: usize,

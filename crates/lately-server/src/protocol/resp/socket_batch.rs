@@ -16,14 +16,14 @@ use super::session::{Flow, Run};
 use crate::limits::{BATCH_BYTES, OUTPUT_BYTES, READ_BYTES, SHORT_BYTES};
 use crate::service::commit::{Changes, Commit};
 
-/// A batch, the held input of its last connection, and one whole read.
+/// Bytes of a batch, of the held input of its last connection, and of one whole read.
 const INPUT_BYTES: usize = BATCH_BYTES + SHORT_BYTES + READ_BYTES;
 
 /// The buffers of a batch, reused for the next one.
-pub(super) struct Batch {
+pub(super) struct SocketBatch {
     /// The input, one connection after the other.
     input: Vec<u8>,
-    /// The input buffer of a connection with a long request, in place of `input`. Such a batch has one part.
+    /// The input buffer of a connection with a long request, used instead of `input`. Such a batch has one part.
     long: Vec<u8>,
     parts: Vec<Part>,
     /// The parts that have to wait, because the replies of those before them have reached their bound.
@@ -40,20 +40,20 @@ struct Part {
     token: usize,
     /// Its range in the input.
     bytes: Range<usize>,
-    /// The number of requests up to its last one, and why there are no more.
+    /// The number of requests of the batch up to the last one of this part, and the reason why this part has no more.
     requests: usize,
     end: End,
-    /// Where in the input its executed requests end, and whether whole requests may follow.
+    /// The end of its executed requests in the input, and whether whole requests may follow.
     consumed: usize,
     unread: bool,
-    /// Where in the output its replies end, and what the connection does next.
+    /// The end of its replies in the output, and what the connection does next.
     replies: usize,
     flow: Flow,
 }
 
-impl Batch {
-    pub(super) fn new(kept_bytes: usize) -> Batch {
-        Batch {
+impl SocketBatch {
+    pub(super) fn new(kept_bytes: usize) -> SocketBatch {
+        SocketBatch {
             input: vec![0; INPUT_BYTES],
             long: Vec::new(),
             parts: Vec::new(),
@@ -74,7 +74,7 @@ impl Batch {
         self.filled() >= BATCH_BYTES
     }
 
-    /// Whether it must be executed before it can take this connection.
+    /// Whether the batch must be executed before this connection can be added.
     pub(super) fn is_full_for(&self, connection: &Connection) -> bool {
         self.is_full() || (connection.is_long() && !self.parts.is_empty())
     }
@@ -95,7 +95,7 @@ impl Batch {
         connection.discard(&mut self.input[start..], moment)
     }
 
-    /// Whether parts wait until the others were sent.
+    /// Whether some parts wait until the replies of the others are sent.
     pub(super) fn has_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
@@ -140,10 +140,10 @@ impl Batch {
     }
 
     /// Executes the requests and renders the replies. Once the replies reach their bound, the remaining parts wait until
-    /// [`Batch::clear`], so that each connection has its turn in each round.
+    /// [`SocketBatch::clear`], so that each connection has its turn in each round.
     pub(super) fn answer(&mut self, connections: &mut Connections, now: Timestamp) {
         let Connections { by_token, service, .. } = connections;
-        let Batch { input, long, parts, waiting, requests, run: memory, output, .. } = self;
+        let SocketBatch { input, long, parts, waiting, requests, run: memory, output, .. } = self;
         let input = if long.is_empty() { &input[..] } else { &long[..] };
         requests.clear();
         for part in parts.iter_mut() {
@@ -254,7 +254,7 @@ mod tests {
 
     #[test]
     fn connections_fill_a_batch() {
-        let mut batch = Batch::new(0);
+        let mut batch = SocketBatch::new(0);
         assert!(!batch.is_full());
         batch.parts.push(Part::new(0, 0..BATCH_BYTES - 1));
         assert!(!batch.is_full());
@@ -266,7 +266,7 @@ mod tests {
 
     #[test]
     fn a_thread_keeps_only_small_buffers() {
-        let mut batch = Batch::new(KEPT_BYTES);
+        let mut batch = SocketBatch::new(KEPT_BYTES);
         for bytes in [KEPT_BYTES, KEPT_BYTES + 1] {
             batch.output.resize(bytes, b'x');
             batch.clear();
@@ -280,7 +280,7 @@ mod tests {
 
     #[test]
     fn a_long_read_leaves_no_memory_behind() {
-        let mut batch = Batch::new(KEPT_OF_FURTHER_BATCHES);
+        let mut batch = SocketBatch::new(KEPT_OF_FURTHER_BATCHES);
         let mut is_kept = |bytes: usize| {
             batch.input[0] = 1;
             batch.parts.push(Part::new(0, 0..bytes));
