@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 
 use lately::Timestamp;
 
-use crate::address::is_network;
+use lately_keys::address::is_network;
 use crate::by_key::ByKey;
 use crate::error::SetupError;
 use crate::exempt::Exempt;

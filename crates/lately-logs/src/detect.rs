@@ -5,7 +5,7 @@ use crate::error::ScanError;
 use crate::format::Format;
 use crate::options::Options;
 use crate::parser::{LineParser, Parsed};
-use crate::template::Template;
+use lately_keys::Template;
 use crate::wrapper;
 
 /// How many of the first lines fit a format.

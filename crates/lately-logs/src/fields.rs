@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 use std::cell::Cell;
 
-use crate::address;
+use lately_keys::address;
 use crate::request::{Request, without_host, without_query};
 
 /// What a field is of the text under a name.

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use regex::bytes::Regex;
 
-use crate::address::{Network, canonical, is_address};
+use lately_keys::address::{Network, canonical, is_address};
 use crate::error::SetupError;
 use crate::format::{cause, expression};
 

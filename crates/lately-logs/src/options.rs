@@ -6,7 +6,7 @@ use crate::error::SetupError;
 use crate::filter::Filter;
 use crate::format::Format;
 use crate::parser::LineParser;
-use crate::template::Template;
+use lately_keys::Template;
 use crate::time::Times;
 
 /// How to read a log, and what of it.

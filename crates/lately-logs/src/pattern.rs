@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use regex::bytes::{CaptureLocations, Regex};
 
-use crate::address;
+use lately_keys::address;
 use crate::error::SetupError;
 use crate::layout::{Layout, Quick};
 use crate::request::{Request, without_host, without_query};

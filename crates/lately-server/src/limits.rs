@@ -264,6 +264,9 @@ pub const MAX_CONFIG_BYTES: u64 = 16 << 20;
 /// Host names in one config.
 pub const MAX_HOSTS: usize = 64;
 
+/// Networks of trusted proxies in one config.
+pub const MAX_TRUSTED_PROXIES: usize = 256;
+
 /// The longest host name, in bytes: that of DNS.
 pub const MAX_HOST_BYTES: usize = 253;
 
