@@ -123,7 +123,8 @@ impl FromStr for Network {
             text.split_once('/').map_or((text, None), |(address, bits)| (address, Some(bits)));
         let address: IpAddr = address.parse().map_err(|_| error())?;
         let most = if address.is_ipv4() { 32 } else { 128 };
-        let bits: u8 = bits.map_or(Ok(most), str::parse).ok().filter(|&bits| bits <= most).ok_or_else(error)?;
+        let bits: u8 =
+            bits.map_or(Ok(most), str::parse).ok().filter(|&bits| bits <= most).ok_or_else(error)?;
         // A network of IPv4 in IPv6 is one of IPv4.
         let (address, bits) = match (address.to_canonical(), bits.checked_sub(96)) {
             (v4, Some(v4_bits)) if v4.is_ipv4() && address.is_ipv6() => (v4, v4_bits),

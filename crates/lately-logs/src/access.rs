@@ -11,9 +11,9 @@ use std::borrow::Cow;
 
 use memchr::{memchr, memchr_iter, memmem, memrchr, memrchr_iter};
 
-use lately_keys::address;
 use crate::request::Request;
 use crate::time::LOG_DATE_LEN;
+use lately_keys::address;
 
 /// The longest date looked for between brackets.
 const MAX_DATE_LEN: usize = 48;

@@ -4,8 +4,8 @@ use std::str::FromStr;
 
 use lately::Pattern;
 
-use lately_keys::address::{Network, is_address};
 use crate::error::SetupError;
+use lately_keys::address::{Network, is_address};
 use lately_keys::{Part, Template};
 
 /// The addresses of a network, `10.0.0.0/8`, or the keys that match a pattern, `login:monitor*`.

@@ -7,8 +7,8 @@
 use std::borrow::Cow;
 use std::cell::Cell;
 
-use lately_keys::address;
 use crate::request::{Request, without_host, without_query};
+use lately_keys::address;
 
 /// What a field is of the text under a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -8,7 +8,6 @@ use lately::Timestamp;
 use lately::limits::MAX_KEY_BYTES;
 
 use crate::access::{ACCESS_FIELDS, AccessField, AccessLine, COMBINED_FIELDS, COMMON_FIELDS};
-use lately_keys::address::canonical_of;
 use crate::error::{Malformed, SetupError};
 use crate::fields::{Fields, FoundAs};
 use crate::filter::Filter;
@@ -20,11 +19,12 @@ use crate::logfmt;
 use crate::options::Options;
 use crate::pattern::Pattern;
 use crate::scanned::Lacking;
-use lately_keys::Part;
 use crate::time::{LOG_DATE_LEN, TimeReader};
 use crate::w3c::W3c;
 use crate::wanted::{Found, Wanted};
 use crate::wrapper::{self, RecordOf};
+use lately_keys::Part;
+use lately_keys::address::canonical_of;
 
 /// A hit from a line: a time and a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -623,8 +623,8 @@ fn build<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lately_keys::Template;
     use crate::time::Times;
+    use lately_keys::Template;
 
     const NOW: u64 = 1_795_000_000;
 

@@ -4,10 +4,10 @@ use std::borrow::Cow;
 
 use regex::bytes::{CaptureLocations, Regex};
 
-use lately_keys::address;
 use crate::error::SetupError;
 use crate::layout::{Layout, Quick};
 use crate::request::{Request, without_host, without_query};
+use lately_keys::address;
 
 /// A compiled expression and the places its matches are written to, kept from line to line.
 #[derive(Clone, Debug)]

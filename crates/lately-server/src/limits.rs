@@ -131,6 +131,30 @@ pub const HTTP_TIMEOUT: Duration = Duration::from_secs(10);
 /// Windows in a request over HTTP for the hits of a key.
 pub const MAX_HTTP_WINDOWS: usize = 100;
 
+/// Bytes of a body with hits.
+pub const MAX_HTTP_BODY_BYTES: u64 = 1 << 30;
+
+/// Bytes of a line in a body with hits.
+pub const MAX_HTTP_LINE_BYTES: usize = 8 << 10;
+
+/// Lines of a body with hits that are counted and committed at once.
+pub const NDJSON_BATCH_LINES: usize = 1_024;
+
+/// Lines that the answer to a body with hits names as rejected. Further ones are only counted.
+pub const MAX_REJECTED_LINES: usize = 1_000;
+
+/// Requests that an HTTP/2 client may send at once on a connection.
+pub const MAX_HTTP2_STREAMS: u32 = 64;
+
+/// Bytes of bodies that an HTTP/2 client may send ahead, on a stream and on a connection.
+pub const HTTP2_STREAM_BYTES: u32 = 64 << 10;
+/// See [`HTTP2_STREAM_BYTES`].
+pub const HTTP2_CONNECTION_BYTES: u32 = 256 << 10;
+
+/// Streams that an HTTP/2 client may reset before they were handled. One more ends the connection: this is how floods of
+/// resets begin.
+pub const MAX_HTTP2_RESETS: usize = 64;
+
 /// The lowest rate of a dump or restore, in bytes a second.
 pub const HTTP_LEAST_BYTES: u64 = 32_000;
 

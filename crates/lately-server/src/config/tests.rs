@@ -226,11 +226,20 @@ fn check_limits(check: impl Fn(&str, &str)) {
     check(&limit("lock_out = \"1h\""), ":5:1: unknown field `lock_out`, expected one of `name`, `max`, ");
     check(&limit("shadow = 1"), ":5:10: invalid type: integer `1`, expected true or false, without quotes");
     check(&limit("lockout = \"0s\""), ":5:11: invalid duration '0s'");
-    check(&limit("key = \"login:{ip}\""), ":5:7: invalid key 'login:{ip}': unknown field 'ip': give {client}");
+    check(
+        &limit("key = \"login:{ip}\""),
+        ":5:7: invalid key 'login:{ip}': unknown field 'ip': give {client}",
+    );
     check(&limit("deny = 404"), ":5:8: invalid deny 404: give 403 (for nginx) or 429");
     check(&limit("deny = \"403\""), ":5:8: invalid deny \"403\": give 403");
-    check(&limit("ipv4_prefix = 33"), ":5:15: invalid length of a prefix '33': give a whole number from 0 to 32");
-    check(&limit("ipv6_prefix = 129"), ":5:15: invalid length of a prefix '129': give a whole number from 0 to 128");
+    check(
+        &limit("ipv4_prefix = 33"),
+        ":5:15: invalid length of a prefix '33': give a whole number from 0 to 32",
+    );
+    check(
+        &limit("ipv6_prefix = 129"),
+        ":5:15: invalid length of a prefix '129': give a whole number from 0 to 128",
+    );
     check(&limit("domain = 1"), ":5:10: invalid type: integer `1`, expected a text in quotes");
     check(
         &limit("descriptors = \"*\""),

@@ -159,8 +159,9 @@ impl<const MOST: u8> FromStr for Bits<MOST> {
 
     fn from_str(text: &str) -> Result<Bits<MOST>, String> {
         let bits = text.parse().ok().filter(|&bits: &u8| bits <= MOST);
-        bits.map(Bits)
-            .ok_or_else(|| format!("invalid length of a prefix '{text}': give a whole number from 0 to {MOST}"))
+        bits.map(Bits).ok_or_else(|| {
+            format!("invalid length of a prefix '{text}': give a whole number from 0 to {MOST}")
+        })
     }
 }
 
