@@ -1,10 +1,11 @@
-//! Installs the programs that tests need: those of Redis and Valkey, and clients in Python and Node.
+//! Installs the programs that tests need: those of Redis and Valkey, clients in Python and Node, curl and nginx.
 //!
 //! Everything but Debian packages is in `target/clients`, so no files of the user are changed, and `cargo
 //! clean` removes it. Each part has a stamp with all its ingredients. While that is unchanged, the part is
 //! not made again.
 
 mod apt;
+mod nginx;
 mod node;
 mod python;
 mod redis;
@@ -46,6 +47,7 @@ pub(crate) fn install_programs(root: &Path) -> Outcome<PathBuf> {
     create(&programs)?;
     apt::install_missing()?;
     redis::link_server(&programs)?;
+    nginx::link(&programs)?;
     Ok(programs)
 }
 

@@ -121,7 +121,9 @@ fn a_limit_is_decided_over_http() {
     assert_eq!((named.status, named.body["max"].clone()), (429, json!(2)));
     assert_eq!(named.header("ratelimit-policy"), Some("\"login\";q=2;w=60"));
     assert_eq!(named.body["violated-policies"], json!(["login"]));
-    let locked = ask(&server, "POST /v1/limit/l?max=0&window=1&lockout=90s", &[]);
+    let lock = || ask(&server, "POST /v1/limit/l?max=1&window=1&lockout=90s", &[]);
+    assert_eq!(lock().status, 200);
+    let locked = lock();
     assert_eq!((locked.status, locked.header("retry-after")), (429, Some("90")));
     assert_eq!(limit("limit=watched").status, 200);
     server.connect().ask("HITS k\r\n", ":3\r\n");

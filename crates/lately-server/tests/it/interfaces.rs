@@ -251,7 +251,7 @@ fn series_are_the_same_by_resp_http_and_library() {
     }
     for (key, window, step) in [("a", "5m", "10s"), ("fine:b", "1s", "100ms"), ("none", "1m", "1m")] {
         let [span, step_span] = [window, step].map(|text| text.parse().expect("a span"));
-        let points = store.series(key.as_bytes(), span, step_span, now()).expect("valid");
+        let points = store.series(key.as_bytes(), span, step_span, None, now()).expect("valid");
         let seconds = |at: Timestamp| match at.as_millis() % 1_000 {
             0 => json!(at.as_millis() / 1_000),
             _ => json!(at.as_millis() as f64 / 1_000.0),
