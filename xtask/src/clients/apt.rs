@@ -55,6 +55,9 @@ fn missing() -> Vec<&'static str> {
             packages.push(program);
         }
     }
+    if find("h2load").is_none() {
+        packages.push("nghttp2-client");
+    }
     if nginx::find().is_none() {
         packages.push("nginx");
     }

@@ -60,9 +60,9 @@ fn curl_speaks_http_1_and_2() {
     }
 }
 
-/// Many requests at once, and a body that does not fit the window of a stream.
+/// A body that does not fit the window of a stream, and many requests on one connection.
 #[test]
-fn curl_sends_many_requests_and_long_bodies() {
+fn curl_sends_long_bodies_and_many_requests() {
     if !has("curl") {
         return;
     }
@@ -79,10 +79,25 @@ fn curl_sends_many_requests_and_long_bodies() {
         assert!(answer.ends_with(r#"{"accepted":100000,"rejected_lines":0,"rejected":[]}"#), "{answer}");
         assert_eq!(server.ask::<u64>("HITS lines"), 200_000);
         let url = format!("http://{}/v1/hit/k?n=[1-1000]", server.http);
-        let (_, answers) = curl(&[flag, "-XPOST", "--parallel", "--parallel-max", "50", &url]);
+        let (_, answers) = curl(&[flag, "-XPOST", &url]);
         assert_eq!(answers.matches(&format!("{version}200")).count(), 1_000, "{answers}");
         assert_eq!(server.ask::<u64>("HITS k"), 500_500);
     }
+}
+
+/// Four connections with 64 requests at once each.
+#[test]
+fn requests_over_one_http_2_connection_run_at_once() {
+    if !has("h2load") {
+        return;
+    }
+    let server = serve();
+    let url = format!("http://{}/v1/auth?key=k&max=100000&window=1m", server.http);
+    let output = Command::new("h2load").args(["-n", "5000", "-c", "4", "-m", "64", &url]).output();
+    let output = output.expect("h2load runs");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(printed.contains("status codes: 5000 2xx, 0 3xx, 0 4xx, 0 5xx"), "{printed}");
+    assert_eq!(server.ask::<u64>("HITS k"), 5_000);
 }
 
 /// The first block of the guide in this language.

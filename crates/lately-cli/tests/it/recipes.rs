@@ -87,7 +87,8 @@ fn printed(server: &Running, typed: &str) -> String {
     };
     command.args(words).current_dir(root()).env("LATELY_SERVER", &server.resp);
     let Output { stdout, stderr, .. } = command.output().expect(typed);
-    let text = |bytes| String::from_utf8(bytes).expect("text");
+    // The lines of a head in HTTP end with both characters.
+    let text = |bytes| String::from_utf8(bytes).expect("text").replace("\r\n", "\n");
     // redis-cli ends an error with an empty line.
     (text(stdout).trim_end().to_owned() + "\n" + &text(stderr)).trim_end().to_owned() + "\n"
 }

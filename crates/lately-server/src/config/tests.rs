@@ -3,7 +3,7 @@
 use lately_journal::Durability;
 
 use super::*;
-use crate::limits::{MAX_CONFIG_BYTES, MAX_HOSTS, MAX_LIMIT_NAME_BYTES, MAX_LIMITS};
+use crate::limits::{MAX_CONFIG_BYTES, MAX_HOSTS, MAX_LIMIT_NAME_BYTES, MAX_LIMITS, MAX_TRUSTED_PROXIES};
 
 fn parse(text: &str) -> Result<Config, String> {
     Config::parse(text).map_err(|problem| problem.in_file(Path::new("lately.toml"), text).to_string())
@@ -312,6 +312,16 @@ fn hosts_have_a_bound() {
     assert_eq!(hosts(MAX_HOSTS).map(|config| config.hosts.len()), Ok(MAX_HOSTS));
     let expected = format!("lately.toml:2:9: too many hosts: a server has at most {MAX_HOSTS}");
     assert_eq!(hosts(MAX_HOSTS + 1).err(), Some(expected));
+}
+
+#[test]
+fn trusted_proxies_have_a_bound() {
+    let proxies =
+        |count: usize| parse(&format!("[server]\ntrusted_proxies = [{}]", "\"::1\",".repeat(count)));
+    let most = MAX_TRUSTED_PROXIES;
+    assert_eq!(proxies(most).map(|config| config.trusted_proxies.len()), Ok(most));
+    let expected = format!("lately.toml:2:19: too many trusted_proxies: a server has at most {most}");
+    assert_eq!(proxies(most + 1).err(), Some(expected));
 }
 
 #[test]
