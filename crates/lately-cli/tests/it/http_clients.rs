@@ -78,10 +78,13 @@ fn curl_sends_long_bodies_and_many_requests() {
         assert_eq!(status, 200, "{answer}");
         assert!(answer.ends_with(r#"{"accepted":100000,"rejected_lines":0,"rejected":[]}"#), "{answer}");
         assert_eq!(server.ask::<u64>("HITS lines"), 200_000);
-        let url = format!("http://{}/v1/hit/k?n=[1-1000]", server.http);
-        let (_, answers) = curl(&[flag, "-XPOST", &url]);
-        assert_eq!(answers.matches(&format!("{version}200")).count(), 1_000, "{answers}");
-        assert_eq!(server.ask::<u64>("HITS k"), 500_500);
+        // Some versions of curl cannot send a second request over HTTP/2 without TLS.
+        if version == "HTTP/1.1 " {
+            let url = format!("http://{}/v1/hit/k?n=[1-1000]", server.http);
+            let (_, answers) = curl(&["-XPOST", &url]);
+            assert_eq!(answers.matches("HTTP/1.1 200").count(), 1_000, "{answers}");
+            assert_eq!(server.ask::<u64>("HITS k"), 500_500);
+        }
     }
 }
 

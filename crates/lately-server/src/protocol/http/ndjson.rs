@@ -8,7 +8,7 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::header::CONTENT_LENGTH;
-use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::http::{HeaderMap, StatusCode, Uri, Version};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use base64::Engine as _;
@@ -85,7 +85,7 @@ struct Hits<'l> {
 /// Counts hits of many keys, a JSON object on each line.
 #[utoipa::path(
     post, path = "/v1/hits", tag = "counting",
-    request_body(content = Line, content_type = "application/x-ndjson", description = "An object on each line."),
+    request_body(content = Option<Line>, content_type = "application/x-ndjson", description = "An object on each line."),
     responses(
         (status = 200, description = "What became of the lines.", body = LinesAnswer),
         (status = 413, description = "The body is too long.", body = Document, content_type = "application/problem+json"),
@@ -96,6 +96,7 @@ struct Hits<'l> {
 pub(super) async fn hits(
     State(service): State<Arc<Service>>,
     Extension(link): Extension<Link>,
+    version: Version,
     uri: Uri,
     headers: HeaderMap,
     body: Body,
@@ -106,7 +107,8 @@ pub(super) async fn hits(
     }
     let pace = Arc::clone(&link.pace);
     let mut lines = Lines { service, principal: link.principal, answer: LinesAnswer::default(), line: 0 };
-    pace.set_upload(Some("the lines before were counted"));
+    // The error of a slow upload is text of HTTP/1.
+    pace.set_upload((version != Version::HTTP_2).then_some("the lines before were counted"));
     let read = lines.read(body, &pace).await;
     pace.set_upload(None);
     pace.is_at_the_client();

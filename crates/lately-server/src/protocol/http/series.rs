@@ -57,8 +57,8 @@ struct SeriesHead {
     get, path = "/v1/series/{key}", tag = "counting",
     params(
         ("key" = String, Path, description = "Up to 1,024 bytes, percent-encoded."),
-        ("window" = Option<String>, Query, description = "A duration, such as 5m: the default window of the key.", pattern = "^[0-9]+(ms|s|m|h|d|w)?$"),
-        ("step" = String, Query, description = "A duration, a multiple of the key's resolution.", pattern = "^[0-9]+(ms|s|m|h|d|w)?$"),
+        ("window" = Option<String>, Query, description = "A duration, such as 5m: the default window of the key.", pattern = "^[1-9][0-9]*(ms|s|m|h|d|w)?$"),
+        ("step" = String, Query, description = "A duration, a multiple of the key's resolution.", pattern = "^[1-9][0-9]*(ms|s|m|h|d|w)?$"),
         ("at" = Option<f64>, Query, description = "The end of the window in Unix seconds: now."),
     ),
     responses((status = 200, description = "The points.", body = SeriesAnswer)),
