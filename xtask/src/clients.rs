@@ -21,6 +21,8 @@ pub(crate) struct Clients {
     pub(crate) programs: PathBuf,
     /// A Python that can import redis-py.
     pub(crate) python: PathBuf,
+    /// `schemathesis`, which tests HTTP by its description.
+    pub(crate) schemathesis: PathBuf,
     /// `valkey-server`.
     pub(crate) valkey: PathBuf,
     /// A Node that is recent enough for the clients.
@@ -35,9 +37,10 @@ impl Clients {
         let folder = root.join("target/clients");
         let programs = install_programs(root)?;
         let python = python::install(&manifests, &folder)?;
+        let schemathesis = python::install_schemathesis(&manifests, &folder)?;
         let valkey = python::valkey(&python)?;
         let node = node::install(&manifests, &folder, &python)?;
-        Ok(Self { programs, python, valkey, node: node.program, node_modules: node.modules })
+        Ok(Self { programs, python, schemathesis, valkey, node: node.program, node_modules: node.modules })
     }
 }
 

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 use tempfile::TempDir;
 
-use crate::common::has;
+use crate::common::{has, installed};
 use crate::running::{Running, becomes, serve, serve_with};
 
 /// Runs curl to its end. Returns the status of the answer, and its head and body.
@@ -101,6 +101,33 @@ fn requests_over_one_http_2_connection_run_at_once() {
     let printed = String::from_utf8_lossy(&output.stdout);
     assert!(printed.contains("status codes: 5000 2xx, 0 3xx, 0 4xx, 0 5xx"), "{printed}");
     assert_eq!(server.ask::<u64>("HITS k"), 5_000);
+}
+
+/// Requests made from the description are answered as it says: no status, header, type or member that it does not have, and
+/// no error of the server. That all valid ones are accepted is left out, because whether a time is too old, or a window longer
+/// than the retention, is not in the description. schemathesis leaves out the description itself.
+#[test]
+fn http_answers_as_its_description_says() {
+    let Some(schemathesis) = installed("LATELY_TEST_SCHEMATHESIS") else { return };
+    let server = serve();
+    let hooks = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients");
+    let folder = tempfile::tempdir().expect("a folder");
+    // A line that is wrong is rejected in an answer of status 200.
+    let lines =
+        "[[operations]]\ninclude-name = \"POST /v1/hits\"\nchecks.negative_data_rejection.enabled = false\n";
+    std::fs::write(folder.path().join("schemathesis.toml"), lines).expect("room");
+    let Output { status, stdout, .. } = Command::new(schemathesis)
+        .args(["run", &format!("http://{}/openapi.json", server.http), "--no-color", "--continue-on-failure"])
+        .args(["--max-examples", "30", "--seed", "1", "--exclude-checks", "positive_data_acceptance"])
+        .env("PYTHONPATH", hooks)
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .env("SCHEMATHESIS_HOOKS", "schemathesis_hooks")
+        .current_dir(folder.path())
+        .output()
+        .expect("schemathesis runs");
+    let printed = String::from_utf8_lossy(&stdout);
+    assert!(status.success(), "{printed}");
+    assert!(printed.contains("Tested: 13"), "{printed}");
 }
 
 /// The first block of the guide in this language.

@@ -85,7 +85,7 @@ struct Hits<'l> {
 /// Counts hits of many keys, a JSON object on each line.
 #[utoipa::path(
     post, path = "/v1/hits", tag = "counting",
-    request_body(content = Option<Line>, content_type = "application/x-ndjson", description = "An object on each line."),
+    request_body(content = Line, content_type = "application/x-ndjson", description = "An object on each line."),
     responses(
         (status = 200, description = "What became of the lines.", body = LinesAnswer),
         (status = 413, description = "The body is too long.", body = Document, content_type = "application/problem+json"),
