@@ -1,10 +1,11 @@
-//! Installs the programs that tests need: those of Redis and Valkey, and clients in Python and Node.
+//! Installs the programs that tests need: those of Redis and Valkey, clients in Python and Node, curl and nginx.
 //!
 //! Everything but Debian packages is in `target/clients`, so no files of the user are changed, and `cargo
 //! clean` removes it. Each part has a stamp with all its ingredients. While that is unchanged, the part is
 //! not made again.
 
 mod apt;
+mod nginx;
 mod node;
 mod python;
 mod redis;
@@ -20,6 +21,8 @@ pub(crate) struct Clients {
     pub(crate) programs: PathBuf,
     /// A Python that can import redis-py.
     pub(crate) python: PathBuf,
+    /// `schemathesis`, which tests HTTP by its description.
+    pub(crate) schemathesis: PathBuf,
     /// `valkey-server`.
     pub(crate) valkey: PathBuf,
     /// A Node that is recent enough for the clients.
@@ -34,9 +37,10 @@ impl Clients {
         let folder = root.join("target/clients");
         let programs = install_programs(root)?;
         let python = python::install(&manifests, &folder)?;
+        let schemathesis = python::install_schemathesis(&manifests, &folder)?;
         let valkey = python::valkey(&python)?;
         let node = node::install(&manifests, &folder, &python)?;
-        Ok(Self { programs, python, valkey, node: node.program, node_modules: node.modules })
+        Ok(Self { programs, python, schemathesis, valkey, node: node.program, node_modules: node.modules })
     }
 }
 
@@ -46,6 +50,7 @@ pub(crate) fn install_programs(root: &Path) -> Outcome<PathBuf> {
     create(&programs)?;
     apt::install_missing()?;
     redis::link_server(&programs)?;
+    nginx::link(&programs)?;
     Ok(programs)
 }
 

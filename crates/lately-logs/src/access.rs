@@ -11,9 +11,9 @@ use std::borrow::Cow;
 
 use memchr::{memchr, memchr_iter, memmem, memrchr, memrchr_iter};
 
-use crate::address;
 use crate::request::Request;
 use crate::time::LOG_DATE_LEN;
+use lately_keys::address;
 
 /// The maximum length of a date between brackets.
 const MAX_DATE_LEN: usize = 48;
@@ -470,7 +470,7 @@ mod tests {
         };
         check("198.51.100.7 - -", Some("198.51.100.7"));
         check("2001:DB8:0::7 - -", Some("2001:db8::7"));
-        check("fe80::1%eth0 - -", Some("fe80::1%eth0"));
+        check("fe80::1%eth0 - -", Some("fe80::1"));
         check("crawl-66-249.example.com - -", Some("crawl-66-249.example.com"));
         check("localhost - -", Some("localhost"));
         check("unix: - -", Some("unix:"));

@@ -10,7 +10,6 @@ use std::collections::BTreeSet;
 
 use lately::Timestamp;
 
-use crate::address::is_network;
 use crate::by_key::ByKey;
 use crate::error::SetupError;
 use crate::exempt::Exempt;
@@ -19,6 +18,7 @@ use crate::limits::MAX_LIMITS;
 use crate::lockout::Lockout;
 use crate::parser::Record;
 use crate::ranking::Ranking;
+use lately_keys::address::is_network;
 
 /// A replay: collects requests in any order, and decides them at the end.
 #[derive(Clone, Debug)]

@@ -5,8 +5,8 @@ use crate::error::ScanError;
 use crate::format::Format;
 use crate::options::Options;
 use crate::parser::{LineParser, Parsed};
-use crate::template::Template;
 use crate::wrapper;
+use lately_keys::Template;
 
 /// How many of the first lines fit a format.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]

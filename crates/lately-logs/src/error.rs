@@ -4,9 +4,10 @@ use std::error::Error;
 use std::fmt;
 
 use lately::limits::MAX_KEY_BYTES;
+use lately_keys::KeyError;
 
 use crate::format::FORMATS;
-use crate::limits::{MAX_FILTERS, MAX_JOINED_BYTES, MAX_KEY_FIELDS, MAX_LIMITS, MAX_LINE_BYTES, MAX_STEPS};
+use crate::limits::{MAX_FILTERS, MAX_JOINED_BYTES, MAX_LIMITS, MAX_LINE_BYTES, MAX_STEPS};
 
 /// An invalid option: a format, key, time field, condition or limit.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -22,18 +23,8 @@ pub enum SetupError {
         /// The problem.
         cause: String,
     },
-    /// The key template is invalid.
-    Template {
-        /// What was given.
-        text: String,
-        /// What is wrong with it.
-        cause: &'static str,
-    },
-    /// The key template has more than [`MAX_KEY_FIELDS`] fields.
-    KeyFields {
-        /// How many it has.
-        fields: usize,
-    },
+    /// The key template is invalid, or the network.
+    Key(KeyError),
     /// The format has no such field.
     Field {
         /// The requested field.
@@ -79,11 +70,6 @@ pub enum SetupError {
         /// The problem.
         cause: String,
     },
-    /// The network is invalid.
-    Network {
-        /// What was given.
-        text: String,
-    },
     /// An exempt network cannot contain any key.
     Exempt {
         /// The network.
@@ -119,13 +105,7 @@ impl fmt::Display for SetupError {
                 write!(f, "unknown format '{text}': give {FORMATS}")
             }
             SetupError::Pattern { cause } => write!(f, "invalid regular expression: {cause}"),
-            SetupError::Template { text, cause } => write!(
-                f,
-                "invalid key '{text}': {cause}; give a field, such as ip, or a template, such as '{{ip}} {{path}}'"
-            ),
-            SetupError::KeyFields { fields } => {
-                write!(f, "a key of {fields} fields is too long: give at most {MAX_KEY_FIELDS}")
-            }
+            SetupError::Key(error) => error.fmt(f),
             SetupError::Field { field, format, known } if known.is_empty() => {
                 write!(f, "no field '{field}' in the {format} format: it has no named groups")
             }
@@ -153,9 +133,6 @@ impl fmt::Display for SetupError {
                 write!(f, "{filters} conditions are too many: give at most {MAX_FILTERS}")
             }
             SetupError::Layout { text, cause } => write!(f, "invalid log format '{text}': {cause}"),
-            SetupError::Network { text } => {
-                write!(f, "invalid network '{text}': give an address or a network, such as 10.0.0.0/8")
-            }
             SetupError::Exempt { text, key, cause } => write!(
                 f,
                 "{text} exempts nothing of the key '{key}': {cause}; give a network as large as those of the key, and write an address as {{field/32/128}}"
@@ -171,6 +148,12 @@ impl fmt::Display for SetupError {
 }
 
 impl Error for SetupError {}
+
+impl From<KeyError> for SetupError {
+    fn from(error: KeyError) -> SetupError {
+        SetupError::Key(error)
+    }
+}
 
 /// Why a line does not parse.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -260,6 +243,12 @@ impl Error for ScanError {
             ScanError::Setup(error) => Some(error),
             ScanError::Unknown { .. } => None,
         }
+    }
+}
+
+impl From<KeyError> for ScanError {
+    fn from(error: KeyError) -> ScanError {
+        SetupError::Key(error).into()
     }
 }
 

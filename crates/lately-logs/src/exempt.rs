@@ -4,9 +4,9 @@ use std::str::FromStr;
 
 use lately::Pattern;
 
-use crate::address::{Network, is_address};
 use crate::error::SetupError;
-use crate::template::{Part, Template};
+use lately_keys::address::{Network, is_address};
+use lately_keys::{Part, Template};
 
 /// The addresses of a network, `10.0.0.0/8`, or the keys that match a pattern, `login:monitor*`.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -33,7 +33,7 @@ impl Exempt {
     pub fn check(&self, key: &Template) -> Result<(), SetupError> {
         let Exempt::Network(network) = self else { return Ok(()) };
         let error = |cause| SetupError::Exempt { text: network.to_string(), key: key.to_string(), cause };
-        let part = key.address_part().and_then(|part| key.parts.get(part));
+        let part = key.address_part().and_then(|part| key.parts().get(part));
         match part.ok_or_else(|| error("no field of the key is known to be an address"))? {
             Part::Network(_, prefix) if !network.has_all_of(*prefix) => {
                 Err(error("the networks of the key are larger"))
@@ -51,7 +51,7 @@ impl FromStr for Exempt {
         let starts_as_network = text.split('/').next().is_some_and(|first| is_address(first.as_bytes()));
         match text.parse() {
             Ok(network) => Ok(Exempt::Network(network)),
-            Err(error) if starts_as_network || text.is_empty() => Err(error),
+            Err(error) if starts_as_network || text.is_empty() => Err(SetupError::Key(error)),
             Err(_) => Ok(Exempt::Pattern(Pattern::new(text.as_bytes()))),
         }
     }

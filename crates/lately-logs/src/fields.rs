@@ -8,8 +8,8 @@
 use std::borrow::Cow;
 use std::cell::Cell;
 
-use crate::address;
 use crate::request::{Request, without_host, without_query};
+use lately_keys::address;
 
 /// The part of a value that makes up a field.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

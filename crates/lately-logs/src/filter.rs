@@ -5,9 +5,9 @@ use std::str::FromStr;
 
 use regex::bytes::Regex;
 
-use crate::address::{Network, canonical, is_address};
 use crate::error::SetupError;
 use crate::format::{cause, expression};
+use lately_keys::address::{Network, canonical, is_address};
 
 /// A condition on one field. A line without the field meets only conditions with a `!`.
 #[derive(Clone, Debug)]

@@ -7,7 +7,6 @@
 //! them to a [`Feed`] directly.
 
 mod access;
-mod address;
 mod backtest;
 mod by_key;
 mod cutter;
@@ -37,13 +36,11 @@ mod scan;
 mod scanned;
 mod series;
 mod tally;
-mod template;
 mod time;
 mod w3c;
 mod wanted;
 mod wrapper;
 
-pub use address::Network;
 pub use backtest::{Backtest, Replay, Verdict};
 pub use cutter::Cutter;
 pub use error::{Malformed, ScanError, SeriesError, SetupError};
@@ -53,6 +50,7 @@ pub use fields::FoundAs;
 pub use filter::Filter;
 pub use format::Format;
 pub use joiner::CutLines;
+pub use lately_keys::{KeyError, Network, Template};
 pub use layout::Layout;
 pub use limit::Limit;
 pub use lines::Line;
@@ -63,5 +61,4 @@ pub use scan::scan;
 pub use scanned::{Lacking, Scanned};
 pub use series::{Curve, Series};
 pub use tally::{Row, Tally, TallyBuilder};
-pub use template::Template;
 pub use time::{TimeFormat, Times, Zone, time};

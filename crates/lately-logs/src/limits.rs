@@ -12,8 +12,7 @@ pub const MAX_JOINED_BYTES: usize = MAX_LINE_BYTES;
 /// Incomplete lines at one time, one per stream. When there are more, the oldest is parsed as it is.
 pub const MAX_CUT_LINES: usize = 32;
 
-/// Fields in one key template.
-pub const MAX_KEY_FIELDS: usize = 16;
+pub use lately_keys::limits::MAX_KEY_FIELDS;
 
 /// Limits in one backtest.
 pub const MAX_LIMITS: usize = 16;

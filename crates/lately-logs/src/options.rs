@@ -6,8 +6,8 @@ use crate::error::SetupError;
 use crate::filter::Filter;
 use crate::format::Format;
 use crate::parser::LineParser;
-use crate::template::Template;
 use crate::time::Times;
+use lately_keys::Template;
 
 /// How to read a log, and which records to keep.
 #[derive(Clone, Debug, Default)]

@@ -8,7 +8,6 @@ use lately::Timestamp;
 use lately::limits::MAX_KEY_BYTES;
 
 use crate::access::{ACCESS_FIELDS, AccessField, AccessLine, COMBINED_FIELDS, COMMON_FIELDS};
-use crate::address::canonical_of;
 use crate::error::{Malformed, SetupError};
 use crate::fields::{Fields, FoundAs};
 use crate::filter::Filter;
@@ -20,11 +19,12 @@ use crate::logfmt;
 use crate::options::Options;
 use crate::pattern::Pattern;
 use crate::scanned::Lacking;
-use crate::template::Part;
 use crate::time::{LOG_DATE_LEN, TimeReader};
 use crate::w3c::W3c;
 use crate::wanted::{Found, Wanted};
 use crate::wrapper::{self, RecordOf};
+use lately_keys::Part;
+use lately_keys::address::canonical_of;
 
 /// A hit from a line: a time and a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -162,7 +162,7 @@ impl LineParser {
         let mut time = match (&options.time, &options.time_field) {
             (Some(template), _) => {
                 wanted.extend_from_slice(template.fields());
-                TimePlan::Template(template.parts.clone(), first_time)
+                TimePlan::Template(template.parts().to_vec(), first_time)
             }
             (None, Some(field)) => {
                 wanted.push(field.clone());
@@ -214,7 +214,7 @@ impl LineParser {
         };
         let plan = Plan {
             wanted,
-            key: options.key.parts.clone(),
+            key: options.key.parts().to_vec(),
             address: options.key.address_part(),
             filters: options.filters.clone(),
             filter_fields: vec![FieldSeen::default(); options.filters.len()],
@@ -624,8 +624,8 @@ fn build<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::template::Template;
     use crate::time::Times;
+    use lately_keys::Template;
 
     const NOW: u64 = 1_795_000_000;
 

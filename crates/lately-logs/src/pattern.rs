@@ -4,10 +4,10 @@ use std::borrow::Cow;
 
 use regex::bytes::{CaptureLocations, Regex};
 
-use crate::address;
 use crate::error::SetupError;
 use crate::layout::{Layout, OnePass};
 use crate::request::{Request, without_host, without_query};
+use lately_keys::address;
 
 /// A compiled expression, and the buffer for its matches, which is reused for each line.
 #[derive(Clone, Debug)]

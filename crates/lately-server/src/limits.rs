@@ -132,6 +132,30 @@ pub const HTTP_TIMEOUT: Duration = Duration::from_secs(10);
 /// Windows in a request over HTTP for the hits of a key.
 pub const MAX_HTTP_WINDOWS: usize = 100;
 
+/// Bytes of a body with hits.
+pub const MAX_HTTP_BODY_BYTES: u64 = 1 << 30;
+
+/// Bytes of a line in a body with hits.
+pub const MAX_HTTP_LINE_BYTES: usize = 8 << 10;
+
+/// Lines of a body with hits that are counted and committed at once.
+pub const NDJSON_BATCH_LINES: usize = 1_024;
+
+/// Lines that the answer to a body with hits names as rejected. Further ones are only counted.
+pub const MAX_REJECTED_LINES: usize = 1_000;
+
+/// Requests that an HTTP/2 client may send at once on a connection.
+pub const MAX_HTTP2_STREAMS: u32 = 64;
+
+/// Bytes of bodies that an HTTP/2 client may send ahead, on a stream and on a connection.
+pub const HTTP2_STREAM_BYTES: u32 = 64 << 10;
+/// See [`HTTP2_STREAM_BYTES`].
+pub const HTTP2_CONNECTION_BYTES: u32 = 256 << 10;
+
+/// Streams that an HTTP/2 client may reset before they were handled. One more ends the connection: this is how floods of
+/// resets begin.
+pub const MAX_HTTP2_RESETS: usize = 64;
+
 /// The lowest rate of a dump or restore, in bytes a second.
 pub const HTTP_LEAST_BYTES: u64 = 32_000;
 
@@ -226,7 +250,7 @@ pub const SWEEP_EVERY: Duration = Duration::from_millis(10);
 
 /// Memory of the process without keys: code and the buffers of threads. Beyond this and one [`RESIDENT_SHARE`]th of the
 /// ceiling, memory that is not accounted for counts as fragmented.
-pub const PROCESS_BYTES: u64 = 12 << 20;
+pub const PROCESS_BYTES: u64 = 13 << 20;
 /// The share of the ceiling that may be fragmented without a charge, one twentieth. See [`PROCESS_BYTES`].
 pub const RESIDENT_SHARE: u64 = 20;
 
@@ -264,6 +288,9 @@ pub const MAX_CONFIG_BYTES: u64 = 16 << 20;
 
 /// Host names in one config.
 pub const MAX_HOSTS: usize = 64;
+
+/// Networks of trusted proxies in one config.
+pub const MAX_TRUSTED_PROXIES: usize = 256;
 
 /// The longest host name, in bytes: that of DNS.
 pub const MAX_HOST_BYTES: usize = 253;

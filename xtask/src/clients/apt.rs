@@ -2,6 +2,7 @@
 
 use std::process::Command;
 
+use super::nginx;
 use crate::run::{self, Failure, Outcome, find, succeeds};
 use crate::say;
 
@@ -49,10 +50,16 @@ fn missing() -> Vec<&'static str> {
     if server.is_none() || find("redis-cli").is_none() || find("redis-benchmark").is_none() {
         packages.push("redis-tools");
     }
-    for program in ["strace", "openssl"] {
+    for program in ["strace", "openssl", "curl"] {
         if find(program).is_none() {
             packages.push(program);
         }
+    }
+    if find("h2load").is_none() {
+        packages.push("nghttp2-client");
+    }
+    if nginx::find().is_none() {
+        packages.push("nginx");
     }
     if find("python3").is_none() {
         packages.extend(["python3", "python3-venv"]);
@@ -74,6 +81,14 @@ fn apt_get(root: bool) -> Command {
         command.args(["-n", "env"]);
     }
     // Another apt-get may be running, especially on a new machine.
-    command.args(["DEBIAN_FRONTEND=noninteractive", "apt-get", "-qq", "-o", "DPkg::Lock::Timeout=300"]);
+    // In run level 1 no service of a new package starts.
+    command.args([
+        "DEBIAN_FRONTEND=noninteractive",
+        "RUNLEVEL=1",
+        "apt-get",
+        "-qq",
+        "-o",
+        "DPkg::Lock::Timeout=300",
+    ]);
     command
 }

@@ -1,4 +1,5 @@
-//! The Python clients, in their own virtual environment, and the server of Valkey, which a Python package carries.
+//! The Python clients and schemathesis, each in a virtual environment, and the server of Valkey, which a Python package
+//! carries.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,9 +10,20 @@ use crate::limits::PYTHON_MINOR;
 use crate::run::{self, Failure, Outcome};
 use crate::say;
 
-/// Installs to `folder/python`, unless that is current. Returns its Python.
+/// Installs the clients to `folder/python`, unless that is current. Returns its Python.
 pub(super) fn install(manifests: &Path, folder: &Path) -> Outcome<PathBuf> {
-    let requirements = manifests.join("requirements.txt");
+    install_to(&folder.join("python"), &manifests.join("requirements.txt"), "test: Python clients")
+}
+
+/// Installs schemathesis to `folder/schemathesis`, unless that is current. Returns its program.
+pub(super) fn install_schemathesis(manifests: &Path, folder: &Path) -> Outcome<PathBuf> {
+    let requirements = manifests.join("schemathesis-requirements.txt");
+    let python = install_to(&folder.join("schemathesis"), &requirements, "test: schemathesis")?;
+    Ok(python.with_file_name("schemathesis"))
+}
+
+/// Installs `requirements` to a virtual environment, unless that is current. Returns its Python.
+fn install_to(environment: &Path, requirements: &Path, step: &str) -> Outcome<PathBuf> {
     // The environment depends on the interpreter that made it.
     let question = "import sys; print(sys.version_info[1], sys.version, sys.prefix)";
     let system = run::output(Command::new("python3").args(["-c", question]), "test: python3")?;
@@ -21,16 +33,15 @@ pub(super) fn install(manifests: &Path, folder: &Path) -> Outcome<PathBuf> {
             "test: python3 on the PATH is 3.{minor}; the tests need 3.{PYTHON_MINOR} or newer"
         )));
     }
-    let environment = folder.join("python");
     let python = environment.join("bin/python");
-    let stamp = Stamp::new(&environment, &[&system, &read(&requirements)?]);
+    let stamp = Stamp::new(environment, &[&system, &read(requirements)?]);
     if stamp.is_current() {
         return Ok(python);
     }
-    say::step("test: Python clients");
-    remade(&environment)?;
-    run::run(Command::new("python3").args(["-m", "venv"]).arg(&environment), "test: python3 -m venv")?;
-    pip_install(&python, &requirements)?;
+    say::step(step);
+    remade(environment)?;
+    run::run(Command::new("python3").args(["-m", "venv"]).arg(environment), "test: python3 -m venv")?;
+    pip_install(&python, requirements)?;
     stamp.write()?;
     Ok(python)
 }

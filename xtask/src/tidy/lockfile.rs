@@ -2,7 +2,7 @@
 
 /// Crates that may have several versions, with reasons. They are in deny.toml, too.
 const SEVERAL_VERSIONS: [&str; 5] = [
-    // Version 2 is a dependency of a part of jiff that is never built, and of rivals in lately-bench.
+    // Version 2 is a dependency of utoipa, of a part of jiff that is never built, and of rivals in lately-bench.
     "syn",
     // Older versions are dependencies of dashmap and governor, rivals in lately-bench.
     "hashbrown",

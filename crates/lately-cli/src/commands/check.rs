@@ -56,10 +56,13 @@ fn write_lines(out: &mut dyn Write, config: &Config) -> io::Result<()> {
     let metrics = or_word(config.metrics, "none");
     let hosts: Vec<&str> = config.hosts.iter().map(HostName::as_str).collect();
     let hosts = or_word((!hosts.is_empty()).then(|| hosts.join(" ")), "none");
+    let proxies = networks(config).join(" ");
+    let proxies = if proxies.is_empty() { "none" } else { &proxies };
+    let headers = config.ratelimit_headers;
     let idle_timeout = or_word(idle_timeout(config), "never");
     writeln!(
         out,
-        "server: resp {resp}, http {http}, metrics {metrics}, hosts {hosts}, insecure {insecure}, max_clients {max_clients}, idle_timeout {idle_timeout}"
+        "server: resp {resp}, http {http}, metrics {metrics}, hosts {hosts}, trusted_proxies {proxies}, ratelimit_headers {headers}, insecure {insecure}, max_clients {max_clients}, idle_timeout {idle_timeout}"
     )?;
     let (path, durability) = storage(config);
     writeln!(out, "storage: path {}, durability {durability}", printable_path(&path))?;
@@ -83,9 +86,14 @@ fn write_lines(out: &mut dyn Write, config: &Config) -> io::Result<()> {
         )?;
     }
     config.limits.iter().try_for_each(|limit| {
-        let NamedLimit { name, max, window, lockout, is_shadow, domain, descriptors } = limit;
+        let NamedLimit { name, max, window, lockout, is_shadow, key, deny, prefix, domain, descriptors } =
+            limit;
         let lockout = or_word(*lockout, "none");
         write!(out, "limit {name}: {max} in {window}, lockout {lockout}, shadow {is_shadow}")?;
+        let (deny, (v4_bits, v6_bits)) = (deny.code(), prefix.lengths());
+        let key = or_word(key.as_ref(), "none");
+        let key = printable(key.as_bytes());
+        write!(out, ", key {key}, deny {deny}, ipv4_prefix {v4_bits}, ipv6_prefix {v6_bits}")?;
         if let Some(domain) = domain {
             write!(out, ", domain {}", printable(domain.as_bytes()))?;
         }
@@ -98,6 +106,11 @@ fn write_lines(out: &mut dyn Write, config: &Config) -> io::Result<()> {
 
 fn or_word(value: Option<impl ToString>, word: &str) -> String {
     value.map_or_else(|| word.to_owned(), |value| value.to_string())
+}
+
+/// The networks of trusted proxies.
+fn networks(config: &Config) -> Vec<String> {
+    config.trusted_proxies.iter().map(ToString::to_string).collect()
 }
 
 /// The idle timeout. `None` is never. It was parsed as a span, so it fits one.
@@ -142,6 +155,8 @@ struct CheckedServer<'a> {
     http: SocketAddr,
     metrics: Option<SocketAddr>,
     hosts: Vec<&'a str>,
+    trusted_proxies: Vec<String>,
+    ratelimit_headers: String,
     insecure: bool,
     max_clients: usize,
     idle_timeout_ms: Option<i64>,
@@ -177,6 +192,10 @@ struct CheckedLimit<'a> {
     window_ms: i64,
     lockout_ms: Option<i64>,
     shadow: bool,
+    key: Option<String>,
+    deny: u16,
+    ipv4_prefix: u8,
+    ipv6_prefix: u8,
     domain: Option<&'a str>,
     descriptors: &'a BTreeMap<String, String>,
 }
@@ -190,6 +209,8 @@ impl Checked<'_> {
                 http: config.http,
                 metrics: config.metrics,
                 hosts: config.hosts.iter().map(HostName::as_str).collect(),
+                trusted_proxies: networks(config),
+                ratelimit_headers: config.ratelimit_headers.to_string(),
                 insecure: config.insecure,
                 max_clients: config.max_clients,
                 idle_timeout_ms: idle_timeout(config).map(Span::as_millis),
@@ -223,12 +244,17 @@ impl CheckedClass {
 
 impl CheckedLimit<'_> {
     fn of(limit: &NamedLimit) -> CheckedLimit<'_> {
+        let (ipv4_prefix, ipv6_prefix) = limit.prefix.lengths();
         CheckedLimit {
             name: &limit.name,
             max: limit.max,
             window_ms: limit.window.as_millis(),
             lockout_ms: limit.lockout.map(Span::as_millis),
             shadow: limit.is_shadow,
+            key: limit.key.as_ref().map(ToString::to_string),
+            deny: limit.deny.code(),
+            ipv4_prefix,
+            ipv6_prefix,
             domain: limit.domain.as_deref(),
             descriptors: &limit.descriptors,
         }

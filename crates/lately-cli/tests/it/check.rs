@@ -20,6 +20,8 @@ resp = "0.0.0.0:1"
 http = "[::1]:2"
 metrics = "0.0.0.0:3"
 hosts = ["A.example", "[::1]"]
+trusted_proxies = ["10.1.2.3/8", "::1"]
+ratelimit_headers = "off"
 insecure = true
 max_clients = 7
 idle_timeout = 0
@@ -54,6 +56,9 @@ name = "edge:1"
 max = 0
 window = 90
 shadow = true
+key = "e:{header:x-real-ip/24}"
+deny = 429
+ipv4_prefix = 28
 domain = "edge\n"
 descriptors = { remote_address = "*", a = "b" }
 "#;
@@ -61,18 +66,18 @@ descriptors = { remote_address = "*", a = "b" }
 #[test]
 fn check_prints_the_settings() {
     let run = check(FULL, &[]);
-    let expected = r"server: resp 0.0.0.0:1, http [::1]:2, metrics 0.0.0.0:3, hosts a.example ::1, insecure true, max_clients 7, idle_timeout never
+    let expected = r"server: resp 0.0.0.0:1, http [::1]:2, metrics 0.0.0.0:3, hosts a.example ::1, trusted_proxies 10.0.0.0/8 ::1, ratelimit_headers off, insecure true, max_clients 7, idle_timeout never
 storage: path /var/lib/lately, durability always
 memory: ceiling 1048576B
 class ad:*: resolution 100ms, window 10s, exact 36s, retain 1d, max_skew 1s, precision 0.05
 class \u{1b}*: resolution 1s, window 5m, exact 6m, retain 7d, max_skew 10s, precision 0.01
-limit login: 5 in 1m, lockout 15m, shadow false
-limit edge:1: 0 in 90s, lockout none, shadow true, domain edge\n, descriptor a=b, descriptor remote_address=*
+limit login: 5 in 1m, lockout 15m, shadow false, key none, deny 403, ipv4_prefix 32, ipv6_prefix 64
+limit edge:1: 0 in 90s, lockout none, shadow true, key e:{header:x-real-ip/24}, deny 429, ipv4_prefix 28, ipv6_prefix 64, domain edge\n, descriptor a=b, descriptor remote_address=*
 ";
     assert_eq!((run.out.as_str(), run.code), (expected, Some(0)));
     let no_effect = "lately: config: FILE: domain and descriptors of limits have no effect in this version\n";
     assert_eq!(run.err, no_effect);
-    let empty = "server: resp 127.0.0.1:7379, http 127.0.0.1:7380, metrics none, hosts none, insecure false, max_clients 10000, idle_timeout 1h
+    let empty = "server: resp 127.0.0.1:7379, http 127.0.0.1:7380, metrics none, hosts none, trusted_proxies none, ratelimit_headers current, insecure false, max_clients 10000, idle_timeout 1h
 storage: path ./lately-data, durability interval
 memory: ceiling 1073741824B
 ";
@@ -87,12 +92,12 @@ fn check_prints_the_settings_as_json() {
     let run = check(FULL, &["--json"]);
     let expected = concat!(
         r#"{"server":{"resp":"0.0.0.0:1","http":"[::1]:2","metrics":"0.0.0.0:3","#,
-        r#""hosts":["a.example","::1"],"insecure":true,"max_clients":7,"idle_timeout_ms":null},"#,
+        r#""hosts":["a.example","::1"],"trusted_proxies":["10.0.0.0/8","::1"],"ratelimit_headers":"off","insecure":true,"max_clients":7,"idle_timeout_ms":null},"#,
         r#""storage":{"path":"/var/lib/lately","durability":"always"},"memory":{"ceiling_bytes":1048576},"#,
         r#""classes":[{"match":"ad:*","resolution_ms":100,"window_ms":10000,"exact_ms":36000,"retain_ms":86400000,"max_skew_ms":1000,"precision":0.05},"#,
         r#"{"match":"\u001b*","resolution_ms":1000,"window_ms":300000,"exact_ms":360000,"retain_ms":604800000,"max_skew_ms":10000,"precision":0.01}],"#,
-        r#""limits":[{"name":"login","max":5,"window_ms":60000,"lockout_ms":900000,"shadow":false,"domain":null,"descriptors":{}},"#,
-        r#"{"name":"edge:1","max":0,"window_ms":90000,"lockout_ms":null,"shadow":true,"domain":"edge\n","descriptors":{"a":"b","remote_address":"*"}}],"#,
+        r#""limits":[{"name":"login","max":5,"window_ms":60000,"lockout_ms":900000,"shadow":false,"key":null,"deny":403,"ipv4_prefix":32,"ipv6_prefix":64,"domain":null,"descriptors":{}},"#,
+        r#"{"name":"edge:1","max":0,"window_ms":90000,"lockout_ms":null,"shadow":true,"key":"e:{header:x-real-ip/24}","deny":429,"ipv4_prefix":28,"ipv6_prefix":64,"domain":"edge\n","descriptors":{"a":"b","remote_address":"*"}}],"#,
         r#""cluster":null}"#,
         "\n"
     );

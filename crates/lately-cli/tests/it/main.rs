@@ -23,6 +23,7 @@ mod expected_counts;
 mod flood;
 mod greedy;
 mod guide;
+mod http_clients;
 mod kept;
 mod kill;
 mod ledger;

@@ -7,12 +7,13 @@ use crate::common::{has, installed};
 use crate::running::{Running, serve};
 
 /// The pages. The commands and programs of each run against a new server.
-const PAGES: [&str; 8] = [
+const PAGES: [&str; 9] = [
     "README.md",
     "docs/guide/start.md",
     "docs/guide/counting.md",
     "docs/guide/limits.md",
     "docs/guide/cluster.md",
+    "docs/guide/http.md",
     "docs/guide/migrating.md",
     "docs/reference/commands.md",
     "docs/reference/command-line.md",
@@ -66,6 +67,14 @@ fn root() -> PathBuf {
 fn printed(server: &Running, typed: &str) -> String {
     let mut words = typed.split(' ');
     let mut command = match words.next() {
+        Some("curl" | "printf") => {
+            let typed = typed.replace("127.0.0.1:7380", &server.http);
+            words = "".split(' ');
+            words.next();
+            let mut command = Command::new("sh");
+            command.args(["-c", &typed]);
+            command
+        }
         Some("lately") => Command::new(env!("CARGO_BIN_EXE_lately")),
         Some("redis-cli") => {
             assert_eq!((words.next(), words.next()), (Some("-p"), Some("7379")), "{typed}");
@@ -74,11 +83,12 @@ fn printed(server: &Running, typed: &str) -> String {
             command.args(["--no-raw", "-p", server.port()]);
             command
         }
-        _ => panic!("a recipe is for lately or redis-cli: {typed}"),
+        _ => panic!("a recipe is for lately, redis-cli or curl: {typed}"),
     };
     command.args(words).current_dir(root()).env("LATELY_SERVER", &server.resp);
     let Output { stdout, stderr, .. } = command.output().expect(typed);
-    let text = |bytes| String::from_utf8(bytes).expect("text");
+    // The lines of a head in HTTP end with both characters.
+    let text = |bytes| String::from_utf8(bytes).expect("text").replace("\r\n", "\n");
     // redis-cli ends an error with an empty line.
     (text(stdout).trim_end().to_owned() + "\n" + &text(stderr)).trim_end().to_owned() + "\n"
 }
@@ -118,7 +128,7 @@ fn page(name: &str) -> String {
 
 #[test]
 fn documents_show_what_their_commands_print() {
-    if !has("redis-cli") {
+    if !has("redis-cli") || !has("curl") {
         return;
     }
     for name in PAGES {

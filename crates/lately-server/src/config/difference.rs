@@ -11,6 +11,8 @@ impl Config {
             http,
             metrics,
             hosts,
+            trusted_proxies,
+            ratelimit_headers,
             insecure,
             loops: _,
             max_clients,
@@ -31,6 +33,8 @@ impl Config {
             ("server.http", *http != other.http),
             ("server.metrics", *metrics != other.metrics),
             ("server.hosts", *hosts != other.hosts),
+            ("server.trusted_proxies", *trusted_proxies != other.trusted_proxies),
+            ("server.ratelimit_headers", *ratelimit_headers != other.ratelimit_headers),
             ("server.insecure", *insecure != other.insecure),
             ("server.max_clients", *max_clients != other.max_clients),
             ("server.idle_timeout", *idle_timeout != other.idle_timeout),
@@ -55,13 +59,16 @@ mod tests {
             assert_eq!(parse(before).fixed_differences(&parse(after)), expected, "{before} {after}");
             assert_eq!(parse(after).fixed_differences(&parse(before)), expected, "{after} {before}");
         };
-        let server = "[server]\nresp = \"127.0.0.1:1\"\nhttp = \"127.0.0.1:2\"\nmetrics = \"0.0.0.0:4\"\nhosts = [\"a\"]\ninsecure = true\n\
+        let server = "[server]\nresp = \"127.0.0.1:1\"\nhttp = \"127.0.0.1:2\"\nmetrics = \"0.0.0.0:4\"\nhosts = [\"a\"]\n\
+            trusted_proxies = [\"10.0.0.0/8\"]\nratelimit_headers = \"off\"\ninsecure = true\n\
             max_clients = 5\nidle_timeout = 7\n";
         let all = [
             "server.resp",
             "server.http",
             "server.metrics",
             "server.hosts",
+            "server.trusted_proxies",
+            "server.ratelimit_headers",
             "server.insecure",
             "server.max_clients",
             "server.idle_timeout",

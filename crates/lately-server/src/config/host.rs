@@ -1,12 +1,13 @@
-//! `hosts` in `[server]`: host names that HTTP requests may have in `Host` and `Origin`.
+//! `hosts` in `[server]`: host names that HTTP requests may have in `Host` and `Origin`. And `trusted_proxies`.
 
 use std::net::IpAddr;
 use std::str::FromStr;
 
-use serde::{Deserialize, Deserializer, de};
+use lately_keys::Network;
+use serde::{Deserialize, Deserializer};
 
-use super::value::shown;
-use crate::limits::{MAX_HOST_BYTES, MAX_HOSTS};
+use super::value::list;
+use crate::limits::{MAX_HOST_BYTES, MAX_HOSTS, MAX_TRUSTED_PROXIES};
 
 /// A host name or an address: lower case, without a final dot, and without the brackets of an IPv6 address.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -42,29 +43,23 @@ impl FromStr for HostName {
     }
 }
 
-impl<'de> Deserialize<'de> for HostName {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<HostName, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
-    }
-}
-
 /// The list in the config.
 #[derive(Default)]
 pub(super) struct Hosts(pub(super) Vec<HostName>);
 
 impl<'de> Deserialize<'de> for Hosts {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Hosts, D::Error> {
-        let hosts: Vec<HostName> = match toml::Value::deserialize(deserializer)? {
-            toml::Value::Array(hosts) => {
-                let host = |host: toml::Value| host.try_into().map_err(de::Error::custom);
-                hosts.into_iter().map(host).collect::<Result<_, _>>()?
-            }
-            other => return Err(de::Error::custom(format!("hosts is a list: write [{}]", shown(&other)))),
-        };
-        if hosts.len() > MAX_HOSTS {
-            return Err(de::Error::custom(format!("too many hosts: a server has at most {MAX_HOSTS}")));
-        }
-        Ok(Hosts(hosts))
+        list(deserializer, "hosts", MAX_HOSTS).map(Hosts)
+    }
+}
+
+/// `trusted_proxies`: the networks of proxies whose headers are believed.
+#[derive(Default)]
+pub(super) struct TrustedProxies(pub(super) Vec<Network>);
+
+impl<'de> Deserialize<'de> for TrustedProxies {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<TrustedProxies, D::Error> {
+        list(deserializer, "trusted_proxies", MAX_TRUSTED_PROXIES).map(TrustedProxies)
     }
 }
 

@@ -3,12 +3,21 @@
 use std::collections::BTreeMap;
 
 use lately::Span;
+use lately_keys::Prefix;
 use serde::Deserialize;
 use toml::Spanned;
 
+use super::doors::Deny;
 use super::error::Problem;
-use super::value::{Length, Most};
+use super::key_template::KeyTemplate;
+use super::value::{Bits, Length, Most};
 use crate::limits::{MAX_LIMIT_NAME_BYTES, MAX_LIMITS};
+
+/// An address of IPv4 is a client.
+pub(crate) const DEFAULT_IPV4_PREFIX: u8 = 32;
+
+/// A client of IPv6 has a network of at least this length to itself, and any address in it.
+pub(crate) const DEFAULT_IPV6_PREFIX: u8 = 64;
 
 /// A limit with a name.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -23,6 +32,12 @@ pub struct NamedLimit {
     pub lockout: Option<Span>,
     /// Every request is allowed. Those that the limit would deny are counted in the statistics.
     pub is_shadow: bool,
+    /// The key of a request to `/v1/auth`.
+    pub key: Option<KeyTemplate>,
+    /// The status of `/v1/auth` for a denied request.
+    pub deny: Deny,
+    /// How much of the addresses in keys counts: `ipv4_prefix` and `ipv6_prefix`.
+    pub prefix: Prefix,
     /// Reserved for gRPC: this version ignores it.
     pub domain: Option<String>,
     /// Reserved for gRPC: this version ignores it.
@@ -38,6 +53,11 @@ pub(super) struct LimitConfig {
     lockout: Option<Length>,
     #[serde(default)]
     shadow: bool,
+    key: Option<Spanned<String>>,
+    #[serde(default)]
+    deny: Deny,
+    ipv4_prefix: Option<Bits<32>>,
+    ipv6_prefix: Option<Bits<128>>,
     domain: Option<String>,
     #[serde(default)]
     descriptors: BTreeMap<String, String>,
@@ -75,7 +95,7 @@ pub(super) fn settle(limits: Vec<Spanned<LimitConfig>>, longest: Span) -> Result
         };
         return Err(Problem { at: name.span(), message });
     }
-    Ok(limits.into_iter().map(|limit| NamedLimit::from(limit.into_inner())).collect())
+    limits.into_iter().map(|limit| NamedLimit::of(limit.into_inner())).collect()
 }
 
 /// A name as `INFO` shows it: colons, which end the name of a field, are replaced.
@@ -99,17 +119,27 @@ fn is_name(name: &str) -> bool {
     (1..=MAX_LIMIT_NAME_BYTES).contains(&name.len()) && name.bytes().all(is_usual)
 }
 
-impl From<LimitConfig> for NamedLimit {
-    fn from(config: LimitConfig) -> NamedLimit {
-        let LimitConfig { name, max, window, lockout, shadow, domain, descriptors } = config;
-        NamedLimit {
+impl NamedLimit {
+    fn of(config: LimitConfig) -> Result<NamedLimit, Problem> {
+        let LimitConfig { name, max, window, lockout, shadow, key, deny, .. } = config;
+        let template = |key: Spanned<String>| {
+            KeyTemplate::parse(key.get_ref()).map_err(|message| Problem { at: key.span(), message })
+        };
+        let [v4_bits, v6_bits] = [
+            config.ipv4_prefix.map_or(DEFAULT_IPV4_PREFIX, |bits| bits.0),
+            config.ipv6_prefix.map_or(DEFAULT_IPV6_PREFIX, |bits| bits.0),
+        ];
+        Ok(NamedLimit {
             name: name.into_inner(),
             max: max.0,
             window: window.into_inner().0,
             lockout: lockout.map(|lockout| lockout.0),
             is_shadow: shadow,
-            domain,
-            descriptors,
-        }
+            key: key.map(template).transpose()?,
+            deny,
+            prefix: Prefix::new(v4_bits, v6_bits).expect("their type bounds them"),
+            domain: config.domain,
+            descriptors: config.descriptors,
+        })
     }
 }

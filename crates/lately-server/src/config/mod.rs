@@ -4,8 +4,10 @@ mod arrays;
 mod class;
 mod cluster;
 mod difference;
+mod doors;
 mod error;
 mod host;
+mod key_template;
 mod limit;
 mod source;
 mod storage;
@@ -17,13 +19,16 @@ use std::path::Path;
 use std::time::Duration;
 
 use lately::{Pattern, Settings, Span};
+pub use lately_keys::Network;
 use serde::Deserialize;
 use toml::Spanned;
 use toml::de::DeTable;
 
+pub use doors::{Deny, RateLimitHeaders};
 pub use error::ConfigError;
 pub(crate) use error::Problem;
 pub use host::HostName;
+pub use key_template::KeyTemplate;
 pub use limit::NamedLimit;
 pub(crate) use limit::info_name;
 pub use source::Source;
@@ -34,7 +39,7 @@ use crate::limits::{DEFAULT_CEILING_BYTES, DEFAULT_IDLE_TIMEOUT, DEFAULT_MAX_CLI
 use crate::service::cluster::ClusterConfig;
 use class::ClassConfig;
 use cluster::ClusterSection;
-use host::Hosts;
+use host::{Hosts, TrustedProxies};
 use limit::LimitConfig;
 use storage::StorageConfig;
 use value::{Address, Bytes, Clients, Timeout};
@@ -50,6 +55,10 @@ pub struct Config {
     pub metrics: Option<SocketAddr>,
     /// Host names that HTTP requests may use, beside loopback and the addresses of the server.
     pub hosts: Vec<HostName>,
+    /// The networks of proxies whose headers are believed.
+    pub trusted_proxies: Vec<Network>,
+    /// The headers that tell HTTP clients what is left of a limit.
+    pub ratelimit_headers: RateLimitHeaders,
     /// Allow RESP and HTTP to listen beyond loopback, although there is no authentication.
     pub insecure: bool,
     /// Event loops that serve RESP clients, each on a thread of its own.
@@ -82,6 +91,8 @@ impl Default for Config {
             http: SocketAddr::from(([127, 0, 0, 1], 7380)),
             metrics: None,
             hosts: Vec::new(),
+            trusted_proxies: Vec::new(),
+            ratelimit_headers: RateLimitHeaders::default(),
             insecure: false,
             loops: 1,
             max_clients: DEFAULT_MAX_CLIENTS,
@@ -121,6 +132,10 @@ struct ServerConfig {
     metrics: Option<Address>,
     #[serde(default)]
     hosts: Hosts,
+    #[serde(default)]
+    trusted_proxies: TrustedProxies,
+    #[serde(default)]
+    ratelimit_headers: RateLimitHeaders,
     insecure: Option<bool>,
     max_clients: Option<Clients>,
     idle_timeout: Option<Timeout>,
@@ -171,6 +186,8 @@ impl Config {
             http: server.http.map_or(defaults.http, |address| address.0),
             metrics: server.metrics.map(|address| address.0),
             hosts: server.hosts.0,
+            trusted_proxies: server.trusted_proxies.0,
+            ratelimit_headers: server.ratelimit_headers,
             insecure: server.insecure.unwrap_or(defaults.insecure),
             loops: defaults.loops,
             max_clients: server.max_clients.map_or(defaults.max_clients, |clients| clients.0.get()),

@@ -139,7 +139,9 @@ fn explain_value(line: &str, at: usize) -> Option<String> {
 fn of_field(key: &str, value: &str) -> Option<String> {
     match key {
         "precision" if number(value).is_none() => Some(format!("`{value}` is no precision: {PRECISION}")),
-        "hosts" => Some(format!("`{value}` is no list: give a list: [{}]", quoted(value))),
+        "hosts" | "trusted_proxies" => {
+            Some(format!("`{value}` is no list: give a list: [{}]", quoted(value)))
+        }
         "max" => value.parse::<Most>().err(),
         "max_clients" => value.parse::<Clients>().err(),
         "insecure" | "shadow" => {

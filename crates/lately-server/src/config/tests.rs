@@ -3,7 +3,7 @@
 use lately_journal::Durability;
 
 use super::*;
-use crate::limits::{MAX_CONFIG_BYTES, MAX_HOSTS, MAX_LIMIT_NAME_BYTES, MAX_LIMITS};
+use crate::limits::{MAX_CONFIG_BYTES, MAX_HOSTS, MAX_LIMIT_NAME_BYTES, MAX_LIMITS, MAX_TRUSTED_PROXIES};
 
 fn parse(text: &str) -> Result<Config, String> {
     Config::parse(text).map_err(|problem| problem.in_file(Path::new("lately.toml"), text).to_string())
@@ -30,6 +30,8 @@ fn every_supported_key_is_taken() {
         http = "[::1]:2"
         metrics = "0.0.0.0:4"
         hosts = ["lately.example.org", "[2001:db8::1]"]
+        trusted_proxies = ["10.0.0.0/8", "2001:db8::1"]
+        ratelimit_headers = "draft-06"
         insecure = true
         max_clients = 7
         idle_timeout = "5m"
@@ -59,6 +61,10 @@ fn every_supported_key_is_taken() {
         window = "1m"
         lockout = "15m"
         shadow = true
+        key = "login:{header:x-real-ip/32/64}"
+        deny = 429
+        ipv4_prefix = 24
+        ipv6_prefix = 48
         domain = "edge"
         descriptors = { remote_address = "*" }
 
@@ -73,6 +79,9 @@ fn every_supported_key_is_taken() {
     assert_eq!(config.metrics.map(|address| address.to_string()).as_deref(), Some("0.0.0.0:4"));
     let hosts: Vec<&str> = config.hosts.iter().map(HostName::as_str).collect();
     assert_eq!(hosts, ["lately.example.org", "2001:db8::1"]);
+    let proxies: Vec<String> = config.trusted_proxies.iter().map(ToString::to_string).collect();
+    assert_eq!(proxies, ["10.0.0.0/8", "2001:db8::1"]);
+    assert_eq!(config.ratelimit_headers, RateLimitHeaders::Draft06);
     assert_eq!((config.insecure, config.max_clients), (true, 7));
     assert_eq!(config.idle_timeout, Some(Duration::from_secs(300)));
     assert_eq!(config.ceiling_bytes, 512 << 20);
@@ -93,6 +102,9 @@ fn every_supported_key_is_taken() {
         window: lately::minutes(1),
         lockout: Some(lately::minutes(15)),
         is_shadow: true,
+        key: Some(KeyTemplate::parse("login:{header:x-real-ip/32/64}").expect("valid")),
+        deny: Deny::TooManyRequests,
+        prefix: lately_keys::Prefix::new(24, 48).expect("lengths"),
         domain: Some("edge".to_owned()),
         descriptors: [("remote_address".to_owned(), "*".to_owned())].into(),
     };
@@ -102,6 +114,9 @@ fn every_supported_key_is_taken() {
         window: lately::seconds(90),
         lockout: None,
         is_shadow: false,
+        key: None,
+        deny: Deny::Forbidden,
+        prefix: lately_keys::Prefix::new(32, 64).expect("lengths"),
         domain: None,
         descriptors: [].into(),
     };
@@ -124,6 +139,15 @@ fn a_bad_file_is_refused_with_line_and_column() {
     check("[server]\nmetrics = \"9180\"", ":2:11: invalid address '9180'");
     check("[server]\nhosts = \"a\"", ":2:9: hosts is a list: write [\"a\"]");
     check("[server]\nhosts = [\"a\", \"http://b:80\"]", ":2:9: invalid host 'http://b:80': give a name or");
+    check("[server]\ntrusted_proxies = \"a\"", ":2:19: trusted_proxies is a list: write [\"a\"]");
+    check(
+        "[server]\ntrusted_proxies = [\"10.0.0.0/33\"]",
+        ":2:19: invalid network '10.0.0.0/33': give an address or a network, such as 10.0.0.0/8",
+    );
+    check(
+        "[server]\nratelimit_headers = \"new\"",
+        ":2:21: invalid ratelimit_headers \"new\": give one of \"current\", \"draft-06\", \"x-draft-03\", \"off\"",
+    );
     check("[sever]", ":1:2: unknown field `sever`, expected one of `server`");
     check(
         "[server]\ninsecure = \"yes\"",
@@ -202,6 +226,20 @@ fn check_limits(check: impl Fn(&str, &str)) {
     check(&limit("lock_out = \"1h\""), ":5:1: unknown field `lock_out`, expected one of `name`, `max`, ");
     check(&limit("shadow = 1"), ":5:10: invalid type: integer `1`, expected true or false, without quotes");
     check(&limit("lockout = \"0s\""), ":5:11: invalid duration '0s'");
+    check(
+        &limit("key = \"login:{ip}\""),
+        ":5:7: invalid key 'login:{ip}': unknown field 'ip': give {client}",
+    );
+    check(&limit("deny = 404"), ":5:8: invalid deny 404: give 403 (for nginx) or 429");
+    check(&limit("deny = \"403\""), ":5:8: invalid deny \"403\": give 403");
+    check(
+        &limit("ipv4_prefix = 33"),
+        ":5:15: invalid length of a prefix '33': give a whole number from 0 to 32",
+    );
+    check(
+        &limit("ipv6_prefix = 129"),
+        ":5:15: invalid length of a prefix '129': give a whole number from 0 to 128",
+    );
     check(&limit("domain = 1"), ":5:10: invalid type: integer `1`, expected a text in quotes");
     check(
         &limit("descriptors = \"*\""),
@@ -274,6 +312,16 @@ fn hosts_have_a_bound() {
     assert_eq!(hosts(MAX_HOSTS).map(|config| config.hosts.len()), Ok(MAX_HOSTS));
     let expected = format!("lately.toml:2:9: too many hosts: a server has at most {MAX_HOSTS}");
     assert_eq!(hosts(MAX_HOSTS + 1).err(), Some(expected));
+}
+
+#[test]
+fn trusted_proxies_have_a_bound() {
+    let proxies =
+        |count: usize| parse(&format!("[server]\ntrusted_proxies = [{}]", "\"::1\",".repeat(count)));
+    let most = MAX_TRUSTED_PROXIES;
+    assert_eq!(proxies(most).map(|config| config.trusted_proxies.len()), Ok(most));
+    let expected = format!("lately.toml:2:19: too many trusted_proxies: a server has at most {most}");
+    assert_eq!(proxies(most + 1).err(), Some(expected));
 }
 
 #[test]

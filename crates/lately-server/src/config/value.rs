@@ -25,6 +25,9 @@ pub(super) struct Timeout(pub(super) Option<Duration>);
 /// A number of clients, 1 or more.
 pub(super) struct Clients(pub(super) NonZeroUsize);
 
+/// The leading bits of an address that count, up to `MOST`.
+pub(super) struct Bits<const MOST: u8>(pub(super) u8);
+
 /// The most hits a limit allows; 0 denies all.
 pub(super) struct Most(pub(super) u64);
 
@@ -37,6 +40,26 @@ pub(super) fn shown(value: &toml::Value) -> String {
         toml::Value::Boolean(value) => value.to_string(),
         other => format!("({})", other.type_str()),
     }
+}
+
+/// Reads a list of at most `most` texts. `name` is that of the key.
+pub(super) fn list<'de, T: FromStr<Err: fmt::Display>, D: Deserializer<'de>>(
+    deserializer: D,
+    name: &str,
+    most: usize,
+) -> Result<Vec<T>, D::Error> {
+    let values = match toml::Value::deserialize(deserializer)? {
+        toml::Value::Array(values) => values,
+        other => return Err(de::Error::custom(format!("{name} is a list: write [{}]", shown(&other)))),
+    };
+    if values.len() > most {
+        return Err(de::Error::custom(format!("too many {name}: a server has at most {most}")));
+    }
+    let value = |value: toml::Value| {
+        let text: String = value.try_into().map_err(de::Error::custom)?;
+        text.parse().map_err(de::Error::custom)
+    };
+    values.into_iter().map(value).collect()
 }
 
 /// A precision, from 0.0001 to 1.
@@ -128,6 +151,17 @@ impl FromStr for Most {
         let most = text.parse().ok().filter(|&most: &u64| most <= MAX_TOTAL);
         most.map(Most)
             .ok_or_else(|| format!("invalid max '{text}': give a whole number from 0 to {MAX_TOTAL}"))
+    }
+}
+
+impl<const MOST: u8> FromStr for Bits<MOST> {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Bits<MOST>, String> {
+        let bits = text.parse().ok().filter(|&bits: &u8| bits <= MOST);
+        bits.map(Bits).ok_or_else(|| {
+            format!("invalid length of a prefix '{text}': give a whole number from 0 to {MOST}")
+        })
     }
 }
 
@@ -247,7 +281,7 @@ macro_rules! deserialize_from_text {
     )*};
 }
 
-deserialize_from_text!(Address, Length, Timeout, Clients, Most, Bytes);
+deserialize_from_text!(Address, Length, Timeout, Clients, Most, Bytes, Bits<32>, Bits<128>);
 
 #[cfg(test)]
 mod tests {

@@ -48,4 +48,11 @@ impl Principal {
         let is_allowed = keys().is_some_and(|keys| keys.iter().all(|key| pattern.matches(key.as_ref())));
         if is_allowed { Ok(()) } else { Err(Forbidden::Key) }
     }
+    /// Checks a verb on one key.
+    ///
+    /// # Errors
+    /// The client may not use the verb, or not on this key.
+    pub(crate) fn check_key(&self, verb: Verb, key: &[u8]) -> Result<(), Forbidden> {
+        self.check(Some(verb), || Some(vec![key]))
+    }
 }

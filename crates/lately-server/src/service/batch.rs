@@ -112,6 +112,11 @@ impl<'a> Batch<'a> {
         self.push(Op::LimitAll(Box::new(request)));
     }
 
+    /// Has requests of named limits use this set, and not the current one.
+    pub(crate) fn use_rules(&mut self, rules: Arc<Rules>) {
+        self.rules = Some(rules);
+    }
+
     /// Adds a request of a named limit. All requests of a batch use the same config, even if a reload happens meanwhile.
     ///
     /// # Errors

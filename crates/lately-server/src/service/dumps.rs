@@ -32,7 +32,7 @@ pub(crate) enum RestoreError {
 }
 
 /// The result of a restore.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, utoipa::ToSchema)]
 pub struct Restored {
     /// Keys of the dump that are in the store.
     pub keys: usize,

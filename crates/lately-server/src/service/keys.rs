@@ -57,6 +57,11 @@ impl Service {
         settings.whole_panes(window.unwrap_or(settings.window()))
     }
 
+    /// The default window of a key.
+    pub(crate) fn default_window(&self, key: &[u8]) -> Span {
+        self.store.settings_of(key).window()
+    }
+
     /// The time until the last hit leaves the retention. `None` if the key does not exist.
     pub(crate) fn time_to_live(&self, key: &[u8], now: Timestamp) -> Option<Span> {
         self.store.time_to_live(key, now)

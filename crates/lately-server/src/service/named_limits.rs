@@ -149,6 +149,9 @@ pub(crate) mod tests {
             window: minutes(1),
             lockout: None,
             is_shadow: false,
+            key: None,
+            deny: crate::config::Deny::default(),
+            prefix: lately_keys::Prefix::new(32, 64).expect("lengths"),
             domain: None,
             descriptors: [].into(),
         }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use lately_server::Config;
+use lately_server::limits::{MAX_HTTP_BODY_BYTES, MAX_REJECTED_LINES};
 
 use crate::common::{NOW_S, Running, Wire, config, standing_clock};
 
@@ -137,7 +138,7 @@ fn a_body_with_a_content_encoding_is_refused() {
             "Content-Encoding: gzip\r\n",
             plain,
             415,
-            "content-encoding 'gzip' is not supported: send the dump as it is",
+            "content-encoding 'gzip' is not supported: send the body as it is",
         ),
         ("Content-Encoding: identity\r\nContent-Encoding: zstd\r\n", plain, 415, "'identity, zstd'"),
         ("Content-Encoding: Identity\r\n", plain, 400, "it is no dump of lately"),
@@ -234,4 +235,191 @@ fn every_refusal_is_a_problem_document() {
         assert!(answer.starts_with(&format!("HTTP/1.0 {status} ")), "{answer}");
         assert!(answer.contains("\r\ncontent-type: application/problem+json\r\n"), "{answer}");
     }
+}
+
+/// Sends a request with a body. Returns the status, head and body of the answer.
+fn sent(server: &Running, first: &str, lines: &str, body: &[u8]) -> (u16, String, serde_json::Value) {
+    let lines = format!("Host: localhost\r\n{lines}Content-Length: {}\r\n\r\n", body.len());
+    let mut wire = Wire::connect(server.http);
+    wire.send(format!("{first} HTTP/1.1\r\nConnection: close\r\n{lines}"));
+    wire.send(body);
+    let answer = String::from_utf8_lossy(&wire.rest()).into_owned();
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
+    let status = head.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a status");
+    (status, head.to_lowercase(), serde_json::from_str(body).unwrap_or_default())
+}
+
+#[test]
+fn hits_of_many_keys_come_as_lines() {
+    let server = Running::start();
+    let lines = [
+        r#"{"key":"a","n":2}"#,
+        "",
+        "no",
+        r#"{"key":"a","at":1}"#,
+        r#"{"key":"b","id":"7"}"#,
+        r#"{"key_b64":"/wA="}"#,
+        &format!(r#"{{"key":"{}"}}"#, "x".repeat(9_000)),
+        r#"{"key":"a","n":5}"#,
+    ];
+    let (status, _, answer) = sent(&server, "POST /v1/hits", "", lines.join("\n").as_bytes());
+    assert_eq!(
+        (status, &answer["accepted"], &answer["rejected_lines"]),
+        (200, &3.into(), &4.into()),
+        "{answer}"
+    );
+    let rejected: Vec<_> = answer["rejected"].as_array().expect("a list").iter().collect();
+    let starts = [
+        (3, "invalid JSON at column 2: "),
+        (4, "LATE "),
+        (5, "id is not supported in this version"),
+        (7, "the line is longer than 8192 bytes"),
+    ];
+    assert_eq!(rejected.len(), starts.len());
+    for (rejected, (line, start)) in rejected.iter().zip(starts) {
+        assert_eq!(rejected["line"], line);
+        assert!(rejected["error"].as_str().is_some_and(|error| error.starts_with(start)), "{rejected}");
+    }
+    server.connect().ask("HITS a\r\n", ":7\r\n");
+    assert_eq!(sent(&server, "POST /v1/hits", "", b"").2["accepted"], 0);
+    let (status, _, answer) = sent(&server, "POST /v1/hits?n=1", "", b"{}");
+    assert_eq!((status, &answer["detail"]), (400, &"unknown parameter 'n': this path takes none".into()));
+    assert_eq!(sent(&server, "POST /v1/hits", "Content-Encoding: gzip\r\n", b"x").0, 415);
+}
+
+/// More lines than are counted at once, and more rejected ones than are named.
+#[test]
+fn a_long_body_of_lines_is_counted_whole() {
+    let server = Running::start();
+    let body: String =
+        (0..30_000)
+            .map(|number| {
+                if number % 10 == 0 {
+                    "{}\n".to_owned()
+                } else {
+                    format!("{{\"key\":\"k{}\"}}\n", number % 7)
+                }
+            })
+            .collect();
+    let (status, _, answer) = sent(&server, "POST /v1/hits", "", body.as_bytes());
+    assert_eq!(
+        (status, &answer["accepted"], &answer["rejected_lines"]),
+        (200, &27_000.into(), &3_000.into())
+    );
+    let rejected = answer["rejected"].as_array().expect("a list");
+    assert_eq!((rejected.len(), &rejected[999]["line"]), (MAX_REJECTED_LINES, &9_991.into()));
+    let mut client = server.connect();
+    let hits: u64 = (0..7).map(|number| client.number(&format!("HITS k{number}\r\n"))).sum();
+    assert_eq!(hits, 27_000);
+}
+
+#[test]
+fn the_size_of_a_body_of_lines_is_bounded() {
+    let server = Running::start();
+    let length = MAX_HTTP_BODY_BYTES + 1;
+    let (status, head, body) = request_with(
+        &server,
+        "POST /v1/hits",
+        &format!("Host: localhost\r\nExpect: 100-continue\r\nContent-Length: {length}\r\n"),
+    );
+    assert_eq!(status, 413, "{body}");
+    assert!(head.contains("\r\ncontent-type: application/problem+json\r\n"), "{head}");
+    assert!(body.contains("the body is longer than 1073741824 bytes"), "{body}");
+}
+
+/// A body without an end is counted line by line as it comes.
+#[test]
+fn lines_are_counted_as_they_come() {
+    let server = Running::start();
+    let mut wire = Wire::connect(server.http);
+    wire.send("POST /v1/hits HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n");
+    let line = "{\"key\":\"a\"}\n{\"ke";
+    wire.send(format!("{:x}\r\n{line}\r\n", line.len()));
+    let mut client = server.connect();
+    while client.number("HITS a\r\n") == 0 {}
+    wire.send("6\r\ny\":\"a\"\r\n1\r\n}\r\n0\r\n\r\n");
+    assert!(wire.line().starts_with("HTTP/1.1 200 "));
+    let answer = String::from_utf8(wire.rest()).expect("text");
+    assert!(answer.ends_with(r#"{"accepted":2,"rejected_lines":0,"rejected":[]}"#), "{answer}");
+    assert_eq!(client.number("HITS a\r\n"), 2);
+}
+
+#[test]
+fn a_wrong_method_is_answered_with_those_there_are() {
+    let server = Running::start();
+    for (method, path, allow) in [
+        ("GET", "/v1/hits", "post"),
+        ("GET", "/v1/limit/k", "post"),
+        ("POST", "/v1/auth", "get,head"),
+        ("GET", "/v1/key/k", "delete"),
+        ("DELETE", "/v1/series/k", "get,head"),
+        ("PUT", "/v1/dump", "get,head"),
+        ("POST", "/openapi.json", "get,head"),
+    ] {
+        let (status, head, _) = request_with(&server, &format!("{method} {path}"), "Host: localhost\r\n");
+        assert_eq!(status, 405, "{path}");
+        assert!(head.contains(&format!("\r\nallow: {allow}\r\n")), "{path}: {head}");
+        assert!(head.contains("\r\ncontent-type: application/problem+json\r\n"), "{head}");
+    }
+}
+
+#[test]
+fn what_is_not_utf8_is_refused_by_name() {
+    let server = Running::start();
+    for (target, detail) in [
+        ("/v1/hits/k?at=%ff", "at is not UTF-8"),
+        ("/v1/hits/k?%ff=1", "invalid query: the name of a parameter is not UTF-8"),
+        ("/v1/hits/k?at=%f", "invalid query: '%f' is no percent-encoded byte, %25 is a percent sign"),
+        ("/v1/hits/%zz", "invalid key: '%zz' is no percent-encoded byte, %25 is a percent sign"),
+        ("/v1/series/k?window=1h", "step is missing"),
+        ("/v1/series/k?step=1500ms", "invalid step 1500ms: give a multiple of the key's resolution, 1s"),
+        ("/v1/auth?limit=a%20b", "no such limit 'a b': the config has none"),
+        ("/v1/auth?max=1&window=1", "key is missing"),
+        ("/v1/auth?key=k", "limit, or max and window, is missing"),
+        ("/v1/auth?key=k&max=1", "window is missing"),
+        ("/v1/auth?key=k&window=1", "max is missing"),
+        ("/v1/auth?limit=x&max=1", "limit takes max, window and lockout from the config"),
+        ("/v1/auth?key=k&max=1&window=1&deny=404", "invalid deny '404': give 403 (for nginx) or 429"),
+        ("/v1/auth?key=&max=1&window=1", "invalid key of 0 bytes: a key has 1 to 1024 bytes"),
+    ] {
+        let (status, _, body) = request_with(&server, &format!("GET {target}"), "Host: localhost\r\n");
+        assert_eq!(status, 400, "{target}: {body}");
+        let answer: serde_json::Value = serde_json::from_str(&body).expect("an object");
+        let found = answer["detail"].as_str().expect("a text");
+        assert!(found.starts_with(detail), "{target}: {found}");
+    }
+    server.connect().ask("DBSIZE\r\n", ":0\r\n");
+}
+
+#[test]
+fn a_key_is_deleted_over_http() {
+    let server = Running::start();
+    server.connect().ask("MHIT a/b 3 c 1\r\n", "*2\r\n:3\r\n:1\r\n");
+    for _ in 0..2 {
+        let (status, _, body) = request_with(&server, "DELETE /v1/key/a/b", "Host: localhost\r\n");
+        assert_eq!((status, body.as_str()), (204, ""));
+    }
+    server.connect().ask("HITS a/b\r\n", ":0\r\n");
+    server.connect().ask("DBSIZE\r\n", ":1\r\n");
+    assert_eq!(request_with(&server, "DELETE /v1/key/c?all=1", "Host: localhost\r\n").0, 400);
+    server.connect().ask("DBSIZE\r\n", ":1\r\n");
+}
+
+/// A series of more points than are written at once.
+#[test]
+fn a_long_series_is_whole() {
+    let server = Running::start();
+    server.connect().ask("MHIT k 3\r\n", "*1\r\n:3\r\n");
+    let (status, head, body) =
+        request_with(&server, "GET /v1/series/k?window=2h&step=1", "Host: localhost\r\n");
+    assert_eq!(status, 200);
+    assert!(head.contains("transfer-encoding: chunked"), "{head}");
+    let text: String = body.split("\r\n").skip(1).step_by(2).collect();
+    let answer: serde_json::Value = serde_json::from_str(&text).expect("an object");
+    let points = answer["points"].as_array().expect("a list");
+    assert_eq!(
+        (points.len(), &points[7_199]["hits"], &points[7_199]["start"]),
+        (7_200, &3.into(), &NOW_S.into())
+    );
+    assert_eq!((&answer["window"], &answer["step"]), (&"2h".into(), &"1s".into()));
 }

@@ -366,3 +366,34 @@ fn a_slow_upload_keeps_its_place_for_a_fair_share_of_time() {
         assert!(answer.contains("\r\ncontent-type: application/problem+json\r\n"), "{answer}");
     });
 }
+
+/// A client opens streams of HTTP/2 and resets each at once. That costs it nothing, and the server would make an answer for
+/// each.
+#[test]
+fn a_flood_of_resets_ends_its_connection() {
+    const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    /// `GET http://localhost/`, as RFC 7541 packs it.
+    const HEADERS: &[u8] = b"\x82\x86\x84\x41\x09localhost";
+    let frame = |kind: u8, flags: u8, stream: u32, payload: &[u8]| {
+        let length = u32::try_from(payload.len()).expect("it is short").to_be_bytes();
+        [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+    };
+    let server = Running::start();
+    let mut client = std::net::TcpStream::connect(server.http).expect("the server listens");
+    client.set_read_timeout(Some(std::time::Duration::from_secs(20))).expect("a timeout");
+    let mut flood = [PREFACE, &frame(4, 0, 0, &[])].concat();
+    for stream in (1..20_000).step_by(2) {
+        flood.extend(frame(1, 5, stream, HEADERS));
+        flood.extend(frame(3, 0, stream, &8_u32.to_be_bytes()));
+    }
+    // An error says that the server ended the connection.
+    let _ = std::io::Write::write_all(&mut client, &flood);
+    let mut answers = Vec::new();
+    if let Err(error) = std::io::Read::read_to_end(&mut client, &mut answers) {
+        assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+    }
+    assert!(answers.len() < 100_000, "{}", answers.len());
+    let mut wire = Wire::connect(server.http);
+    wire.send(REQUEST);
+    wire.expect("HTTP/1.1 200 OK\r\n");
+}

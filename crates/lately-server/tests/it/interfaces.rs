@@ -1,6 +1,8 @@
 //! RESP, HTTP and the library give the same answers and errors for one table of requests.
 
-use lately::{HitError, Pattern, Settings, Store, Timestamp, hours, milliseconds, seconds};
+use lately::{
+    HitError, LimitError, Pattern, Request, Retry, Settings, Store, Timestamp, hours, milliseconds, seconds,
+};
 use lately_journal::Durability;
 use lately_server::{Config, Storage};
 use serde_json::{Value, json};
@@ -161,6 +163,111 @@ fn hits_are_answered_the_same_by_resp_http_and_library() {
             }
         }
     }
+}
+
+/// Each request of a limit is decided over RESP, over HTTP and by a store.
+#[test]
+fn limits_are_decided_the_same_by_resp_http_and_library() {
+    let servers =
+        [(); 2].map(|()| Running::with(Config { classes: classes(), ..config() }, standing_clock()));
+    let (mut wire, mut http) = (servers[0].connect(), Http::connect(&servers[1]));
+    let builder =
+        classes().into_iter().fold(Store::builder(), |it, (pattern, settings)| it.class(pattern, settings));
+    let store = builder.build().expect("valid");
+    let past = (NOW_S - 20).to_string();
+    let past = Some(past.as_str());
+    let table = [
+        // Key, max, window, cost, whether to peek, lockout, time.
+        ("a", 3, "1m", 1, false, None, None),
+        ("a", 3, "1m", 2, true, None, None),
+        ("a", 3, "1m", 0, false, None, None),
+        ("a", 3, "1m", 2, false, None, past),
+        ("a", 3, "1m", 1, false, None, None),
+        ("a", 3, "1m", 4, false, None, None),
+        ("a", 9, "250ms", 1, false, None, None),
+        ("fine:b", 0, "10s", 1, true, Some("1h"), None),
+        ("fine:b", 0, "10s", 1, false, Some("1h"), None),
+        ("fine:b", 5, "10s", 1, false, None, None),
+        ("fine:b", 5, "2h", 1, false, None, None),
+        ("a", 5, "1m", 1, false, None, Some("1")),
+    ];
+    for (key, max, window, cost, is_peek, lockout, at) in table {
+        let mut command = format!("LIMIT {key} {max} {window} COST {cost}");
+        let mut target = format!("POST /v1/limit/{key}?max={max}&window={window}&cost={cost}&peek={is_peek}");
+        command += if is_peek { " PEEK" } else { "" };
+        for (word, name, value) in [("LOCKOUT", "lockout", lockout), ("AT", "at", at)] {
+            if let Some(value) = value {
+                command += &format!(" {word} {value}");
+                target += &format!("&{name}={value}");
+            }
+        }
+        let request = Request::new(key.as_bytes(), max, window.parse().expect("a span"), cost);
+        let request = Request {
+            is_peek,
+            lockout: lockout.map(|lockout| lockout.parse().expect("a span")),
+            at: at.map(|at| at.parse().expect("a time")),
+            ..request
+        };
+        let replied = resp(&mut wire, &command);
+        let (status, body) = http.ask(&target);
+        match store.decide(request, now()) {
+            Ok(decision) => {
+                let retry_ms = match decision.retry {
+                    Retry::Now => 0,
+                    Retry::After(wait) => wait.as_millis(),
+                    Retry::Never => -1,
+                };
+                let reset_ms = decision.reset_after.map_or(0, lately::Span::as_millis);
+                let five =
+                    json!([i32::from(decision.is_allowed()), max, decision.remaining, retry_ms, reset_ms]);
+                assert_eq!(replied, Ok(five), "{command}");
+                assert_eq!(status, if decision.is_allowed() { 200 } else { 429 }, "{command}");
+                let retry_ms = if retry_ms < 0 { Value::Null } else { json!(retry_ms) };
+                let fields = ["key", "allowed", "max", "remaining", "retry_after_ms", "reset_after_ms"];
+                let found: Vec<_> = fields.iter().map(|field| body[field].clone()).collect();
+                let remaining = decision.remaining;
+                let expected = json!([key, decision.is_allowed(), max, remaining, retry_ms, reset_ms]);
+                assert_eq!(json!(found), expected, "{command}");
+            }
+            Err(error) => {
+                assert!(replied.expect_err("an error").contains(&error.to_string()), "{command}");
+                let expected = if matches!(error, LimitError::Hit(_)) { 422 } else { 400 };
+                assert_eq!((status, &body["detail"]), (expected, &json!(error.to_string())), "{command}");
+            }
+        }
+    }
+}
+
+#[test]
+fn series_are_the_same_by_resp_http_and_library() {
+    let server = Running::with(Config { classes: classes(), ..config() }, standing_clock());
+    let (mut wire, mut http) = (server.connect(), Http::connect(&server));
+    let store =
+        Store::builder().class(classes()[0].0.clone(), classes()[0].1.clone()).build().expect("valid");
+    for (key, at) in [("a", NOW_S), ("a", NOW_S - 61), ("fine:b", NOW_S)] {
+        let time = Timestamp::from_seconds(at).expect("a time");
+        store.hit_n(key.as_bytes(), 2, Some(time), now()).expect("room");
+        resp(&mut wire, &format!("HIT {key} 2 AT {at}")).expect("a number");
+    }
+    for (key, window, step) in [("a", "5m", "10s"), ("fine:b", "1s", "100ms"), ("none", "1m", "1m")] {
+        let [span, step_span] = [window, step].map(|text| text.parse().expect("a span"));
+        let points = store.series(key.as_bytes(), span, step_span, None, now()).expect("valid");
+        let seconds = |at: Timestamp| match at.as_millis() % 1_000 {
+            0 => json!(at.as_millis() / 1_000),
+            _ => json!(at.as_millis() as f64 / 1_000.0),
+        };
+        let expected: Value =
+            points.iter().map(|point| json!({"start": seconds(point.start), "hits": point.hits})).collect();
+        let (status, body) = http.ask(&format!("GET /v1/series/{key}?window={window}&step={step}"));
+        assert_eq!((status, &body["points"]), (200, &expected), "{key}");
+        let replied = resp(&mut wire, &format!("SERIES {key} {window} {step}")).expect("a series");
+        let hits: Value = points.iter().map(|point| json!(point.hits)).collect();
+        let found: Value =
+            replied.as_array().expect("an array").iter().map(|point| point[1].clone()).collect();
+        assert_eq!(found, hits, "{key}");
+    }
+    let (_, body) = http.ask("GET /v1/series/a?step=5m");
+    assert_eq!((&body["window"], &body["as_of"]), (&json!("5m"), &json!(NOW_S)));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Tests of the server over real sockets on free ports, with a manual clock.
 
+mod auth;
 mod backpressure;
 mod batches;
 mod bind;

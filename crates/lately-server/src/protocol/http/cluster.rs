@@ -8,31 +8,36 @@ use axum::http::StatusCode;
 use lately::Timestamp;
 use serde::Serialize;
 use serde_json::Number;
+use utoipa::ToSchema;
 
-use super::counts::{Problem, seconds};
+use super::counts::seconds;
+use super::problem::{Document, Problem};
 use crate::service::Service;
 use crate::service::cluster::Node;
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 pub(super) struct ClusterAnswer {
     /// The name of this node.
     node: String,
     /// The address of its engine, without its password.
     engine: String,
+    #[schema(value_type = f64)]
     as_of: Number,
     /// When the list was read from the engine.
+    #[schema(value_type = Option<f64>)]
     listed: Option<Number>,
     /// Why the engine refuses the list.
     list_error: Option<String>,
     nodes: Vec<NodeAnswer>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 struct NodeAnswer {
     node: String,
     origin: String,
     run_id: String,
     version: String,
+    #[schema(value_type = Option<f64>)]
     last_seen: Option<Number>,
     /// How long ago it exchanged counts.
     staleness_ms: Option<i64>,
@@ -40,7 +45,16 @@ struct NodeAnswer {
     degraded: Option<String>,
 }
 
-/// `GET /v1/cluster`. It does not wait for the engine: the list is the one that was read last.
+/// The nodes that count together.
+///
+/// It does not wait for the engine: the list is the one that was read last.
+#[utoipa::path(
+    get, path = "/v1/cluster", tag = "server",
+    responses(
+        (status = 200, description = "The nodes.", body = ClusterAnswer),
+        (status = 404, description = "The server counts alone.", body = Document, content_type = "application/problem+json"),
+    ),
+)]
 pub(super) async fn nodes(State(service): State<Arc<Service>>) -> Result<Json<ClusterAnswer>, Problem> {
     let Some(cluster) = &service.cluster else {
         let detail = "this server is not part of a cluster";

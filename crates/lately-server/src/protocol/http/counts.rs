@@ -4,75 +4,25 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
-use axum::http::header::RETRY_AFTER;
-use axum::http::{HeaderValue, StatusCode, Uri};
-use axum::response::{IntoResponse, Response};
+use axum::http::Uri;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use lately::limits::{MAX_KEY_BYTES, MAX_TOTAL};
-use lately::{HitError, Outcome, Span, Timestamp};
-use lately_journal::Refused;
-use percent_encoding::percent_decode_str;
+use lately::{Outcome, Timestamp};
 use serde::Serialize;
 use serde_json::Number;
+use utoipa::ToSchema;
 
-use super::problem::problem;
+use super::problem::{Document, Problem};
+use super::query::{Query, key_of, parsed};
 use crate::limits::MAX_HTTP_WINDOWS;
 use crate::service::Service;
 use crate::service::commit::Changes;
 use crate::service::response::WindowCount;
-use crate::service::{Asked, Batch, code_of};
-
-/// The answer to a request that failed.
-pub(super) struct Problem {
-    status: StatusCode,
-    title: &'static str,
-    detail: String,
-}
-
-impl Problem {
-    pub(super) fn new(status: StatusCode, title: &'static str, detail: &impl ToString) -> Problem {
-        Problem { status, title, detail: detail.to_string() }
-    }
-
-    fn bad(detail: String) -> Problem {
-        Problem { status: StatusCode::BAD_REQUEST, title: "invalid request", detail }
-    }
-
-    /// A refused hit. The title is the first word of the error in RESP.
-    fn of_hit(error: &HitError) -> Problem {
-        let status = match error {
-            HitError::KeyLength { .. } => StatusCode::BAD_REQUEST,
-            HitError::OutOfMemory { .. } => StatusCode::INSUFFICIENT_STORAGE,
-            _ => StatusCode::UNPROCESSABLE_ENTITY,
-        };
-        Problem::new(status, code_of(error), error)
-    }
-
-    fn of_refused(refused: &Refused) -> Problem {
-        Problem::new(StatusCode::SERVICE_UNAVAILABLE, "MISCONF", refused)
-    }
-
-    fn loading() -> Problem {
-        let detail = "the server is loading its counts: try again in a second";
-        Problem::new(StatusCode::SERVICE_UNAVAILABLE, "LOADING", &detail)
-    }
-}
-
-impl IntoResponse for Problem {
-    fn into_response(self) -> Response {
-        let Problem { status, title, detail } = self;
-        let mut response = problem(status, title, &detail);
-        if status == StatusCode::SERVICE_UNAVAILABLE {
-            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
-        }
-        response
-    }
-}
+use crate::service::{Asked, Batch};
 
 /// The name of a key: `key`, or `key_b64` when it is no UTF-8.
-#[derive(Serialize)]
-enum Key {
+#[derive(Serialize, ToSchema)]
+pub(super) enum Key {
     #[serde(rename = "key")]
     Text(String),
     #[serde(rename = "key_b64")]
@@ -88,24 +38,26 @@ impl From<&[u8]> for Key {
     }
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 pub(super) struct HitAnswer {
     #[serde(flatten)]
     key: Key,
     hits: u64,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 pub(super) struct HitsAnswer {
     #[serde(flatten)]
     key: Key,
+    /// The end of the windows, in Unix seconds.
+    #[schema(value_type = f64)]
     as_of: Number,
     /// How old the hits of other nodes are. `null` when they were never read.
     staleness_ms: Option<i64>,
     windows: Vec<WindowAnswer>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 struct WindowAnswer {
     window: String,
     hits: u64,
@@ -119,23 +71,32 @@ struct WindowAnswer {
 }
 
 /// The hits that a node counted.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 struct OriginAnswer {
+    #[schema(value_type = String)]
     origin: Box<str>,
     hits: u64,
 }
 
-/// `POST /v1/hit/{key}?n=&at=`
+/// Counts hits of a key.
+#[utoipa::path(
+    post, path = "/v1/hit/{key}", tag = "counting",
+    params(
+        ("key" = String, Path, description = "Up to 1,024 bytes, percent-encoded."),
+        ("n" = Option<i64>, Query, minimum = 0, description = "The number of hits: 1."),
+        ("at" = Option<f64>, Query, description = "The time of the hits in Unix seconds: now."),
+    ),
+    responses(
+        (status = 200, description = "The hits in the default window of the key, these included.", body = HitAnswer),
+        (status = 422, description = "The time is too old or too far ahead, or the count is too large.", body = Document, content_type = "application/problem+json"),
+        (status = 507, description = "The memory ceiling is reached.", body = Document, content_type = "application/problem+json"),
+    ),
+)]
 pub(super) async fn hit(State(service): State<Arc<Service>>, uri: Uri) -> Result<Json<HitAnswer>, Problem> {
     let key = key_of(&uri, "/v1/hit/")?;
-    let (mut count, mut at) = (None, None);
-    for (name, value) in parameters(&uri) {
-        match &*name {
-            "n" => set_once(&mut count, "n", count_of(&value)?)?,
-            "at" => set_once(&mut at, "at", time_of(&value)?)?,
-            _ => return Err(unknown(&name, "n and at")),
-        }
-    }
+    let mut query = Query::of(&uri, "n and at")?;
+    let (count, at) = (query.count("n")?, query.time("at")?);
+    query.end()?;
     if service.is_loading() {
         return Err(Problem::loading());
     }
@@ -155,21 +116,23 @@ pub(super) async fn hit(State(service): State<Arc<Service>>, uri: Uri) -> Result
     Ok(Json(HitAnswer { key: (&*key).into(), hits }))
 }
 
-/// `GET /v1/hits/{key}?window=&window=&at=&origins=`
+/// The hits of a key in windows.
+#[utoipa::path(
+    get, path = "/v1/hits/{key}", tag = "counting",
+    params(
+        ("key" = String, Path, description = "Up to 1,024 bytes, percent-encoded."),
+        ("window" = Option<Vec<String>>, Query, description = "Durations, such as 5m; each in a parameter of its own."),
+        ("at" = Option<f64>, Query, description = "The end of the windows in Unix seconds: now."),
+        ("origins" = Option<bool>, Query, description = "Whether to name the nodes that counted the hits."),
+    ),
+    responses((status = 200, description = "The hits.", body = HitsAnswer)),
+)]
 pub(super) async fn hits(State(service): State<Arc<Service>>, uri: Uri) -> Result<Json<HitsAnswer>, Problem> {
     let key = key_of(&uri, "/v1/hits/")?;
-    let (mut windows, mut at, mut origins) = (Vec::new(), None, None);
-    for (name, value) in parameters(&uri) {
-        match &*name {
-            "window" if windows.len() == MAX_HTTP_WINDOWS => {
-                return Err(Problem::bad(format!("window: at most {MAX_HTTP_WINDOWS} in a request")));
-            }
-            "window" => windows.push(span_of(&value)?),
-            "at" => set_once(&mut at, "at", time_of(&value)?)?,
-            "origins" => set_once(&mut origins, "origins", flag_of("origins", &value)?)?,
-            _ => return Err(unknown(&name, "window, which may be given several times, at and origins")),
-        }
-    }
+    let mut query = Query::of(&uri, "window, which may be given several times, at and origins")?;
+    let windows = query.all("window", MAX_HTTP_WINDOWS, parsed)?;
+    let (at, origins) = (query.time("at")?, query.flag("origins")?);
+    query.end()?;
     if service.is_loading() {
         return Err(Problem::loading());
     }
@@ -187,71 +150,9 @@ pub(super) async fn hits(State(service): State<Arc<Service>>, uri: Uri) -> Resul
     };
     // First: what is read meanwhile is newer than the answer says.
     let staleness_ms = service.staleness_ms(asked, now);
-    let counts = service.counts(&key, (windows, at), origins == Some(true), now);
+    let counts = service.counts(&key, (windows, at), origins, now);
     let windows = counts.into_iter().map(answer).collect();
     Ok(Json(HitsAnswer { key: (&*key).into(), as_of: seconds(at.unwrap_or(now)), staleness_ms, windows }))
-}
-
-/// The key at the end of a path. A slash in it need not be encoded.
-pub(super) fn key_of(uri: &Uri, path: &str) -> Result<Vec<u8>, Problem> {
-    let text = uri.path().strip_prefix(path).unwrap_or_default();
-    let is_escape = |at: usize| {
-        text.as_bytes().get(at + 1..at + 3).is_some_and(|it| it.iter().all(u8::is_ascii_hexdigit))
-    };
-    if let Some((at, _)) = text.match_indices('%').find(|&(at, _)| !is_escape(at)) {
-        let wrong = text.get(at..).unwrap_or_default().chars().take(3).collect::<String>();
-        return Err(Problem::bad(format!(
-            "invalid key: '{}' is no percent-encoded byte, %25 is a percent sign",
-            shown(&wrong)
-        )));
-    }
-    let key: Vec<u8> = percent_decode_str(text).collect();
-    if key.is_empty() || key.len() > MAX_KEY_BYTES {
-        return Err(Problem::of_hit(&HitError::KeyLength { bytes: key.len() }));
-    }
-    Ok(key)
-}
-
-/// The parameters of a request, decoded.
-fn parameters(uri: &Uri) -> impl Iterator<Item = (String, String)> {
-    let query = uri.query().unwrap_or_default();
-    form_urlencoded::parse(query.as_bytes()).map(|(name, value)| (name.into_owned(), value.into_owned()))
-}
-
-fn set_once<T>(place: &mut Option<T>, name: &str, value: T) -> Result<(), Problem> {
-    match place.replace(value) {
-        None => Ok(()),
-        Some(_) => Err(Problem::bad(format!("{name} is given twice"))),
-    }
-}
-
-fn unknown(name: &str, known: &str) -> Problem {
-    Problem::bad(format!("unknown parameter '{}': this path takes {known}", shown(name)))
-}
-
-fn count_of(text: &str) -> Result<u64, Problem> {
-    let count = text.parse().ok().filter(|count| *count <= MAX_TOTAL);
-    count.ok_or_else(|| {
-        Problem::bad(format!("invalid n '{}': n is a whole number from 0 to {MAX_TOTAL}", shown(text)))
-    })
-}
-
-fn flag_of(name: &str, text: &str) -> Result<bool, Problem> {
-    text.parse().map_err(|_| Problem::bad(format!("invalid {name} '{}': give true or false", shown(text))))
-}
-
-fn time_of(text: &str) -> Result<Timestamp, Problem> {
-    text.parse().map_err(|error| Problem::bad(format!("at: {error}")))
-}
-
-fn span_of(text: &str) -> Result<Span, Problem> {
-    text.parse().map_err(|error| Problem::bad(format!("window: {error}")))
-}
-
-/// Text of a client, as errors show it.
-fn shown(text: &str) -> String {
-    let most = lately_resp::limits::MAX_ECHOED_BYTES;
-    text.chars().take(most).map(|it| if it.is_control() { '\u{fffd}' } else { it }).collect()
 }
 
 /// Unix seconds: an integer, or with a fraction.

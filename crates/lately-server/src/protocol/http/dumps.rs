@@ -20,11 +20,11 @@ use tokio::time::timeout;
 use super::listener::Link;
 use super::pace::Pace;
 use super::places::{Place, Transfers};
-use super::problem::problem;
+use super::problem::{Document, problem};
 use crate::RUN_ID_HEADER;
 use crate::limits::{DUMP_PIECE_BYTES, HTTP_DISCARD_BYTES, LINGER, MAX_DUMPS, TRANSFER_PIECES};
 use crate::service::Service;
-use crate::service::dumps::RestoreError;
+use crate::service::dumps::{RestoreError, Restored};
 use crate::service::spool_file::spool_folder;
 
 /// The reason to refuse any dump or restore now, if there is one.
@@ -74,6 +74,14 @@ impl HttpBody for Pieces {
     }
 }
 
+/// A dump of all keys, of the moment at which it ends.
+#[utoipa::path(
+    get, path = "/v1/dump", tag = "server",
+    responses(
+        (status = 200, description = "The dump.", body = Vec<u8>, content_type = "application/vnd.lately.dump"),
+        (status = 505, description = "It needs HTTP/1.1.", body = Document, content_type = "application/problem+json"),
+    ),
+)]
 pub(super) async fn dump(
     State(service): State<Arc<Service>>,
     Extension(link): Extension<Link>,
@@ -112,6 +120,21 @@ fn busy(detail: &str, seconds: u64) -> Response {
     response
 }
 
+/// Restores the keys of a dump.
+#[utoipa::path(
+    post, path = "/v1/restore", tag = "server",
+    params(("replace" = Option<bool>, Query, description = "Whether the keys that are there may be replaced.")),
+    request_body(content = Vec<u8>, content_type = "application/vnd.lately.dump"),
+    responses(
+        (status = 200, description = "All is restored.", body = Restored),
+        (status = 408, description = "The dump comes too slowly.", body = Document, content_type = "application/problem+json"),
+        (status = 409, description = "There are keys, and they may not be replaced.", body = Document, content_type = "application/problem+json"),
+        (status = 415, description = "The body has a content coding.", body = Document, content_type = "application/problem+json"),
+        (status = 501, description = "The body has an unknown transfer coding.", body = Document, content_type = "application/problem+json"),
+        (status = 505, description = "It needs HTTP/1.1.", body = Document, content_type = "application/problem+json"),
+        (status = 507, description = "There is no room for it.", body = Document, content_type = "application/problem+json"),
+    ),
+)]
 pub(super) async fn restore(
     State(service): State<Arc<Service>>,
     Extension(link): Extension<Link>,
@@ -136,7 +159,7 @@ pub(super) async fn restore(
     };
     let pace = &link.pace;
     let (send, pieces) = mpsc::channel(TRANSFER_PIECES);
-    pace.set_upload(true);
+    pace.set_upload(Some("nothing was changed"));
     // The thread holds the place, because it goes on when the client has gone.
     let restored = tokio::task::spawn_blocking(move || {
         let restored = {
@@ -148,7 +171,7 @@ pub(super) async fn restore(
         restored
     });
     let left = carry(body, send, pace).await;
-    pace.set_upload(false);
+    pace.set_upload(None);
     transfers.restores.keep(pace);
     let restored = restored.await.expect("a panic is a bug that has been reported");
     pace.is_at_the_client();
@@ -160,7 +183,7 @@ pub(super) async fn restore(
 }
 
 /// Refuses a body that is compressed or coded. hyper itself accepts any transfer coding before chunked.
-fn coded(headers: &HeaderMap) -> Option<Response> {
+pub(super) fn coded(headers: &HeaderMap) -> Option<Response> {
     let codings = |name| {
         let values = headers.get_all(name).iter().map(|value| String::from_utf8_lossy(value.as_bytes()));
         values.collect::<Vec<_>>().join(", ")
@@ -168,7 +191,7 @@ fn coded(headers: &HeaderMap) -> Option<Response> {
     let transfer = codings(TRANSFER_ENCODING);
     if !transfer.is_empty() && !transfer.eq_ignore_ascii_case("chunked") {
         let detail = format!(
-            "transfer-encoding '{transfer}' is not supported: send the dump as it is, chunked or with a content-length"
+            "transfer-encoding '{transfer}' is not supported: send the body as it is, chunked or with a content-length"
         );
         return Some(problem(StatusCode::NOT_IMPLEMENTED, "unknown transfer coding", &detail));
     }
@@ -176,7 +199,7 @@ fn coded(headers: &HeaderMap) -> Option<Response> {
     if content.is_empty() || content.eq_ignore_ascii_case("identity") {
         return None;
     }
-    let detail = format!("content-encoding '{content}' is not supported: send the dump as it is");
+    let detail = format!("content-encoding '{content}' is not supported: send the body as it is");
     let mut response = problem(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unknown content coding", &detail);
     response.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     Some(response)

@@ -12,10 +12,11 @@ use axum::Extension;
 use axum::extract::{Request, State};
 use axum::http::header::{CONTENT_TYPE, HOST, HeaderName, ORIGIN};
 use axum::http::uri::Authority;
-use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::http::{HeaderMap, StatusCode, Uri, Version};
 use axum::middleware::Next;
 use axum::response::Response;
 
+use super::decisions::{AUTH, is_trusted};
 use super::dumps::discard;
 use super::listener::Link;
 use super::problem::problem;
@@ -36,7 +37,12 @@ pub(super) async fn refuse_foreign(
     next: Next,
 ) -> Response {
     let own = Own { local: link.local, hosts: &service.config.hosts };
-    let Err(foreign) = own.check(request.uri(), request.headers()) else { return next.run(request).await };
+    // A proxy that asks whether a request may pass sends the headers of that request.
+    let is_forwarded = request.uri().path() == AUTH && is_trusted(&service, link.peer);
+    let checked = own
+        .check_host(request.uri(), request.headers(), request.version())
+        .and_then(|host| if is_forwarded { Ok(()) } else { own.check_site(&host, request.headers()) });
+    let Err(foreign) = checked else { return next.run(request).await };
     let (head, body) = request.into_parts();
     discard(&head.headers, body).await;
     problem(foreign.status(), foreign.title(), &foreign.detail())
@@ -59,6 +65,17 @@ pub(super) async fn refuse_remote(
     let (head, body) = request.into_parts();
     discard(&head.headers, body).await;
     problem(StatusCode::FORBIDDEN, "not local", &detail)
+}
+
+/// Refuses HTTP/2, where requests share the pace of their connection. Wraps the routes of long transfers.
+pub(super) async fn refuse_http2(request: Request, next: Next) -> Response {
+    if request.version() != Version::HTTP_2 {
+        return next.run(request).await;
+    }
+    let detail = format!("{} needs HTTP/1.1", request.uri().path());
+    let (head, body) = request.into_parts();
+    discard(&head.headers, body).await;
+    problem(StatusCode::HTTP_VERSION_NOT_SUPPORTED, "not over HTTP/2", &detail)
 }
 
 /// The names and addresses of this server.
@@ -123,21 +140,29 @@ impl Foreign {
 }
 
 impl Own<'_> {
-    fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Foreign> {
-        let mut hosts = headers.get_all(HOST).iter();
-        let (Some(host), None) = (hosts.next(), hosts.next()) else { return Err(Foreign::NoHost) };
-        let host = Place::of(text(host.as_bytes())).ok_or_else(|| Foreign::Host(text(host.as_bytes())))?;
-        // A request target with a host takes precedence over the header.
+    /// The host of a request, which must be this server.
+    fn check_host(&self, uri: &Uri, headers: &HeaderMap, version: Version) -> Result<Place, Foreign> {
+        let mut hosts = headers.get_all(HOST).iter().map(|host| text(host.as_bytes()));
+        // A request target with a host takes precedence over the header. In HTTP/2 it replaces the header.
         let target = uri.authority().map(|target| target.as_str().to_owned());
-        let target =
-            target.map(|target| Place::of(target.clone()).ok_or(Foreign::Host(target))).transpose()?;
-        for place in [Some(&host), target.as_ref()].into_iter().flatten() {
-            if !self.is_own(&place.host) {
-                return Err(Foreign::Host(place.text.clone()));
-            }
+        let named = match (hosts.next(), hosts.next(), target) {
+            (None, None, Some(target)) if version == Version::HTTP_2 => vec![target],
+            (Some(host), None, target) => [Some(host), target].into_iter().flatten().collect(),
+            _ => return Err(Foreign::NoHost),
+        };
+        let mut first = None;
+        for host in named {
+            let place = Place::of(&host).filter(|place| self.is_own(&place.host));
+            let place = place.ok_or(Foreign::Host(host))?;
+            first.get_or_insert(place);
         }
+        first.ok_or(Foreign::NoHost)
+    }
+
+    /// Refuses what a page of another site sent.
+    fn check_site(&self, host: &Place, headers: &HeaderMap) -> Result<(), Foreign> {
         let all = |name| headers.get_all(name).iter().map(|value| text(value.as_bytes()));
-        if let Some(origin) = all(ORIGIN).find(|origin| !self.is_own_origin(origin, &host)) {
+        if let Some(origin) = all(ORIGIN).find(|origin| !self.is_own_origin(origin, host)) {
             return Err(Foreign::Origin(origin));
         }
         // Another port of this machine is the same site but another server.
@@ -165,7 +190,7 @@ impl Own<'_> {
             "https" => 443,
             _ => return false,
         };
-        let Some(place) = Place::of(authority.to_owned()) else { return false };
+        let Some(place) = Place::of(authority) else { return false };
         let port_of = |place: &Place| place.port.unwrap_or(usual_port);
         place.host == host.host && port_of(&place) == port_of(host)
             || port_of(&place) == usual_port && self.hosts.contains(&place.host)
@@ -183,20 +208,20 @@ fn is_form(kind: &str) -> bool {
 }
 
 /// A host and an optional port.
+#[derive(PartialEq, Debug)]
 struct Place {
-    text: String,
     host: HostName,
     port: Option<u16>,
 }
 
 impl Place {
     /// `None` when it is not a host with an optional port.
-    fn of(text: String) -> Option<Place> {
+    fn of(text: &str) -> Option<Place> {
         let authority: Authority = text.parse().ok()?;
         let host = authority.host().parse().ok()?;
         let port = authority.port_u16();
         let is_plain = !text.contains('@') && (port.is_some() || text == authority.host());
-        is_plain.then_some(Place { text, host, port })
+        is_plain.then_some(Place { host, port })
     }
 }
 
@@ -214,7 +239,8 @@ mod tests {
             let name: HeaderName = name.parse().expect("a name");
             map.append(name, value.parse().expect("a value"));
         }
-        own.check(&target.parse().expect("a target"), &map)
+        let target = target.parse().expect("a target");
+        own.check_host(&target, &map, Version::HTTP_11).and_then(|host| own.check_site(&host, &map))
     }
 
     #[test]
@@ -269,6 +295,23 @@ mod tests {
         assert_eq!(check("/", &[local, local]), Err(Foreign::NoHost));
         assert_eq!(check("http://127.0.0.1:1/", &[local]), Ok(()));
         assert_eq!(check("http://evil.example/", &[local]), Err(Foreign::Host("evil.example".to_owned())));
+    }
+
+    #[test]
+    fn http2_names_its_host_in_the_target() {
+        let check = |target: &str, host: Option<&'static str>| {
+            let own = Own { local: IpAddr::from([192, 0, 2, 7]), hosts: &[] };
+            let headers = host.map(|host| (HOST, host.parse().expect(host))).into_iter().collect();
+            own.check_host(&target.parse().expect(target), &headers, Version::HTTP_2)
+        };
+        assert_eq!(check("http://localhost:1/", None), Ok(Place::of("localhost:1").expect("a place")));
+        assert!(check("http://localhost:1/", Some("localhost:1")).is_ok());
+        assert_eq!(check("http://evil.example/", None), Err(Foreign::Host("evil.example".to_owned())));
+        assert_eq!(
+            check("http://localhost/", Some("evil.example")),
+            Err(Foreign::Host("evil.example".to_owned()))
+        );
+        assert_eq!(check("/", None), Err(Foreign::NoHost));
     }
 
     #[test]

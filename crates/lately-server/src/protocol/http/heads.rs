@@ -7,19 +7,50 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-/// The socket of a client. A read fails once a target has a `#`.
+/// The start of every HTTP/2 connection (RFC 9113, 3.4).
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// The first bytes of a connection.
+pub(super) struct Start {
+    bytes: Vec<u8>,
+    pub(super) is_http2: bool,
+}
+
+impl Start {
+    /// Reads until it is known which protocol the client speaks.
+    pub(super) async fn read(socket: &mut TcpStream) -> io::Result<Start> {
+        let mut bytes = Vec::with_capacity(PREFACE.len());
+        while PREFACE.starts_with(&bytes) && bytes.len() < PREFACE.len() {
+            let mut room = [0; PREFACE.len()];
+            match socket.read(&mut room[bytes.len()..]).await? {
+                0 => break,
+                count => {
+                    let end = bytes.len() + count;
+                    bytes.extend_from_slice(&room[bytes.len()..end]);
+                }
+            }
+        }
+        let is_http2 = bytes == PREFACE;
+        Ok(Start { bytes, is_http2 })
+    }
+}
+
+/// The socket of a client of HTTP/1. A read fails once a target has a `#`. Of HTTP/2 nothing is looked at.
 pub(super) struct Checked<'s> {
+    /// Bytes that were read already.
+    start: Vec<u8>,
     socket: &'s mut TcpStream,
     heads: Heads,
     has_fragment: &'s AtomicBool,
 }
 
 impl<'s> Checked<'s> {
-    pub(super) fn new(socket: &'s mut TcpStream, has_fragment: &'s AtomicBool) -> Checked<'s> {
-        Checked { socket, heads: Heads::default(), has_fragment }
+    pub(super) fn new(socket: &'s mut TcpStream, start: Start, has_fragment: &'s AtomicBool) -> Checked<'s> {
+        let heads = if start.is_http2 { Heads::Body } else { Heads::default() };
+        Checked { start: start.bytes, socket, heads, has_fragment }
     }
 }
 
@@ -30,7 +61,14 @@ impl AsyncRead for Checked<'_> {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
-        let polled = Pin::new(&mut *self.socket).poll_read(cx, buf);
+        let polled = if self.start.is_empty() {
+            Pin::new(&mut *self.socket).poll_read(cx, buf)
+        } else {
+            let count = self.start.len().min(buf.remaining());
+            buf.put_slice(&self.start[..count]);
+            self.start.drain(..count);
+            Poll::Ready(Ok(()))
+        };
         if self.heads.has_fragment(&buf.filled()[before..]) {
             self.has_fragment.store(true, Relaxed);
             return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
@@ -80,7 +118,7 @@ enum Heads {
     Request,
     /// In a header, which starts so.
     Header(Vec<u8>),
-    /// Behind a header that announces a body: the connection ends with this request.
+    /// Behind a header that announces a body: the connection ends with this request. Or in a connection of HTTP/2.
     Body,
 }
 

@@ -13,24 +13,25 @@ use std::sync::atomic::Ordering::Relaxed;
 use axum::body::HttpBody;
 use axum::extract::Request;
 use axum::http::header::CONNECTION;
-use axum::http::{HeaderValue, StatusCode};
+use axum::http::{HeaderValue, StatusCode, Version};
 use axum::middleware::{Next, from_fn};
 use axum::response::Response;
 use axum::{Extension, Router};
-use hyper::server::conn::http1::Builder;
-use hyper_util::rt::TokioIo;
+use hyper::server::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::timeout;
 
-use super::heads::Checked;
+use super::heads::{Checked, Start};
 use super::pace::{Pace, TooSlow};
 use super::problem::raw_problem;
 use crate::limits::{
-    ACCEPT_RETRY, DRAIN_TIMEOUT, HTTP_LOOK_EVERY, HTTP_SEND_BYTES, LINGER, MAX_HTTP_CONNECTIONS,
-    MAX_HTTP_HEAD_BYTES, MAX_HTTP_HEADERS,
+    ACCEPT_RETRY, DRAIN_TIMEOUT, HTTP_LOOK_EVERY, HTTP_SEND_BYTES, HTTP2_CONNECTION_BYTES,
+    HTTP2_STREAM_BYTES, LINGER, MAX_HTTP_CONNECTIONS, MAX_HTTP_HEAD_BYTES, MAX_HTTP_HEADERS,
+    MAX_HTTP2_RESETS, MAX_HTTP2_STREAMS,
 };
 use crate::protocol::pause;
 use crate::service::access::Principal;
@@ -133,8 +134,8 @@ async fn serve_one(
     let has_fragment = AtomicBool::new(false);
     let answered = while_it_keeps_up(&pace, answer(&mut socket, service, stopper, &has_fragment)).await;
     let problem = match answered {
-        Err((too_slow, true)) => {
-            let detail = format!("the server ended the upload: {too_slow}: nothing was changed");
+        Err((too_slow, Some(became))) => {
+            let detail = format!("the server ended the upload: {too_slow}: {became}");
             raw_problem(StatusCode::REQUEST_TIMEOUT, "too slow", &detail)
         }
         Ok(()) if has_fragment.load(Relaxed) => {
@@ -155,11 +156,14 @@ async fn serve_one(
 /// Waits for `answered` until the client is too slow.
 ///
 /// # Errors
-/// The client is too slow. The flag is whether it can still get an error.
-async fn while_it_keeps_up(pace: &Pace, answered: impl Future<Output = ()>) -> Result<(), (TooSlow, bool)> {
+/// The client is too slow. If it can still get an error, what became of its upload.
+async fn while_it_keeps_up(
+    pace: &Pace,
+    answered: impl Future<Output = ()>,
+) -> Result<(), (TooSlow, Option<&'static str>)> {
     let mut answered = pin!(answered);
     while timeout(HTTP_LOOK_EVERY, answered.as_mut()).await.is_err() {
-        pace.look().map_err(|too_slow| (too_slow, pace.is_upload()))?;
+        pace.look().map_err(|too_slow| (too_slow, pace.upload()))?;
     }
     Ok(())
 }
@@ -171,27 +175,60 @@ async fn answer(
     stopper: Stopper,
     has_fragment: &AtomicBool,
 ) {
-    let mut builder = Builder::new();
+    let start = tokio::select! {
+        start = Start::read(socket) => start,
+        () = stopper.stopped() => return,
+    };
+    // An error is the client's: it has gone.
+    let Ok(start) = start else { return };
+    let is_http2 = start.is_http2;
+    let io = TokioIo::new(Checked::new(socket, start, has_fragment));
+    // An error is the client's: it has gone, or was answered.
+    if is_http2 {
+        let mut connection = pin!(http2_builder().serve_connection(io, service));
+        tokio::select! {
+            _ = connection.as_mut() => return,
+            () = stopper.stopped() => connection.as_mut().graceful_shutdown(),
+        }
+        let _ = connection.await;
+    } else {
+        let mut connection = pin!(http1_builder().serve_connection(io, service));
+        tokio::select! {
+            _ = connection.as_mut() => return,
+            () = stopper.stopped() => connection.as_mut().graceful_shutdown(),
+        }
+        let _ = connection.await;
+    }
+}
+
+fn http1_builder() -> http1::Builder {
+    let mut builder = http1::Builder::new();
     builder
         .max_header_size(MAX_HTTP_HEAD_BYTES)
         .max_buf_size(MAX_HTTP_HEAD_BYTES)
         .max_headers(MAX_HTTP_HEADERS);
-    let mut connection =
-        pin!(builder.serve_connection(TokioIo::new(Checked::new(socket, has_fragment)), service));
-    // An error is the client's: it has gone, or was answered.
-    tokio::select! {
-        _ = connection.as_mut() => return,
-        () = stopper.stopped() => connection.as_mut().graceful_shutdown(),
-    }
-    let _ = connection.await;
+    builder
 }
 
-/// A client that was answered has all its time again for its next request. One that sent a body has no next request on
-/// this connection: most of what it sends may still be to come. Neither has one whose place another waits for.
+fn http2_builder() -> http2::Builder<TokioExecutor> {
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    builder
+        .max_header_list_size(u32::try_from(MAX_HTTP_HEAD_BYTES).expect("it is small"))
+        .max_concurrent_streams(MAX_HTTP2_STREAMS)
+        .max_pending_accept_reset_streams(MAX_HTTP2_RESETS)
+        .max_local_error_reset_streams(MAX_HTTP2_RESETS)
+        .initial_stream_window_size(HTTP2_STREAM_BYTES)
+        .initial_connection_window_size(HTTP2_CONNECTION_BYTES)
+        .max_send_buf_size(HTTP2_STREAM_BYTES as usize);
+    builder
+}
+
+/// A client that was answered has all its time again for its next request. One of HTTP/1 that sent a body has no next request
+/// on this connection: most of what it sends may still be to come. Neither has one whose place another waits for.
 async fn renew(Extension(link): Extension<Link>, request: Request, next: Next) -> Response {
-    let has_body = !request.body().is_end_stream();
+    let (has_body, is_http2) = (!request.body().is_end_stream(), request.version() == Version::HTTP_2);
     let mut response = next.run(request).await;
-    if !link.pace.renew() || has_body {
+    if (!link.pace.renew() || has_body) && !is_http2 {
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     response

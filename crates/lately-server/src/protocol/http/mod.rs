@@ -1,17 +1,24 @@
-//! HTTP: counting, health, metrics, dumps.
+//! HTTP: counting, limits, health, metrics, dumps.
 
 mod cluster;
 mod counts;
+mod decisions;
 mod dumps;
 mod guard;
 mod heads;
+mod keys;
 mod listener;
 mod long_body;
 pub(crate) mod metrics;
+mod ndjson;
+mod openapi;
 mod pace;
 mod places;
 mod problem;
+mod query;
+mod quota;
 mod routes;
+mod series;
 
 pub(crate) use listener::serve;
 pub(crate) use routes::{all, watching};

@@ -47,8 +47,8 @@ impl fmt::Display for TooSlow {
 pub(super) struct Pace {
     /// The server works, and the client waits for it.
     is_ours: AtomicBool,
-    /// The client uploads a dump, and has no answer yet.
-    is_upload: AtomicBool,
+    /// While the client uploads and has no answer yet: what became of the part that came, for an error.
+    upload: Mutex<Option<&'static str>>,
     /// Bytes moved since the last look.
     moved_bytes: AtomicU64,
     behind_bytes: AtomicU64,
@@ -110,13 +110,14 @@ impl Pace {
         self.transfer().is_none() && !self.is_wanted.swap(true, Relaxed)
     }
 
-    pub(super) fn set_upload(&self, is_upload: bool) {
-        self.is_upload.store(is_upload, Relaxed);
+    /// Begins or ends an upload. While one goes on, the client can get an error with this text.
+    pub(super) fn set_upload(&self, became: Option<&'static str>) {
+        *self.upload.lock().unwrap_or_else(PoisonError::into_inner) = became;
     }
 
-    /// Whether the client uploads a dump and has no answer yet, so that it can get an error.
-    pub(super) fn is_upload(&self) -> bool {
-        self.is_upload.load(Relaxed)
+    /// What became of the part of an upload that came.
+    pub(super) fn upload(&self) -> Option<&'static str> {
+        *self.upload.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn begin_transfer(&self) {

@@ -1,21 +1,28 @@
 //! Errors of HTTP: `application/problem+json`, RFC 9457.
 
 use axum::Json;
-use axum::http::header::CONTENT_TYPE;
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
+use lately::{HitError, LimitError};
+use lately_journal::Refused;
 use serde::Serialize;
+use utoipa::ToSchema;
 
-#[derive(Serialize)]
-struct Problem {
+use crate::service::{DecideError, code_of};
+
+/// The body of an error.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Problem)]
+pub(super) struct Document {
     title: &'static str,
     status: u16,
     detail: String,
 }
 
-impl Problem {
-    fn new(status: StatusCode, title: &'static str, detail: &dyn std::fmt::Display) -> Problem {
-        Problem { title, status: status.as_u16(), detail: detail.to_string() }
+impl Document {
+    fn new(status: StatusCode, title: &'static str, detail: &dyn std::fmt::Display) -> Document {
+        Document { title, status: status.as_u16(), detail: detail.to_string() }
     }
 }
 
@@ -25,7 +32,7 @@ pub(super) fn raw_problem(
     title: &'static str,
     detail: &dyn std::fmt::Display,
 ) -> Vec<u8> {
-    let body = serde_json::to_string(&Problem::new(status, title, detail)).unwrap_or_default();
+    let body = serde_json::to_string(&Document::new(status, title, detail)).unwrap_or_default();
     let length = body.len();
     let head = format!(
         "HTTP/1.1 {status}\r\ncontent-type: application/problem+json\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n"
@@ -35,7 +42,72 @@ pub(super) fn raw_problem(
 
 /// An error answer.
 pub(super) fn problem(status: StatusCode, title: &'static str, detail: &dyn std::fmt::Display) -> Response {
-    let mut response = (status, Json(Problem::new(status, title, detail))).into_response();
+    let mut response = (status, Json(Document::new(status, title, detail))).into_response();
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
     response
+}
+
+/// The answer to a request that failed.
+pub(super) struct Problem {
+    status: StatusCode,
+    title: &'static str,
+    detail: String,
+}
+
+impl Problem {
+    pub(super) fn new(status: StatusCode, title: &'static str, detail: &impl ToString) -> Problem {
+        Problem { status, title, detail: detail.to_string() }
+    }
+
+    /// The same with more in its detail.
+    pub(super) fn and(mut self, more: &str) -> Problem {
+        self.detail = format!("{}; {more}", self.detail);
+        self
+    }
+
+    pub(super) fn bad(detail: String) -> Problem {
+        Problem { status: StatusCode::BAD_REQUEST, title: "invalid request", detail }
+    }
+
+    /// A refused hit. The title is the first word of the error in RESP.
+    pub(super) fn of_hit(error: &HitError) -> Problem {
+        let status = match error {
+            HitError::KeyLength { .. } => StatusCode::BAD_REQUEST,
+            HitError::OutOfMemory { .. } => StatusCode::INSUFFICIENT_STORAGE,
+            _ => StatusCode::UNPROCESSABLE_ENTITY,
+        };
+        Problem::new(status, code_of(error), error)
+    }
+
+    pub(super) fn of_refused(refused: &Refused) -> Problem {
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, "MISCONF", refused)
+    }
+
+    pub(super) fn loading() -> Problem {
+        let detail = "the server is loading its counts: try again in a second";
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, "LOADING", &detail)
+    }
+}
+
+impl From<DecideError> for Problem {
+    fn from(error: DecideError) -> Problem {
+        let cause = match &error {
+            DecideError::Refused(refused) => return Problem::of_refused(refused),
+            DecideError::Limit(LimitError::Hit(hit)) => return Problem::of_hit(hit),
+            DecideError::Limit(error) => error.to_string(),
+            DecideError::Unknown(text) => text.clone(),
+        };
+        Problem::bad(cause)
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let Problem { status, title, detail } = self;
+        let mut response = problem(status, title, &detail);
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        response
+    }
 }

@@ -8,19 +8,25 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodRouter, get, post};
+use axum::routing::{MethodRouter, delete, get, post};
 use axum::{Extension, Router};
 use lately_resp::command::Verb;
 
 use super::cluster;
-use super::counts::{self, key_of};
+use super::counts;
+use super::decisions::{self, AUTH};
 use super::dumps::{self, discard};
-use super::guard::{refuse_foreign, refuse_remote};
+use super::guard::{refuse_foreign, refuse_http2, refuse_remote};
+use super::keys;
 use super::listener::Link;
 use super::long_body::LongBody;
 use super::metrics;
+use super::ndjson;
+use super::openapi;
 use super::places::Transfers;
 use super::problem::problem;
+use super::query::key_of;
+use super::series;
 use crate::service::Service;
 
 /// A path and its method.
@@ -28,29 +34,57 @@ struct Route {
     path: &'static str,
     /// Whether a key follows the path. Without one, the route is about all keys.
     has_key: bool,
+    /// Whether the handler finds the keys, and checks them.
+    checks_keys: bool,
     /// What a client must be allowed to do. `None`: every client may ask.
     verb: Option<Verb>,
     method: fn() -> MethodRouter<Arc<Service>>,
 }
 
+impl Route {
+    const fn new(
+        path: &'static str,
+        verb: Option<Verb>,
+        method: fn() -> MethodRouter<Arc<Service>>,
+    ) -> Route {
+        Route { path, has_key: false, checks_keys: false, verb, method }
+    }
+
+    /// A key follows the path.
+    const fn with_key(self) -> Route {
+        Route { has_key: true, ..self }
+    }
+
+    /// The handler finds the keys, and checks them.
+    const fn checking_keys(self) -> Route {
+        Route { checks_keys: true, ..self }
+    }
+}
+
 /// Routes for monitoring. They read no keys and change nothing.
 static WATCHING: [Route; 3] = [
-    Route { path: "/healthz", has_key: false, verb: None, method: || get(async || "ok\n") },
-    Route { path: "/readyz", has_key: false, verb: None, method: || get(ready) },
-    Route { path: "/metrics", has_key: false, verb: None, method: || get(metrics) },
+    Route::new("/healthz", None, || get(health)),
+    Route::new("/readyz", None, || get(ready)),
+    Route::new("/metrics", None, || get(metrics)),
 ];
 
 /// Routes about single keys, and about the nodes that count them.
-static COUNTING: [Route; 3] = [
-    Route { path: "/v1/hit/", has_key: true, verb: Some(Verb::Hit), method: || post(counts::hit) },
-    Route { path: "/v1/hits/", has_key: true, verb: Some(Verb::Read), method: || get(counts::hits) },
-    Route { path: "/v1/cluster", has_key: false, verb: Some(Verb::Read), method: || get(cluster::nodes) },
+static COUNTING: [Route; 9] = [
+    Route::new("/v1/hit/", Some(Verb::Hit), || post(counts::hit)).with_key(),
+    Route::new("/v1/hits/", Some(Verb::Read), || get(counts::hits)).with_key(),
+    Route::new("/v1/hits", Some(Verb::Hit), || post(ndjson::hits)).checking_keys(),
+    Route::new("/v1/series/", Some(Verb::Read), || get(series::series)).with_key(),
+    Route::new("/v1/limit/", Some(Verb::Limit), || post(decisions::limit)).with_key(),
+    Route::new(AUTH, Some(Verb::Limit), || get(decisions::auth)).checking_keys(),
+    Route::new("/v1/key/", Some(Verb::Delete), || delete(keys::delete)).with_key(),
+    Route::new("/v1/cluster", Some(Verb::Read), || get(cluster::nodes)),
+    Route::new("/openapi.json", None, || get(openapi::document)),
 ];
 
 /// Routes that read or replace all keys.
 static TRANSFERS: [Route; 2] = [
-    Route { path: "/v1/dump", has_key: false, verb: Some(Verb::Admin), method: || get(dumps::dump) },
-    Route { path: "/v1/restore", has_key: false, verb: Some(Verb::Admin), method: || post(dumps::restore) },
+    Route::new("/v1/dump", Some(Verb::Admin), || get(dumps::dump)),
+    Route::new("/v1/restore", Some(Verb::Admin), || post(dumps::restore)),
 ];
 
 /// The routes for monitoring.
@@ -61,6 +95,7 @@ pub(crate) fn watching(service: Arc<Service>) -> Router {
 /// All routes.
 pub(crate) fn all(service: Arc<Service>) -> Router {
     router(&TRANSFERS)
+        .route_layer(from_fn(refuse_http2))
         .route_layer(from_fn(refuse_remote))
         .layer(Extension(Transfers::new(&service)))
         .merge(router(&COUNTING))
@@ -89,7 +124,10 @@ async fn check_access(
     next: Next,
 ) -> Response {
     // The handler refuses a key that is invalid.
-    let keys = || route.has_key.then(|| key_of(request.uri(), route.path).into_iter().collect());
+    let keys = || {
+        let of_path = || key_of(request.uri(), route.path).into_iter().collect();
+        if route.checks_keys { Some(Vec::new()) } else { route.has_key.then(of_path) }
+    };
     let Err(forbidden) = link.principal.check::<Vec<u8>>(route.verb, keys) else {
         return next.run(request).await;
     };
@@ -108,8 +146,24 @@ async fn wrong_method(method: Method, uri: Uri) -> Response {
     problem(StatusCode::METHOD_NOT_ALLOWED, "wrong method", &detail)
 }
 
+/// Whether the server runs.
+#[utoipa::path(
+    get, path = "/healthz", tag = "server",
+    responses((status = 200, description = "It runs.", body = String, content_type = "text/plain")),
+)]
+pub(super) async fn health() -> &'static str {
+    "ok\n"
+}
+
 /// Whether all counts are loaded.
-async fn ready(State(service): State<Arc<Service>>) -> (StatusCode, String) {
+#[utoipa::path(
+    get, path = "/readyz", tag = "server",
+    responses(
+        (status = 200, description = "They are.", body = String, content_type = "text/plain"),
+        (status = 503, description = "They are not yet.", body = String, content_type = "text/plain"),
+    ),
+)]
+pub(super) async fn ready(State(service): State<Arc<Service>>) -> (StatusCode, String) {
     if !service.is_loading() {
         return (StatusCode::OK, "ready\n".to_owned());
     }
@@ -117,7 +171,15 @@ async fn ready(State(service): State<Arc<Service>>) -> (StatusCode, String) {
     (StatusCode::SERVICE_UNAVAILABLE, format!("loading: {done_bytes} of {total_bytes} bytes\n"))
 }
 
-async fn metrics(State(service): State<Arc<Service>>, Extension(link): Extension<Link>) -> impl IntoResponse {
+/// Metrics in the text format of Prometheus.
+#[utoipa::path(
+    get, path = "/metrics", tag = "server",
+    responses((status = 200, description = "The metrics.", body = String, content_type = "text/plain")),
+)]
+pub(super) async fn metrics(
+    State(service): State<Arc<Service>>,
+    Extension(link): Extension<Link>,
+) -> impl IntoResponse {
     let mut pieces = metrics::pieces(&service);
     let first = pieces.next().unwrap_or_default();
     // A short answer has a length.
@@ -139,6 +201,7 @@ mod tests {
     use lately::Pattern;
 
     use super::super::dumps::next_piece;
+    use super::super::openapi::tests::described;
     use super::*;
     use crate::config::Config;
     use crate::protocol::fixture::{engine_of, loading_engine, service};
@@ -200,22 +263,46 @@ mod tests {
             ("GET", "/metrics", None),
             ("POST", "/v1/hit/", Some(Verb::Hit)),
             ("GET", "/v1/hits/", Some(Verb::Read)),
+            ("POST", "/v1/hits", Some(Verb::Hit)),
+            ("GET", "/v1/series/", Some(Verb::Read)),
+            ("POST", "/v1/limit/", Some(Verb::Limit)),
+            ("GET", "/v1/auth", Some(Verb::Limit)),
+            ("DELETE", "/v1/key/", Some(Verb::Delete)),
             ("GET", "/v1/cluster", Some(Verb::Read)),
+            ("GET", "/openapi.json", None),
             ("GET", "/v1/dump", Some(Verb::Admin)),
             ("POST", "/v1/restore", Some(Verb::Admin)),
         ];
         let paths: Vec<_> = routes.iter().map(|route| (route.path, route.verb)).collect();
         assert_eq!(paths, expected.map(|(_, path, verb)| (path, verb)));
+        let name = |route: &Route| route.path.to_owned() + if route.has_key { "{key}" } else { "" };
+        let mut described = described();
+        described.sort();
+        let mut paths: Vec<_> = routes
+            .iter()
+            .zip(expected)
+            .map(|(route, (method, ..))| (method.to_owned(), name(route)))
+            .collect();
+        paths.sort();
+        assert_eq!(described, paths, "the description has each route");
         for (route, (method, path, verb)) in routes.iter().zip(expected) {
             let path = if route.has_key { format!("{path}k") } else { path.to_owned() };
             for verbs in Verb::ALL.chunks(1) {
                 let service = service();
                 let principal = Principal { verbs, keys: None };
-                let (status, body) = run(asked(&service, link(LOCAL, LOCAL, principal), method, &path));
+                let query = match path.as_str() {
+                    "/v1/series/k" => "?step=1",
+                    "/v1/limit/k" => "?max=1&window=1",
+                    "/v1/auth" => "?key=k&max=1&window=1",
+                    _ => "",
+                };
+                let target = path.clone() + query;
+                let (status, body) = run(asked(&service, link(LOCAL, LOCAL, principal), method, &target));
                 let is_allowed = verb.is_none_or(|verb| verbs.contains(&verb));
                 assert_eq!(status != StatusCode::FORBIDDEN, is_allowed, "{path} {verbs:?}: {body}");
                 assert_eq!(body.contains("NOPERM"), !is_allowed, "{path} {verbs:?}: {body}");
-                assert_eq!(service.key_count(), usize::from(is_allowed && verb == Some(Verb::Hit)));
+                let counts = is_allowed && ["/v1/hit/k", "/v1/limit/k", "/v1/auth"].contains(&path.as_str());
+                assert_eq!(service.key_count(), usize::from(counts), "{path} {verbs:?}: {body}");
             }
         }
     }
@@ -224,7 +311,7 @@ mod tests {
     fn routes_refuse_forbidden_keys() {
         let service = service();
         let principal = Principal { verbs: Verb::ALL, keys: Some(Pattern::new(b"app:*")) };
-        let check = |method, path, expected: StatusCode| {
+        let check = |method, path: &str, expected: StatusCode| {
             let (status, body) = run(asked(&service, link(LOCAL, LOCAL, principal.clone()), method, path));
             assert_eq!(status, expected, "{path}: {body}");
         };
@@ -236,11 +323,22 @@ mod tests {
             check("POST", path, if is_key { StatusCode::FORBIDDEN } else { StatusCode::BAD_REQUEST });
         }
         check("GET", "/v1/hits/other", StatusCode::FORBIDDEN);
+        for (method, before, after, status) in [
+            ("GET", "/v1/series/", "?step=1", StatusCode::OK),
+            ("POST", "/v1/limit/", "?max=9&window=1", StatusCode::OK),
+            ("GET", "/v1/auth?key=", "&max=9&window=1", StatusCode::NO_CONTENT),
+        ] {
+            check(method, &format!("{before}app:1{after}"), status);
+            check(method, &format!("{before}other{after}"), StatusCode::FORBIDDEN);
+        }
         // These routes concern all keys.
         check("GET", "/v1/cluster", StatusCode::FORBIDDEN);
         check("GET", "/v1/dump", StatusCode::FORBIDDEN);
         check("POST", "/v1/restore", StatusCode::FORBIDDEN);
+        check("DELETE", "/v1/key/other", StatusCode::FORBIDDEN);
         assert_eq!(service.key_count(), 1);
+        check("DELETE", "/v1/key/app:1", StatusCode::NO_CONTENT);
+        assert_eq!(service.key_count(), 0);
     }
 
     #[test]

@@ -5,13 +5,14 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-use crate::error::SetupError;
+use crate::error::KeyError;
 
 /// How many leading bits of an address count: `{ip/24/64}`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Prefix {
+pub struct Prefix {
     v4_bits: u8,
-    v6_bits: u8,
+    /// Whole addresses of IPv6 when it is left out.
+    v6_bits: Option<u8>,
 }
 
 /// A network, `10.0.0.0/8`, or a single address.
@@ -23,32 +24,63 @@ pub struct Network {
 
 impl Prefix {
     /// `24/64`: of IPv4 and of IPv6, which is whole when it is left out.
-    pub(crate) fn parse(text: &str) -> Option<Prefix> {
-        let (v4, v6) = text.split_once('/').unwrap_or((text, "128"));
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Prefix> {
+        let (v4, v6) = text.split_once('/').map_or((text, None), |(v4, v6)| (v4, Some(v6)));
         let bits = |text: &str, most: u8| {
             let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
             text.parse().ok().filter(|&bits: &u8| is_number && bits <= most)
         };
-        Some(Prefix { v4_bits: bits(v4, 32)?, v6_bits: bits(v6, 128)? })
+        let v6_bits = match v6 {
+            None => None,
+            Some(text) => Some(bits(text, 128)?),
+        };
+        Some(Prefix { v4_bits: bits(v4, 32)?, v6_bits })
     }
 
     /// Whether a text is meant to be a prefix, right or wrong: numbers with slashes between them.
-    pub(crate) fn is_meant(text: &str) -> bool {
+    #[must_use]
+    pub fn is_meant(text: &str) -> bool {
         text.starts_with(|first: char| first.is_ascii_digit())
             && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'/')
     }
 
     /// The network of an address, such as `198.51.100.0/24`; the address alone where all of it counts. What is no address
     /// stays as it is.
-    pub(crate) fn apply<'a>(self, text: &'a [u8]) -> Cow<'a, [u8]> {
+    #[must_use]
+    pub fn apply<'a>(self, text: &'a [u8]) -> Cow<'a, [u8]> {
         let Some(address) = parse(text) else { return Cow::Borrowed(text) };
-        let (bits, all) = match address {
-            IpAddr::V4(_) => (self.v4_bits, 32),
-            IpAddr::V6(_) => (self.v6_bits, 128),
-        };
-        let masked = mask(address, bits);
-        let text = if bits == all { masked.to_string() } else { format!("{masked}/{bits}") };
-        Cow::Owned(text.into_bytes())
+        Cow::Owned(self.network_of(address).to_string().into_bytes())
+    }
+
+    /// The network of an address.
+    #[must_use]
+    pub fn network_of(self, address: IpAddr) -> Network {
+        let address = address.to_canonical();
+        let bits = if address.is_ipv4() { self.v4_bits } else { self.v6_bits() };
+        Network { address: mask(address, bits), bits }
+    }
+
+    /// A prefix of these lengths. `None` when one is longer than an address.
+    #[must_use]
+    pub fn new(v4_bits: u8, v6_bits: u8) -> Option<Prefix> {
+        (v4_bits <= 32 && v6_bits <= 128).then_some(Prefix { v4_bits, v6_bits: Some(v6_bits) })
+    }
+
+    /// The same, with the length for IPv6 of another where it has none.
+    #[must_use]
+    pub fn or_v6_of(self, other: Prefix) -> Prefix {
+        Prefix { v6_bits: self.v6_bits.or(other.v6_bits), ..self }
+    }
+
+    /// The lengths for IPv4 and for IPv6.
+    #[must_use]
+    pub fn lengths(self) -> (u8, u8) {
+        (self.v4_bits, self.v6_bits())
+    }
+
+    fn v6_bits(self) -> u8 {
+        self.v6_bits.unwrap_or(128)
     }
 }
 
@@ -56,16 +88,20 @@ impl Network {
     /// Whether an address, or all of a network, is in it. They are given as they are written.
     #[must_use]
     pub fn contains(&self, text: &[u8]) -> bool {
-        network(text).is_some_and(|other| {
-            other.address.is_ipv4() == self.address.is_ipv4()
-                && other.bits >= self.bits
-                && mask(other.address, self.bits) == self.address
-        })
+        network(text).is_some_and(|other| other.bits >= self.bits && self.contains_address(other.address))
+    }
+
+    /// Whether an address is in it.
+    #[must_use]
+    pub fn contains_address(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        address.is_ipv4() == self.address.is_ipv4() && mask(address, self.bits) == self.address
     }
 
     /// Whether networks of this size are smaller than it, or as large.
-    pub(crate) fn has_all_of(&self, prefix: Prefix) -> bool {
-        self.bits <= if self.address.is_ipv4() { prefix.v4_bits } else { prefix.v6_bits }
+    #[must_use]
+    pub fn has_all_of(&self, prefix: Prefix) -> bool {
+        self.bits <= if self.address.is_ipv4() { prefix.v4_bits } else { prefix.v6_bits() }
     }
 }
 
@@ -79,15 +115,21 @@ impl fmt::Display for Network {
 }
 
 impl FromStr for Network {
-    type Err = SetupError;
+    type Err = KeyError;
 
-    fn from_str(text: &str) -> Result<Network, SetupError> {
-        let error = || SetupError::Network { text: text.into() };
+    fn from_str(text: &str) -> Result<Network, KeyError> {
+        let error = || KeyError::Network { text: text.into() };
         let (address, bits) =
             text.split_once('/').map_or((text, None), |(address, bits)| (address, Some(bits)));
         let address: IpAddr = address.parse().map_err(|_| error())?;
         let most = if address.is_ipv4() { 32 } else { 128 };
-        let bits = bits.map_or(Ok(most), str::parse).ok().filter(|&bits| bits <= most).ok_or_else(error)?;
+        let bits: u8 =
+            bits.map_or(Ok(most), str::parse).ok().filter(|&bits| bits <= most).ok_or_else(error)?;
+        // A network of IPv4 in IPv6 is one of IPv4.
+        let (address, bits) = match (address.to_canonical(), bits.checked_sub(96)) {
+            (v4, Some(v4_bits)) if v4.is_ipv4() && address.is_ipv6() => (v4, v4_bits),
+            _ => (address, bits),
+        };
         Ok(Network { address: mask(address, bits), bits })
     }
 }
@@ -103,19 +145,22 @@ fn network(text: &[u8]) -> Option<Network> {
 }
 
 /// Whether this is an address or a network.
-pub(crate) fn is_network(text: &[u8]) -> bool {
+#[must_use]
+pub fn is_network(text: &[u8]) -> bool {
     network(text).is_some()
 }
 
 /// Whether this is an address: IPv4, or IPv6 with or without a zone.
-pub(crate) fn is_address(text: &[u8]) -> bool {
+#[must_use]
+pub fn is_address(text: &[u8]) -> bool {
     is_ipv4(text)
         || text.contains(&b':') && parse(text.split(|&byte| byte == b'%').next().unwrap_or(text)).is_some()
 }
 
 /// The address in a text that is one, with or without a port, or a list of them: then the first. The last element of a list is
 /// what a proxy added and has to be one, too.
-pub(crate) fn client(text: &[u8]) -> Option<&[u8]> {
+#[must_use]
+pub fn client(text: &[u8]) -> Option<&[u8]> {
     if is_ipv4(text) {
         return Some(text);
     }
@@ -142,13 +187,15 @@ fn without_port(text: &[u8]) -> &[u8] {
 }
 
 /// Whether this is four numbers up to 255 with dots between them.
-pub(crate) fn is_ipv4(text: &[u8]) -> bool {
+#[must_use]
+pub fn is_ipv4(text: &[u8]) -> bool {
     ipv4_at_start(text).is_some_and(|ip| ip.len() == text.len())
 }
 
 /// Four numbers up to 255, with dots between them, at the start of a text.
 #[inline]
-pub(crate) fn ipv4_at_start(text: &[u8]) -> Option<&[u8]> {
+#[must_use]
+pub fn ipv4_at_start(text: &[u8]) -> Option<&[u8]> {
     let mut at = 0;
     for part in 0..4 {
         if part > 0 {
@@ -174,14 +221,16 @@ pub(crate) fn ipv4_at_start(text: &[u8]) -> Option<&[u8]> {
 }
 
 /// Whether this can be the name of a host. The last of its labels is no number, as that of an address is.
-pub(crate) fn is_host_name(text: &[u8]) -> bool {
+#[must_use]
+pub fn is_host_name(text: &[u8]) -> bool {
     let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     let last = text.rsplit(|&byte| byte == b'.').next().unwrap_or_default();
     text.iter().all(is_part) && !last.is_empty() && !last.iter().all(u8::is_ascii_digit)
 }
 
 /// One spelling for each address: IPv6 as RFC 5952 has it, and IPv4 in IPv6 as IPv4.
-pub(crate) fn canonical(text: &[u8]) -> Cow<'_, [u8]> {
+#[must_use]
+pub fn canonical(text: &[u8]) -> Cow<'_, [u8]> {
     if !text.contains(&b':') {
         return Cow::Borrowed(text);
     }
@@ -189,16 +238,23 @@ pub(crate) fn canonical(text: &[u8]) -> Cow<'_, [u8]> {
 }
 
 /// The same of a text that may be owned.
-pub(crate) fn canonical_of(text: Cow<'_, [u8]>) -> Cow<'_, [u8]> {
+#[must_use]
+pub fn canonical_of(text: Cow<'_, [u8]>) -> Cow<'_, [u8]> {
     match text {
         Cow::Borrowed(text) => canonical(text),
         Cow::Owned(text) => Cow::Owned(canonical(&text).into_owned()),
     }
 }
 
-fn parse(text: &[u8]) -> Option<IpAddr> {
+/// The address that a text is. IPv4 in IPv6 is IPv4, and the zone of `fe80::1%eth0` is cut.
+#[must_use]
+pub fn parse(text: &[u8]) -> Option<IpAddr> {
     let text = std::str::from_utf8(text).ok()?;
-    text.parse::<IpAddr>().ok().map(|address| address.to_canonical())
+    let address = match text.split_once('%') {
+        Some((address, zone)) if !zone.is_empty() => IpAddr::V6(address.parse::<Ipv6Addr>().ok()?),
+        _ => text.parse().ok()?,
+    };
+    Some(address.to_canonical())
 }
 
 fn mask(address: IpAddr, bits: u8) -> IpAddr {
@@ -232,6 +288,9 @@ mod tests {
         check("::ffff:192.0.2.1", "192.0.2.1");
         check("2001:0DB8:0:0:0:0:0:1", "2001:db8::1");
         check("host:80", "host:80");
+        check("fe80::1%eth0", "fe80::1");
+        check("FE80:0::1%25", "fe80::1");
+        check("fe80::1%", "fe80::1%");
     }
 
     #[test]
@@ -269,9 +328,13 @@ mod tests {
         check("0.0.0.0/0", "1.2.3.4", "::1");
         check("10.0.0.0/8", "10.1.0.0/16", "10.0.0.0/7");
         check("10.0.0.0/8", "10.0.0.0/8", "10.0.0.0/33");
+        check("::ffff:10.0.0.0/104", "10.9.9.9", "11.0.0.1");
+        check("::ffff:10.0.0.1", "10.0.0.1", "10.0.0.2");
+        check("::/0", "2001:db8::1", "10.0.0.1");
+        check("fe80::/10", "fe80::1%eth0", "fec0::1");
         check("2001:db8::/32", "2001:db8:1:2::/64", "2001:db9::/64");
         for bad in ["", "10.0.0.0/33", "::/129", "host", "10.0.0.0/", "10.0/8"] {
-            assert_eq!(bad.parse::<Network>(), Err(SetupError::Network { text: bad.into() }));
+            assert_eq!(bad.parse::<Network>(), Err(KeyError::Network { text: bad.into() }));
         }
     }
 

@@ -1,10 +1,10 @@
-//! Templates of keys: one field of a line, or several with text between them.
+//! Templates of keys: one field of a line or a request, or several with text between them.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::address::Prefix;
-use crate::error::SetupError;
+use crate::error::KeyError;
 use crate::limits::MAX_KEY_FIELDS;
 
 /// The template, and the key, of all lines.
@@ -32,12 +32,14 @@ const ADDRESS_FIELDS: [&str; 11] = [
 pub struct Template {
     /// As it was given.
     text: String,
-    pub(crate) parts: Vec<Part>,
+    parts: Vec<Part>,
     fields: Vec<String>,
 }
 
+/// A part of a key.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Part {
+pub enum Part {
+    /// Text between fields.
     Text(String),
     /// Index into the fields.
     Field(usize),
@@ -52,9 +54,16 @@ impl Template {
         &self.fields
     }
 
+    /// The parts of the key, in order.
+    #[must_use]
+    pub fn parts(&self) -> &[Part] {
+        &self.parts
+    }
+
     /// The part that is the address of a client: the only field; else the first with a prefix; else the first whose name
     /// is that of an address.
-    pub(crate) fn address_part(&self) -> Option<usize> {
+    #[must_use]
+    pub fn address_part(&self) -> Option<usize> {
         let field = |part: &Part| match part {
             Part::Text(_) => None,
             Part::Field(field) | Part::Network(field, _) => Some(*field),
@@ -111,10 +120,10 @@ impl fmt::Display for Template {
 }
 
 impl FromStr for Template {
-    type Err = SetupError;
+    type Err = KeyError;
 
-    fn from_str(text: &str) -> Result<Template, SetupError> {
-        let error = |cause| SetupError::Template { text: text.into(), cause };
+    fn from_str(text: &str) -> Result<Template, KeyError> {
+        let error = |cause| KeyError::Template { text: text.into(), cause };
         let mut template = Template { text: text.into(), parts: Vec::new(), fields: Vec::new() };
         if text == ALL {
             template.parts.push(Part::Text(ALL.into()));
@@ -145,7 +154,7 @@ impl FromStr for Template {
         }
         match template.fields.len() {
             0 => Err(error("it names no field")),
-            fields if fields > MAX_KEY_FIELDS => Err(SetupError::KeyFields { fields }),
+            fields if fields > MAX_KEY_FIELDS => Err(KeyError::Fields { fields }),
             _ => Ok(template),
         }
     }
@@ -212,14 +221,14 @@ mod tests {
             "ip/1/2/3",
             "{a} {ip/999}",
         ] {
-            assert!(matches!(bad.parse::<Template>(), Err(SetupError::Template { .. })), "{bad}");
+            assert!(matches!(bad.parse::<Template>(), Err(KeyError::Template { .. })), "{bad}");
         }
     }
 
     #[test]
     fn the_number_of_fields_is_bounded() {
         assert!("{a}".repeat(MAX_KEY_FIELDS).parse::<Template>().is_ok());
-        let error = SetupError::KeyFields { fields: MAX_KEY_FIELDS + 1 };
+        let error = KeyError::Fields { fields: MAX_KEY_FIELDS + 1 };
         assert_eq!("{a}".repeat(MAX_KEY_FIELDS + 1).parse::<Template>(), Err(error));
     }
 }

@@ -1,0 +1,158 @@
+//! `key` of a `[[limit]]`: the key that a request of another server is counted under, from its headers.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::net::IpAddr;
+
+use axum::http::HeaderName;
+use lately_keys::{Part, Prefix, Template};
+
+/// The field that is the address of the client.
+const CLIENT: &str = "client";
+
+/// Starts the name of a field that is a header.
+const HEADER: &str = "header:";
+
+/// What the key has for a header that is missing.
+const MISSING: &[u8] = b"-";
+
+/// Headers to which every proxy adds an address. A client can begin them with any text.
+const LISTS: [&str; 2] = ["x-forwarded-for", "forwarded"];
+
+/// A template over the headers of a request, such as `login:{header:x-real-ip/32/64}`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct KeyTemplate {
+    template: Template,
+    /// The fields, in the order of the template.
+    fields: Vec<Field>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Field {
+    /// The address of the client, by `trusted_proxies`.
+    Client,
+    Header(HeaderName),
+}
+
+impl KeyTemplate {
+    /// Parses a template.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(super) fn parse(text: &str) -> Result<KeyTemplate, String> {
+        let example = "give {client}, or a header such as {header:x-real-ip}";
+        if !text.contains(['{', '}']) && text != "*" {
+            return Err(format!("invalid key '{text}': it names no field: {example}"));
+        }
+        let template: Template = text.parse().map_err(|error: lately_keys::KeyError| {
+            let error = error.to_string();
+            // The rest of that message is about logs.
+            error.split("; give a field").next().unwrap_or(&error).to_owned()
+        })?;
+        let field = |name: &String| match name.strip_prefix(HEADER) {
+            None if name == CLIENT => Ok(Field::Client),
+            None => Err(format!("invalid key '{text}': unknown field '{name}': {example}")),
+            Some(header) => match HeaderName::try_from(header) {
+                Ok(header) if LISTS.contains(&header.as_str()) => Err(format!(
+                    "invalid key '{text}': a client can forge '{header}': write {{client}}, which takes the address that the first of trusted_proxies saw"
+                )),
+                Ok(header) => Ok(Field::Header(header)),
+                Err(_) => Err(format!("invalid key '{text}': '{header}' is no name of a header")),
+            },
+        };
+        let fields = template.fields().iter().map(field).collect::<Result<_, _>>()?;
+        Ok(KeyTemplate { template, fields })
+    }
+
+    /// Whether the key has headers, which are believed only if a trusted proxy sent them.
+    pub(crate) fn has_headers(&self) -> bool {
+        self.fields.iter().any(|field| matches!(field, Field::Header(_)))
+    }
+
+    /// The key of a request. A field that is an address becomes its network, by the lengths in the template, else by
+    /// `prefix`.
+    pub(crate) fn key<'h>(
+        &self,
+        prefix: Prefix,
+        client: IpAddr,
+        header: impl Fn(&HeaderName) -> Option<Cow<'h, [u8]>>,
+    ) -> Vec<u8> {
+        let mut key = Vec::new();
+        for part in self.template.parts() {
+            let (field, prefix) = match part {
+                Part::Text(text) => {
+                    key.extend_from_slice(text.as_bytes());
+                    continue;
+                }
+                Part::Field(field) => (&self.fields[*field], prefix),
+                Part::Network(field, own) => (&self.fields[*field], own.or_v6_of(prefix)),
+            };
+            match field {
+                Field::Client => key.extend_from_slice(prefix.network_of(client).to_string().as_bytes()),
+                Field::Header(name) => match header(name) {
+                    Some(value) => key.extend_from_slice(&prefix.apply(value.trim_ascii())),
+                    None => key.extend_from_slice(MISSING),
+                },
+            }
+        }
+        key
+    }
+}
+
+/// As the config writes it.
+impl fmt::Display for KeyTemplate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.template.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_made_of_headers_and_the_client() {
+        let prefix = Prefix::new(32, 64).expect("lengths");
+        let check = |template: &str, client: &str, ip: Option<&str>, expected: &str| {
+            let template = KeyTemplate::parse(template).expect(template);
+            let header = |name: &HeaderName| {
+                assert_eq!(name, "x-real-ip");
+                ip.map(|ip| Cow::Borrowed(ip.as_bytes()))
+            };
+            let key = template.key(prefix, client.parse().expect(client), header);
+            assert_eq!(String::from_utf8_lossy(&key), expected);
+        };
+        check("login:{client}", "198.51.100.7", None, "login:198.51.100.7");
+        check("login:{client}", "::ffff:198.51.100.7", None, "login:198.51.100.7");
+        check("{client}", "2001:db8:1:2:3::4", None, "2001:db8:1:2::/64");
+        check("{client/24}", "198.51.100.7", None, "198.51.100.0/24");
+        // A template that names no length for IPv6 has that of the limit.
+        check("{client/24}", "2001:db8:1:2:3::4", None, "2001:db8:1:2::/64");
+        check("{client/24/48}", "2001:db8:1:2:3::4", None, "2001:db8:1::/48");
+        check("a:{header:x-real-ip}", "::1", Some("2001:DB8:1:2:3::4"), "a:2001:db8:1:2::/64");
+        check("a:{header:X-Real-IP/32/64}", "::1", Some(" ::ffff:192.0.2.1 "), "a:192.0.2.1");
+        check("{header:x-real-ip}", "::1", Some("fe80::1%eth0"), "fe80::/64");
+        check("{header:x-real-ip}", "::1", Some("user 7"), "user 7");
+        check("{header:x-real-ip}:{client}", "192.0.2.9", None, "-:192.0.2.9");
+        check("*", "192.0.2.9", None, "*");
+    }
+
+    #[test]
+    fn wrong_templates_name_the_mistake() {
+        let check = |text: &str, expected: &str| {
+            let error = KeyTemplate::parse(text).expect_err(text);
+            assert!(error.starts_with(&format!("invalid key '{text}': {expected}")), "{error}");
+            assert!(!error.contains("{path}"), "{error}");
+        };
+        check("", "it names no field: give {client}, or a header such as {header:x-real-ip}");
+        check("login", "it names no field");
+        check("{ip}", "unknown field 'ip': give {client}, or a header");
+        check("login:{client", "a '{' is not closed");
+        check("login:{}", "a field in braces has no name");
+        check("{client/33}", "a prefix has at most 32 bits");
+        check("{header:}", "'' is no name of a header");
+        check("{header:x y}", "'x y' is no name of a header");
+        check("{header:X-Forwarded-For}", "a client can forge 'x-forwarded-for': write {client}");
+        check("{header:forwarded/24}", "a client can forge 'forwarded'");
+    }
+}

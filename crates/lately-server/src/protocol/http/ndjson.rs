@@ -1,0 +1,408 @@
+//! `POST /v1/hits`: hits of many keys, a JSON object on each line.
+//!
+//! The body is read as a stream. Its lines are counted as they come, so a body that breaks off has been counted up to there.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::header::CONTENT_LENGTH;
+use axum::http::{HeaderMap, StatusCode, Uri, Version};
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use lately::limits::{MAX_KEY_BYTES, MAX_TOTAL};
+use lately::{HitError, Outcome, TimeError, Timestamp};
+use lately_resp::command::Verb;
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use utoipa::ToSchema;
+
+use super::dumps::{coded, discard, next_piece};
+use super::listener::Link;
+use super::pace::Pace;
+use super::problem::{Document, Problem};
+use super::query::{Query, shown};
+use crate::limits::{
+    MAX_HTTP_BODY_BYTES, MAX_HTTP_LINE_BYTES, MAX_REJECTED_LINES, NDJSON_BATCH_LINES, RUN_OPERATIONS,
+};
+use crate::service::access::Principal;
+use crate::service::commit::Changes;
+use crate::service::{Batch, Service, code_of};
+
+/// What became of the lines.
+#[derive(Serialize, Default, ToSchema)]
+pub(super) struct LinesAnswer {
+    /// Lines whose hits were counted.
+    accepted: u64,
+    /// Lines that were rejected.
+    rejected_lines: u64,
+    /// The first of them.
+    rejected: Vec<RejectedLine>,
+}
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct RejectedLine {
+    /// The number of the line, from 1.
+    line: u64,
+    error: String,
+}
+
+/// A line.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, expecting = "an object, such as {\"key\":\"user:42\"}")]
+struct Line<'l> {
+    #[serde(borrow)]
+    key: Option<Cow<'l, str>>,
+    /// A key that is no UTF-8, in Base64.
+    #[serde(borrow)]
+    key_b64: Option<Cow<'l, str>>,
+    /// The number of hits: 1.
+    #[serde(borrow)]
+    #[schema(value_type = Option<i64>, minimum = 0)]
+    n: Option<&'l RawValue>,
+    /// The time of the hits in Unix seconds: now.
+    #[serde(borrow)]
+    #[schema(value_type = Option<f64>)]
+    at: Option<&'l RawValue>,
+    #[schema(ignore)]
+    id: Option<IgnoredAny>,
+    #[schema(ignore)]
+    member: Option<IgnoredAny>,
+}
+
+/// The hits of a line.
+struct Hits<'l> {
+    line: u64,
+    key: Cow<'l, [u8]>,
+    count: u64,
+    at: Option<Timestamp>,
+}
+
+/// Counts hits of many keys, a JSON object on each line.
+#[utoipa::path(
+    post, path = "/v1/hits", tag = "counting",
+    request_body(content = Line, content_type = "application/x-ndjson", description = "An object on each line."),
+    responses(
+        (status = 200, description = "What became of the lines.", body = LinesAnswer),
+        (status = 413, description = "The body is too long.", body = Document, content_type = "application/problem+json"),
+        (status = 415, description = "The body has a content coding.", body = Document, content_type = "application/problem+json"),
+        (status = 501, description = "The body has an unknown transfer coding.", body = Document, content_type = "application/problem+json"),
+    ),
+)]
+pub(super) async fn hits(
+    State(service): State<Arc<Service>>,
+    Extension(link): Extension<Link>,
+    version: Version,
+    uri: Uri,
+    headers: HeaderMap,
+    body: Body,
+) -> Response {
+    if let Err(refusal) = begin(&service, &uri, &headers) {
+        discard(&headers, body).await;
+        return *refusal;
+    }
+    let pace = Arc::clone(&link.pace);
+    let mut lines = Lines { service, principal: link.principal, answer: LinesAnswer::default(), line: 0 };
+    // The error of a slow upload is text of HTTP/1.
+    pace.set_upload((version != Version::HTTP_2).then_some("the lines before were counted"));
+    let read = lines.read(body, &pace).await;
+    pace.set_upload(None);
+    pace.is_at_the_client();
+    match read {
+        Ok(()) => Json(lines.answer).into_response(),
+        Err((problem, body)) => {
+            discard(&headers, body).await;
+            problem.and(&format!("{} lines were counted before", lines.answer.accepted)).into_response()
+        }
+    }
+}
+
+/// Checks whether the lines may be read.
+fn begin(service: &Service, uri: &Uri, headers: &HeaderMap) -> Result<(), Box<Response>> {
+    let refused = |problem: Problem| Box::new(problem.into_response());
+    Query::of(uri, "none").and_then(Query::end).map_err(refused)?;
+    if let Some(refusal) = coded(headers) {
+        return Err(refusal.into());
+    }
+    let length = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+    if length.is_some_and(|length| length > MAX_HTTP_BODY_BYTES) {
+        return Err(refused(too_long()));
+    }
+    if service.is_loading() {
+        return Err(refused(Problem::loading()));
+    }
+    Ok(())
+}
+
+fn too_long() -> Problem {
+    let detail = format!("the body is longer than {MAX_HTTP_BODY_BYTES} bytes: send it in parts");
+    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too long", &detail)
+}
+
+/// The lines of a body, cut where the network did not.
+#[derive(Default)]
+struct LineBuffer {
+    bytes: Vec<u8>,
+    /// The rest of a line that is too long is skipped.
+    is_skipping: bool,
+}
+
+impl LineBuffer {
+    /// Adds a piece of the body. Returns the lines that are complete, each with its end.
+    fn add(&mut self, mut piece: &[u8]) -> Vec<u8> {
+        let end_of = |bytes: &[u8]| bytes.iter().position(|&byte| byte == b'\n').map(|at| at + 1);
+        if self.is_skipping {
+            let Some(end) = end_of(piece) else { return Vec::new() };
+            (self.is_skipping, piece) = (false, &piece[end..]);
+        }
+        self.bytes.extend_from_slice(piece);
+        let end = self.bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
+        self.bytes.drain(..end).collect()
+    }
+
+    /// Whether the line that is not complete is too long already. Then the rest of it is skipped.
+    fn skip_too_long(&mut self) -> bool {
+        let is_too_long = self.bytes.len() > MAX_HTTP_LINE_BYTES;
+        if is_too_long {
+            (self.bytes, self.is_skipping) = (Vec::new(), true);
+        }
+        is_too_long
+    }
+}
+
+/// A body that is read.
+struct Lines {
+    service: Arc<Service>,
+    principal: Principal,
+    answer: LinesAnswer,
+    /// The number of lines so far.
+    line: u64,
+}
+
+impl Lines {
+    /// Counts all lines. An error has the rest of the body.
+    async fn read(&mut self, mut body: Body, pace: &Pace) -> Result<(), (Problem, Body)> {
+        let (mut buffer, mut left_bytes) = (LineBuffer::default(), MAX_HTTP_BODY_BYTES);
+        loop {
+            pace.is_at_the_client();
+            let piece = next_piece(&mut body).await;
+            pace.is_at_us();
+            let piece = match piece {
+                None => break,
+                Some(Err(error)) => return Err((Problem::bad(format!("the body broke off: {error}")), body)),
+                Some(Ok(piece)) => piece,
+            };
+            pace.moved(piece.len());
+            let Some(left) = left_bytes.checked_sub(piece.len() as u64) else {
+                return Err((too_long(), body));
+            };
+            left_bytes = left;
+            if let Err(problem) = self.count(&buffer.add(&piece)).await {
+                return Err((problem, body));
+            }
+            if buffer.skip_too_long() {
+                self.line += 1;
+                self.reject(self.line, too_long_line());
+            }
+        }
+        self.count(&buffer.bytes).await.map_err(|problem| (problem, body))
+    }
+
+    /// Counts complete lines. Returns once they are committed.
+    async fn count(&mut self, lines: &[u8]) -> Result<(), Problem> {
+        if lines.is_empty() {
+            return Ok(());
+        }
+        let lines = lines.strip_suffix(b"\n").unwrap_or(lines);
+        let all: Vec<&[u8]> = lines.split(|&byte| byte == b'\n').collect();
+        for lines in all.chunks(NDJSON_BATCH_LINES) {
+            self.count_some(lines).await?;
+        }
+        Ok(())
+    }
+
+    async fn count_some(&mut self, lines: &[&[u8]]) -> Result<(), Problem> {
+        let (mut hits, mut rejected) = (Vec::with_capacity(lines.len()), Vec::new());
+        for line in lines {
+            self.line += 1;
+            match Hits::parse(line, self.line, &self.principal) {
+                _ if line.trim_ascii().is_empty() => {}
+                Ok(parsed) => hits.push(parsed),
+                Err(error) => rejected.push((self.line, error)),
+            }
+        }
+        let service = Arc::clone(&self.service);
+        let (mut changes, mut accepted, mut failed) = (Changes::default(), 0, None);
+        let commit = {
+            let _entered = service.enter();
+            for hits in hits.chunks(RUN_OPERATIONS) {
+                let (mut batch, now) = (Batch::default(), service.now());
+                hits.iter().for_each(|hits| batch.hit(&hits.key, hits.count, hits.at));
+                service.execute(&mut batch, &mut changes, now);
+                for (hits, response) in hits.iter().zip(batch.responses()) {
+                    match response.outcome {
+                        Ok(Outcome::Hit(Ok(_))) => accepted += 1,
+                        Ok(Outcome::Hit(Err(error))) => {
+                            rejected.push((hits.line, format!("{} {error}", code_of(error))));
+                        }
+                        Ok(_) => unreachable!("a hit was asked for"),
+                        Err(refused) => failed = Some(refused.clone()),
+                    }
+                }
+            }
+            service.commit(&mut [&mut changes])
+        };
+        service.settled(commit, changes).await.map_err(|refused| Problem::of_refused(&refused))?;
+        self.answer.accepted += accepted;
+        rejected.sort_by_key(|(line, _)| *line);
+        rejected.into_iter().for_each(|(line, error)| self.reject(line, error));
+        failed.map_or(Ok(()), |refused| Err(Problem::of_refused(&refused)))
+    }
+
+    fn reject(&mut self, line: u64, error: String) {
+        self.answer.rejected_lines += 1;
+        if self.answer.rejected.len() < MAX_REJECTED_LINES {
+            self.answer.rejected.push(RejectedLine { line, error });
+        }
+    }
+}
+
+fn too_long_line() -> String {
+    format!("the line is longer than {MAX_HTTP_LINE_BYTES} bytes")
+}
+
+impl<'l> Hits<'l> {
+    fn parse(text: &'l [u8], line: u64, principal: &Principal) -> Result<Hits<'l>, String> {
+        if text.len() > MAX_HTTP_LINE_BYTES {
+            return Err(too_long_line());
+        }
+        let parsed: Line<'l> = serde_json::from_slice(text).map_err(|error| said(&error))?;
+        let later = |name| format!("{name} is not supported in this version: leave it out");
+        if parsed.id.is_some() {
+            return Err(later("id"));
+        }
+        if parsed.member.is_some() {
+            return Err(later("member"));
+        }
+        let key: Cow<'l, [u8]> = match (parsed.key, parsed.key_b64) {
+            (Some(Cow::Borrowed(key)), None) => Cow::Borrowed(key.as_bytes()),
+            (Some(Cow::Owned(key)), None) => Cow::Owned(key.into_bytes()),
+            (None, Some(key)) => {
+                let key = STANDARD.decode(&*key);
+                Cow::Owned(key.map_err(|error| format!("invalid key_b64: {error}"))?)
+            }
+            (None, None) => return Err("key is missing".to_owned()),
+            (Some(_), Some(_)) => return Err("give key or key_b64, not both".to_owned()),
+        };
+        let count = parsed.n.map_or(Ok(1), |n| {
+            let count = n.get().parse().ok().filter(|&count: &u64| count <= MAX_TOTAL);
+            count.ok_or_else(|| {
+                format!("invalid n {}: n is a whole number from 0 to {MAX_TOTAL}", shown(n.get()))
+            })
+        })?;
+        // A time may be a number or a text.
+        let at = parsed
+            .at
+            .map(|at| at.get().trim_matches('"').parse().map_err(|error: TimeError| error.to_string()));
+        let at = at.transpose().map_err(|error| format!("at: {error}"))?;
+        if key.is_empty() || key.len() > MAX_KEY_BYTES {
+            return Err(format!("ERR {}", HitError::KeyLength { bytes: key.len() }));
+        }
+        principal.check_key(Verb::Hit, &key).map_err(|forbidden| format!("NOPERM {forbidden}"))?;
+        Ok(Hits { line, key, count, at })
+    }
+}
+
+/// An error of JSON, without the line: that is always the first.
+fn said(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let what = text.split(" at line ").next().unwrap_or(&text);
+    match error.is_data() {
+        true => what.to_owned(),
+        false => format!("invalid JSON at column {}: {what}", error.column()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str) -> Result<(Vec<u8>, u64, Option<String>), String> {
+        let hits = Hits::parse(line.as_bytes(), 1, &Principal::ANYONE)?;
+        Ok((hits.key.into_owned(), hits.count, hits.at.map(|at| at.to_string())))
+    }
+
+    #[test]
+    fn a_line_is_an_object() {
+        let check = |line: &str, key: &[u8], count, at: Option<&str>| {
+            assert_eq!(parsed(line), Ok((key.to_owned(), count, at.map(str::to_owned))), "{line}");
+        };
+        check(r#"{"key":"a"}"#, b"a", 1, None);
+        check(" {\"key\" : \"\\u00e9\", \"n\": 0}\r", "é".as_bytes(), 0, None);
+        check(r#"{"key_b64":"/wA=","n":3,"at":1700000000.25}"#, b"\xff\0", 3, Some("1700000000.25"));
+        check(r#"{"at":"1700000000","key":"a"}"#, b"a", 1, Some("1700000000"));
+        check(r#"{"key":"a","n":null,"id":null}"#, b"a", 1, None);
+    }
+
+    #[test]
+    fn an_error_of_a_line_names_the_mistake() {
+        let check = |line: &str, expected: &str| {
+            let error = parsed(line).expect_err(line);
+            assert!(error.starts_with(expected), "{line}: {error}");
+        };
+        check("{", "invalid JSON at column 1: EOF while parsing");
+        check("no", "invalid JSON at column 2: expected ident");
+        check("[1]", "invalid");
+        check("{}", "key is missing");
+        check(r#"{"kye":"a"}"#, "unknown field `kye`, expected one of `key`, `key_b64`, `n`");
+        check(r#"{"key":"a","key_b64":"YQ=="}"#, "give key or key_b64, not both");
+        check(r#"{"key_b64":"?"}"#, "invalid key_b64: ");
+        check(r#"{"key":""}"#, "ERR ");
+        check(r#"{"key":7}"#, "invalid type: integer `7`, expected a string");
+        check(r#"{"key":"a","n":-1}"#, "invalid n -1: n is a whole number from 0 to 9223372036854775807");
+        check(r#"{"key":"a","n":"5"}"#, "invalid n \"5\": n is");
+        check(r#"{"key":"a","n":1.5}"#, "invalid n 1.5: n is");
+        check(r#"{"key":"a","at":"soon"}"#, "at: invalid time 'soon'");
+        check(r#"{"key":"a","at":{}}"#, "at: invalid time '{}'");
+        check(r#"{"key":"a","id":"7"}"#, "id is not supported in this version: leave it out");
+        check(r#"{"key":"a","member":"m"}"#, "member is not supported in this version");
+    }
+
+    /// The longest key, with each byte escaped, fits a line.
+    #[test]
+    fn lines_have_a_bound() {
+        let longest = format!(r#"{{"key":"{}"}}"#, "\\u0061".repeat(MAX_KEY_BYTES));
+        assert!(parsed(&longest).is_ok());
+        let padded = longest.clone() + &" ".repeat(MAX_HTTP_LINE_BYTES - longest.len());
+        assert!(parsed(&padded).is_ok());
+        assert_eq!(parsed(&(padded + " ")), Err(too_long_line()));
+    }
+
+    #[test]
+    fn lines_are_found_wherever_the_network_cuts_them() {
+        let long = "x".repeat(MAX_HTTP_LINE_BYTES + 1);
+        let body = format!("a\n\nbc\n{long}\nd\n{}\ne", "y".repeat(MAX_HTTP_LINE_BYTES));
+        for step in [1, 2, 3, 1_000, MAX_HTTP_LINE_BYTES, body.len()] {
+            let (mut buffer, mut lines, mut too_long) = (LineBuffer::default(), Vec::new(), 0);
+            for piece in body.as_bytes().chunks(step) {
+                lines.extend(buffer.add(piece));
+                too_long += usize::from(buffer.skip_too_long());
+            }
+            assert!(buffer.bytes.len() <= MAX_HTTP_LINE_BYTES);
+            lines.extend(&buffer.bytes);
+            // A long line whose end comes with its last byte is refused when it is parsed.
+            let text = String::from_utf8(lines).expect("text");
+            too_long += text.matches(&long).count();
+            assert_eq!(
+                text.replace(&format!("{long}\n"), ""),
+                body.replace(&format!("{long}\n"), ""),
+                "{step}"
+            );
+            assert_eq!(too_long, 1, "{step}");
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! The parameters of a request: the key in its path, and its query.
+
+use std::fmt::Display;
+use std::str::FromStr;
+
+use axum::http::Uri;
+use lately::limits::{MAX_KEY_BYTES, MAX_TOTAL};
+use lately::{HitError, Span, Timestamp};
+use percent_encoding::percent_decode_str;
+
+use super::problem::Problem;
+
+/// The key at the end of a path. A slash in it need not be encoded.
+pub(super) fn key_of(uri: &Uri, path: &str) -> Result<Vec<u8>, Problem> {
+    let text = uri.path().strip_prefix(path).unwrap_or_default();
+    let key = unescaped(text).map_err(|wrong| Problem::bad(format!("invalid key: {wrong}")))?;
+    checked(key)
+}
+
+/// A key, if it has a valid length.
+pub(super) fn checked(key: Vec<u8>) -> Result<Vec<u8>, Problem> {
+    if key.is_empty() || key.len() > MAX_KEY_BYTES {
+        return Err(Problem::of_hit(&HitError::KeyLength { bytes: key.len() }));
+    }
+    Ok(key)
+}
+
+/// The bytes of a percent-encoded text. An error names what is none.
+fn unescaped(text: &str) -> Result<Vec<u8>, String> {
+    let is_escape = |at: usize| {
+        text.as_bytes().get(at + 1..at + 3).is_some_and(|it| it.iter().all(u8::is_ascii_hexdigit))
+    };
+    match text.match_indices('%').find(|&(at, _)| !is_escape(at)) {
+        None => Ok(percent_decode_str(text).collect()),
+        Some((at, _)) => {
+            let wrong = text.get(at..).unwrap_or_default().chars().take(3).collect::<String>();
+            Err(format!("'{}' is no percent-encoded byte, %25 is a percent sign", shown(&wrong)))
+        }
+    }
+}
+
+/// The parameters of a query that were not taken yet.
+pub(super) struct Query {
+    /// The parameters that there are, for an error.
+    known: &'static str,
+    left: Vec<(String, Vec<u8>)>,
+}
+
+impl Query {
+    /// The parameters of a request to a path that knows these.
+    ///
+    /// # Errors
+    /// They are not percent-encoded, or a name is not UTF-8.
+    pub(super) fn of(uri: &Uri, known: &'static str) -> Result<Query, Problem> {
+        let query = uri.query().unwrap_or_default();
+        let decoded = |text: &str| {
+            unescaped(&text.replace('+', " "))
+                .map_err(|wrong| Problem::bad(format!("invalid query: {wrong}")))
+        };
+        let pairs = query.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let name = String::from_utf8(decoded(name)?).map_err(|_| {
+                Problem::bad("invalid query: the name of a parameter is not UTF-8".to_owned())
+            })?;
+            Ok((name, decoded(value)?))
+        });
+        Ok(Query { known, left: pairs.collect::<Result<_, Problem>>()? })
+    }
+
+    /// The value of a parameter, if it is given.
+    ///
+    /// # Errors
+    /// It is given twice.
+    pub(super) fn bytes(&mut self, name: &str) -> Result<Option<Vec<u8>>, Problem> {
+        let mut values = self.left.extract_if(.., |(other, _)| other == name);
+        let (value, second) = (values.next(), values.next());
+        match second {
+            None => Ok(value.map(|(_, value)| value)),
+            Some(_) => Err(Problem::bad(format!("{name} is given twice"))),
+        }
+    }
+
+    /// The value of a parameter, read by `read`, which gets its name and text.
+    pub(super) fn one<T>(
+        &mut self,
+        name: &str,
+        read: impl FnOnce(&str, &str) -> Result<T, Problem>,
+    ) -> Result<Option<T>, Problem> {
+        let value = self.bytes(name)?;
+        value.map(|value| read(name, text(name, &value)?)).transpose()
+    }
+
+    /// All values of a parameter that may be given several times.
+    pub(super) fn all<T>(
+        &mut self,
+        name: &str,
+        most: usize,
+        read: impl Fn(&str, &str) -> Result<T, Problem>,
+    ) -> Result<Vec<T>, Problem> {
+        let values: Vec<_> = self.left.extract_if(.., |(other, _)| other == name).collect();
+        if values.len() > most {
+            return Err(Problem::bad(format!("{name}: at most {most} in a request")));
+        }
+        values.iter().map(|(_, value)| read(name, text(name, value)?)).collect()
+    }
+
+    pub(super) fn time(&mut self, name: &str) -> Result<Option<Timestamp>, Problem> {
+        self.one(name, parsed)
+    }
+
+    pub(super) fn span(&mut self, name: &str) -> Result<Option<Span>, Problem> {
+        self.one(name, parsed)
+    }
+
+    /// A number of hits.
+    pub(super) fn count(&mut self, name: &str) -> Result<Option<u64>, Problem> {
+        self.one(name, |name, text| {
+            let count = text.parse().ok().filter(|count| *count <= MAX_TOTAL);
+            count.ok_or_else(|| {
+                let text = shown(text);
+                Problem::bad(format!(
+                    "invalid {name} '{text}': {name} is a whole number from 0 to {MAX_TOTAL}"
+                ))
+            })
+        })
+    }
+
+    /// True or false; false if it is not given.
+    pub(super) fn flag(&mut self, name: &str) -> Result<bool, Problem> {
+        let flag = self.one(name, |name, text| {
+            text.parse()
+                .map_err(|_| Problem::bad(format!("invalid {name} '{}': give true or false", shown(text))))
+        })?;
+        Ok(flag.unwrap_or_default())
+    }
+
+    /// Refuses parameters that nobody took.
+    pub(super) fn end(self) -> Result<(), Problem> {
+        match self.left.first() {
+            None => Ok(()),
+            Some((name, _)) => Err(Problem::bad(format!(
+                "unknown parameter '{}': this path takes {}",
+                shown(name),
+                self.known
+            ))),
+        }
+    }
+}
+
+/// The error about a parameter that is missing.
+pub(super) fn missing(what: &str) -> Problem {
+    Problem::bad(format!("{what} is missing"))
+}
+
+/// Parses a value. The error names the parameter.
+pub(super) fn parsed<T: FromStr<Err: Display>>(name: &str, text: &str) -> Result<T, Problem> {
+    text.parse().map_err(|error| Problem::bad(format!("{name}: {error}")))
+}
+
+fn text<'v>(name: &str, value: &'v [u8]) -> Result<&'v str, Problem> {
+    std::str::from_utf8(value).map_err(|_| Problem::bad(format!("{name} is not UTF-8")))
+}
+
+/// Text of a client, as errors show it.
+pub(super) fn shown(text: &str) -> String {
+    let most = lately_resp::limits::MAX_ECHOED_BYTES;
+    text.chars().take(most).map(|it| if it.is_control() { '\u{fffd}' } else { it }).collect()
+}

@@ -1,0 +1,124 @@
+//! Decides one request of a limit, for protocols that answer requests one by one.
+
+use std::sync::Arc;
+
+use lately::{Decision, LimitError, Outcome, Request, Retry, Span, Timestamp};
+use lately_journal::Refused;
+use thiserror::Error;
+
+use super::commit::Changes;
+use super::named_limits::Rules;
+use super::{Batch, NamedRequest, Service};
+
+/// The limit of a request.
+#[derive(Clone, Copy)]
+pub(crate) enum Limiting<'r> {
+    /// A limit of the config, and the set that it is in.
+    Named(&'r Arc<Rules>, &'r [u8]),
+    /// A limit that the request brings along.
+    Given { max: u64, window: Span, lockout: Option<Span> },
+}
+
+/// What a client asks of a limit.
+pub(crate) struct LimitRequest<'r> {
+    pub(crate) key: &'r [u8],
+    pub(crate) limit: Limiting<'r>,
+    pub(crate) cost: u64,
+    pub(crate) at: Option<Timestamp>,
+    pub(crate) is_peek: bool,
+}
+
+/// A decision, and what clients are told of the limit.
+pub(crate) struct Decided {
+    pub(crate) decision: Decision,
+    pub(crate) window: Span,
+    /// How long until one more hit is free than `decision` has. `None` if no time frees any.
+    pub(crate) more_after: Option<Span>,
+}
+
+/// Why there is no decision.
+#[derive(Debug, Error)]
+pub(crate) enum DecideError {
+    /// No limit has this name. The text lists those there are.
+    #[error("{0}")]
+    Unknown(String),
+    /// The request is wrong, or there is no room for it.
+    #[error(transparent)]
+    Limit(LimitError),
+    /// The journal has failed.
+    #[error(transparent)]
+    Refused(Refused),
+}
+
+impl Service {
+    /// Decides a request. Returns once what it counted is committed.
+    ///
+    /// # Errors
+    /// [`DecideError`]: nothing was counted.
+    pub(crate) async fn decide(
+        self: &Arc<Service>,
+        asked: &LimitRequest<'_>,
+    ) -> Result<Decided, DecideError> {
+        let (max, window) = match asked.limit {
+            Limiting::Given { max, window, .. } => (max, window),
+            Limiting::Named(rules, name) => {
+                let number = rules.find(name).ok_or_else(|| DecideError::Unknown(rules.unknown(name)))?;
+                let limit = &rules.rule(number).limit;
+                (limit.max, limit.window)
+            }
+        };
+        let now = self.now();
+        let mut changes = Changes::default();
+        // The change is committed before the first await: a client that disconnects cannot undo it.
+        let (outcome, commit) = self.execute_alone(&mut changes, now, |batch| asked.add_to(batch, self));
+        let decision = decision_of(outcome)?;
+        let more_after = self.more_after(asked, (max, window), &decision, now);
+        self.settled(commit, changes).await.map_err(DecideError::Refused)?;
+        Ok(Decided { decision, window, more_after })
+    }
+
+    /// How long until one more hit is free than is left now.
+    fn more_after(
+        &self,
+        asked: &LimitRequest<'_>,
+        (max, window): (u64, Span),
+        decision: &Decision,
+        now: Timestamp,
+    ) -> Option<Span> {
+        if decision.remaining >= max {
+            return None;
+        }
+        let request = Request::new(asked.key, max, window, decision.remaining + 1);
+        let request = Request { at: asked.at, is_peek: true, ..request };
+        let (outcome, _) = self.execute_alone(&mut Changes::default(), now, |batch| batch.limit(request));
+        match decision_of(outcome).ok()?.retry {
+            Retry::After(wait) => Some(wait),
+            Retry::Now | Retry::Never => None,
+        }
+    }
+}
+
+impl<'r> LimitRequest<'r> {
+    /// Adds it to a batch. A limit of the config was found before.
+    fn add_to(&self, batch: &mut Batch<'r>, service: &Service) {
+        let &LimitRequest { key, limit, cost, at, is_peek } = self;
+        match limit {
+            Limiting::Given { max, window, lockout } => {
+                batch.limit(Request { at, is_peek, lockout, ..Request::new(key, max, window, cost) });
+            }
+            Limiting::Named(rules, name) => {
+                batch.use_rules(Arc::clone(rules));
+                let named = NamedRequest { key, name, cost, at, is_peek };
+                batch.limit_by_name(&named, service).expect("the name was found");
+            }
+        }
+    }
+}
+
+fn decision_of(outcome: Result<Outcome, Refused>) -> Result<Decision, DecideError> {
+    match outcome {
+        Ok(Outcome::Limit(decided)) => decided.map_err(DecideError::Limit),
+        Ok(_) => unreachable!("a limit was asked for"),
+        Err(refused) => Err(DecideError::Refused(refused)),
+    }
+}
