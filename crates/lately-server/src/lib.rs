@@ -12,6 +12,7 @@ mod reload;
 mod server;
 mod service;
 mod stopper;
+mod tls;
 mod watch;
 
 pub use config::{Config, ConfigError, Storage};

@@ -163,7 +163,7 @@ fn the_reference_shows_the_output_of_its_example() {
 #[test]
 fn a_refused_address_is_a_mistake() {
     let run = check("[server]\nhttp = \"0.0.0.0:1\"\n", &[]);
-    let expected = "lately: config: refusing to listen on 0.0.0.0:1 for HTTP: there is no authentication, ";
+    let expected = "lately: config: refusing to listen on 0.0.0.0:1 for HTTP: there are no users, ";
     assert!(run.err.starts_with(expected), "{}", run.err);
     assert_eq!((run.out.as_str(), run.code), ("", Some(2)));
 }

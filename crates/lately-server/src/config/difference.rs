@@ -3,7 +3,8 @@
 use super::{Config, Storage};
 
 impl Config {
-    /// The names of the settings that differ, as the file writes them. Limits are left out.
+    /// The names of the settings that differ, as the file writes them. Limits and users are left out, and so are the files
+    /// of TLS.
     pub(crate) fn fixed_differences(&self, other: &Config) -> Vec<&'static str> {
         // Every field is named, so that a new one does not compile until it is handled here.
         let Config {
@@ -11,6 +12,8 @@ impl Config {
             http,
             metrics,
             hosts,
+            users: _,
+            tls,
             insecure,
             loops: _,
             max_clients,
@@ -31,6 +34,7 @@ impl Config {
             ("server.http", *http != other.http),
             ("server.metrics", *metrics != other.metrics),
             ("server.hosts", *hosts != other.hosts),
+            ("server.tls", tls.is_some() != other.tls.is_some()),
             ("server.insecure", *insecure != other.insecure),
             ("server.max_clients", *max_clients != other.max_clients),
             ("server.idle_timeout", *idle_timeout != other.idle_timeout),

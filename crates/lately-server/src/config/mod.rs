@@ -5,11 +5,14 @@ mod class;
 mod cluster;
 mod difference;
 mod error;
+mod file;
 mod host;
 mod limit;
 mod source;
 mod storage;
 mod syntax;
+mod tls;
+mod user;
 mod value;
 
 use std::net::SocketAddr;
@@ -23,11 +26,16 @@ use toml::de::DeTable;
 
 pub use error::ConfigError;
 pub(crate) use error::Problem;
+pub use file::FileError;
+pub(crate) use file::read as read_file;
 pub use host::HostName;
 pub use limit::NamedLimit;
 pub(crate) use limit::info_name;
 pub use source::Source;
 pub use storage::{Mode, Storage, parse_folder};
+pub use tls::Tls;
+pub(crate) use user::DEFAULT_USER;
+pub use user::User;
 pub use value::parse_address;
 
 use crate::limits::{DEFAULT_CEILING_BYTES, DEFAULT_IDLE_TIMEOUT, DEFAULT_MAX_CLIENTS};
@@ -37,6 +45,8 @@ use cluster::ClusterSection;
 use host::Hosts;
 use limit::LimitConfig;
 use storage::StorageConfig;
+use tls::TlsConfig;
+use user::UserConfig;
 use value::{Address, Bytes, Clients, Timeout};
 
 /// The configuration of a server, from its file and flags.
@@ -50,7 +60,11 @@ pub struct Config {
     pub metrics: Option<SocketAddr>,
     /// Host names that HTTP requests may use, beside loopback and the addresses of the server.
     pub hosts: Vec<HostName>,
-    /// Allow RESP and HTTP to listen beyond loopback, although there is no authentication.
+    /// The users, who have to log in. Without any, every client may do everything.
+    pub users: Vec<User>,
+    /// TLS for RESP and HTTP.
+    pub tls: Option<Tls>,
+    /// Allow RESP and HTTP to listen beyond loopback without users.
     pub insecure: bool,
     /// Event loops that serve RESP clients, each on a thread of its own.
     pub loops: usize,
@@ -82,6 +96,8 @@ impl Default for Config {
             http: SocketAddr::from(([127, 0, 0, 1], 7380)),
             metrics: None,
             hosts: Vec::new(),
+            users: Vec::new(),
+            tls: None,
             insecure: false,
             loops: 1,
             max_clients: DEFAULT_MAX_CLIENTS,
@@ -110,6 +126,8 @@ struct File {
     class: Vec<Spanned<ClassConfig>>,
     #[serde(default)]
     limit: Vec<Spanned<LimitConfig>>,
+    #[serde(default)]
+    user: Vec<Spanned<UserConfig>>,
     cluster: Option<Spanned<ClusterSection>>,
 }
 
@@ -122,6 +140,8 @@ struct ServerConfig {
     #[serde(default)]
     hosts: Hosts,
     insecure: Option<bool>,
+    password_file: Option<Spanned<String>>,
+    tls: Option<TlsConfig>,
     max_clients: Option<Clients>,
     idle_timeout: Option<Timeout>,
 }
@@ -171,6 +191,8 @@ impl Config {
             http: server.http.map_or(defaults.http, |address| address.0),
             metrics: server.metrics.map(|address| address.0),
             hosts: server.hosts.0,
+            users: user::settle(file.user, server.password_file.as_ref())?,
+            tls: server.tls.as_ref().map(TlsConfig::settle).transpose()?,
             insecure: server.insecure.unwrap_or(defaults.insecure),
             loops: defaults.loops,
             max_clients: server.max_clients.map_or(defaults.max_clients, |clients| clients.0.get()),

@@ -8,17 +8,18 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 
-/// The socket of a client. A read fails once a target has a `#`.
+use super::stream::Stream;
+
+/// The stream of a client. A read fails once a target has a `#`.
 pub(super) struct Checked<'s> {
-    socket: &'s mut TcpStream,
+    socket: &'s mut Stream,
     heads: Heads,
     has_fragment: &'s AtomicBool,
 }
 
 impl<'s> Checked<'s> {
-    pub(super) fn new(socket: &'s mut TcpStream, has_fragment: &'s AtomicBool) -> Checked<'s> {
+    pub(super) fn new(socket: &'s mut Stream, has_fragment: &'s AtomicBool) -> Checked<'s> {
         Checked { socket, heads: Heads::default(), has_fragment }
     }
 }

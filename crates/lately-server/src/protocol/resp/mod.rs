@@ -9,5 +9,6 @@ mod listener;
 mod pending_replies;
 mod session;
 mod stream;
+mod tls_session;
 
 pub(crate) use listener::Resp;
