@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::*;
 use crate::config::Config;
 use crate::limits::{
-    CONNECTION_BYTES, CONNECTIONS_SHARE, DEFAULT_IDLE_TIMEOUT, DEFAULT_READ_TIMEOUT, LOGIN_IDLE, SHORT_BYTES,
-    WRITE_TIMEOUT,
+    CONNECTION_BYTES, CONNECTIONS_SHARE, DEFAULT_IDLE_TIMEOUT, DEFAULT_READ_TIMEOUT, HANDSHAKE_TIMEOUT,
+    LOGIN_IDLE, MAX_HANDSHAKES, SHORT_BYTES, WRITE_TIMEOUT,
 };
 use crate::protocol::fixture::{client, engine_of, service, service_in_cluster};
 
@@ -429,4 +429,41 @@ fn a_client_that_does_not_log_in_is_disconnected_soon() {
     assert!(!is_closed(&mut silent));
     stage.pass(2 * LOOK_EVERY);
     assert!(is_closed(&mut silent) && !is_closed(&mut client));
+}
+
+/// A loop whose clients speak TLS.
+fn stage_with_tls(certificates: &test_support::Certificates) -> Stage {
+    let (cert, key) = (certificates.file("cert.pem"), certificates.file("key.pem"));
+    let tls = crate::tls::load(&crate::config::Tls { cert, key, client_ca: None }).expect("valid");
+    Stage { tls: Some(tls), ..Stage::new() }
+}
+
+#[test]
+fn a_handshake_that_takes_long_is_ended() {
+    if !test_support::has("openssl") {
+        return;
+    }
+    let mut stage = stage_with_tls(&test_support::Certificates::make());
+    let mut client = stage.connect();
+    // The start of a handshake.
+    client.write_all(&[22, 3, 1]).expect("the system takes it");
+    stage.pass(HANDSHAKE_TIMEOUT - LOOK_EVERY);
+    assert!(!is_closed(&mut client));
+    stage.pass(2 * LOOK_EVERY);
+    assert!(is_closed(&mut client));
+}
+
+#[test]
+fn few_handshakes_are_under_way() {
+    if !test_support::has("openssl") {
+        return;
+    }
+    let mut stage = stage_with_tls(&test_support::Certificates::make());
+    let mut clients: Vec<TcpStream> = (0..MAX_HANDSHAKES).map(|_| stage.connect()).collect();
+    stage.turn();
+    assert!(!is_closed(&mut clients[0]));
+    clients.push(stage.connect());
+    stage.turn();
+    assert!(is_closed(&mut clients[0]) && !is_closed(&mut clients[1]));
+    assert!(!is_closed(clients.last_mut().expect("many")));
 }
