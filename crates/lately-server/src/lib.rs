@@ -18,7 +18,7 @@ mod watch;
 pub use config::{Config, ConfigError, Storage};
 pub use offline::{Dumped, OfflineError, dump_folder, restore_folder};
 pub use reload::Reloader;
-pub use server::{Server, ServerError, check_addresses};
+pub use server::{Server, ServerError, check_addresses, check_files};
 pub use service::Service;
 pub use service::cluster::{ClusterConfig, ClusterError};
 pub use service::dumps::Restored;

@@ -367,6 +367,16 @@ pub fn check_addresses(config: &Config) -> Result<(), ServerError> {
     }
 }
 
+/// Reads the files of passwords, certificates and keys that a config names, as a start does.
+///
+/// # Errors
+/// [`ServerError::File`]: the first one that cannot be used.
+pub fn check_files(config: &Config) -> Result<(), ServerError> {
+    CurrentUsers::new(&config.users).load(&config.users)?;
+    config.tls.as_ref().map(CurrentTls::new).transpose()?;
+    Ok(())
+}
+
 /// Whether two listeners would collide. With port 0 each gets its own port.
 fn meet(one: SocketAddr, other: SocketAddr) -> bool {
     let is_any = |address: SocketAddr| address.ip().is_unspecified();

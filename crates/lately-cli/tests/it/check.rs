@@ -93,7 +93,7 @@ fn check_prints_the_settings_as_json() {
         r#"{"match":"\u001b*","resolution_ms":1000,"window_ms":300000,"exact_ms":360000,"retain_ms":604800000,"max_skew_ms":10000,"precision":0.01}],"#,
         r#""limits":[{"name":"login","max":5,"window_ms":60000,"lockout_ms":900000,"shadow":false,"domain":null,"descriptors":{}},"#,
         r#"{"name":"edge:1","max":0,"window_ms":90000,"lockout_ms":null,"shadow":true,"domain":"edge\n","descriptors":{"a":"b","remote_address":"*"}}],"#,
-        r#""cluster":null}"#,
+        r#""tls":null,"users":[],"cluster":null}"#,
         "\n"
     );
     assert_eq!((run.out.as_str(), run.code), (expected, Some(0)));
