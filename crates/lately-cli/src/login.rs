@@ -32,12 +32,12 @@ pub(crate) struct LoginArgs {
     cacert: Option<PathBuf>,
 
     /// Connect with TLS, and show the certificate in this file (PEM).
-    #[arg(long, value_name = "FILE", requires = "key")]
+    #[arg(long, value_name = "FILE", requires = "cert_key")]
     cert: Option<PathBuf>,
 
     /// The file with the key of --cert (PEM).
     #[arg(long, value_name = "FILE", requires = "cert")]
-    key: Option<PathBuf>,
+    cert_key: Option<PathBuf>,
 }
 
 /// The contents of the files.
@@ -93,8 +93,8 @@ impl LoginArgs {
             return Ok(Login { user, password, tls: None });
         }
         let authority = self.authority().map(|path| read("--cacert", &path)).transpose()?;
-        let own = self.cert.as_deref().zip(self.key.as_deref());
-        let own = own.map(|(cert, key)| Ok((read("--cert", cert)?, read("--key", key)?)));
+        let own = self.cert.as_deref().zip(self.cert_key.as_deref());
+        let own = own.map(|(cert, key)| Ok((read("--cert", cert)?, read("--cert-key", key)?)));
         Ok(Login { user, password, tls: Some(TlsFiles { authority, own: own.transpose()? }) })
     }
 }
@@ -163,7 +163,7 @@ impl Login {
         let own = match own {
             Some((cert, key)) => {
                 let cert = Certificate::from_pem(cert).map_err(invalid("--cert"))?;
-                let key = PrivateKey::from_pem(key).map_err(invalid("--key"))?;
+                let key = PrivateKey::from_pem(key).map_err(invalid("--cert-key"))?;
                 Some(ClientCert::new_with_certs(&[cert], key))
             }
             None => None,

@@ -110,7 +110,7 @@ fn clients_speak_tls() {
     certificates.sign("late", -1);
     let server = serve(&certificates, true);
     let login = " --user web --password-file FOLDER/web.pw";
-    let own = " --cert FOLDER/web.pem --key FOLDER/web-key.pem";
+    let own = " --cert FOLDER/web.pem --cert-key FOLDER/web-key.pem";
     let all = format!("{login} --cacert FOLDER/ca.pem{own}");
     check(&server, &certificates, &all, &[("hit web:1 3", 0, "3"), ("hits web:1", 0, "3")]);
     let backup = format!(" --user backup --password-file FOLDER/backup.pw --cacert FOLDER/ca.pem{own}");
@@ -121,7 +121,7 @@ fn clients_speak_tls() {
         &[("dump --output FOLDER/b.dump", 0, ""), ("restore FOLDER/b.dump --replace", 0, "")],
     );
     // Without TLS, an authority, or a certificate; and with one that is expired.
-    let expired = " --cert FOLDER/late.pem --key FOLDER/late-key.pem";
+    let expired = " --cert FOLDER/late.pem --cert-key FOLDER/late-key.pem";
     for access in [
         login.to_owned(),
         format!("{login} --tls{own}"),
