@@ -425,8 +425,8 @@ pub const MAX_WAITING_LOGINS_OF_ONE: usize = 16;
 /// The delay of the next login of an address and a user after a failed one. It doubles with each.
 pub const FIRST_LOGIN_DELAY: Duration = Duration::from_millis(250);
 
-/// The longest such delay.
-pub const MOST_LOGIN_DELAY: Duration = Duration::from_secs(8);
+/// The longest such delay. It is below the timeouts of clients, which otherwise would not see the error.
+pub const MOST_LOGIN_DELAY: Duration = Duration::from_secs(2);
 
 /// Failed logins of an address and a user are forgotten this long after the last.
 pub const FORGET_LOGINS: Duration = Duration::from_secs(600);

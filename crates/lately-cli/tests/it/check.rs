@@ -113,7 +113,11 @@ fn check_prints_the_settings_as_json() {
     let run = check("", &["--json"]);
     assert!(run.out.contains(r#""idle_timeout_ms":3600000},"#), "{}", run.out);
     assert!(run.out.contains(r#""metrics":null,"hosts":[],"#), "{}", run.out);
-    assert!(run.out.ends_with("\"classes\":[],\"limits\":[],\"cluster\":null}\n"), "{}", run.out);
+    assert!(
+        run.out.ends_with("\"classes\":[],\"limits\":[],\"tls\":null,\"users\":[],\"cluster\":null}\n"),
+        "{}",
+        run.out
+    );
 }
 
 #[test]
@@ -137,7 +141,7 @@ fn a_bad_config_is_reported_with_its_position() {
     refused("\n[cluster]\n", "FILE:2:1: [cluster] names no engine: add engine = \"redis\"");
     refused(
         "\n[clusters]\n",
-        "FILE:2:2: unknown field `clusters`, expected one of `server`, `storage`, `memory`, `class`, `limit`, `cluster`",
+        "FILE:2:2: unknown field `clusters`, expected one of `server`, `storage`, `memory`, `class`, `limit`, `user`, `cluster`",
     );
     refused("x", "FILE:1:2: write `x = …`: a key and its value have = between them");
     let run = check(b"[server]\n# \xc3\xa4\xff\n", &[]);

@@ -84,6 +84,12 @@ mod tests {
         let cluster = "[cluster]\nengine = \"redis\"\nnode = \"a\"\nurls = [\"redis://127.0.0.1\"]";
         check("", cluster, &["[cluster]"]);
         check("", "[cluster]\nengine = \"none\"", &[]);
+        check("", "[server]\ntls = { cert = \"c\", key = \"k\" }", &["server.tls"]);
+        check(
+            "[server]\ntls = { cert = \"c\", key = \"k\" }",
+            "[server]\ntls = { cert = \"d\", key = \"k\" }\npassword_file = \"p\"",
+            &[],
+        );
         check("", "[[limit]]\nname = \"a\"\nmax = 1\nwindow = 1", &[]);
     }
 }

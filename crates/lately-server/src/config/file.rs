@@ -44,3 +44,22 @@ pub(crate) fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, FileError> {
         .map_err(fail)?;
     Ok(bytes)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_named_file_has_a_bound() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("p");
+        let most = usize::try_from(MAX_NAMED_FILE_BYTES).expect("little");
+        std::fs::write(&path, vec![b'x'; most]).expect("room");
+        assert_eq!(read(&path).map(|bytes| bytes.len()).ok(), Some(most));
+        std::fs::write(&path, vec![b'x'; most + 1]).expect("room");
+        let error = read(&path).expect_err("too long").to_string();
+        assert!(error.ends_with("/p: too long: it has at most 262144 bytes"), "{error}");
+        let error = read(folder.path()).expect_err("a folder").to_string();
+        assert!(error.ends_with(": not a regular file"), "{error}");
+    }
+}

@@ -355,7 +355,7 @@ mod tests {
             assert!(queue.add(&attempt(source(1)), start));
         }
         let times: Vec<f64> = (0..8).map(|_| fail(&mut queue, start, &mut moment)).collect();
-        assert_eq!(times, [0.0, 0.25, 0.75, 1.75, 3.75, 7.75, 15.75, 23.75]);
+        assert_eq!(times, [0.0, 0.25, 0.75, 1.75, 3.75, 5.75, 7.75, 9.75]);
         assert!(queue.waiting_of.is_empty() && matches!(queue.next(moment), Next::End));
         // Another address does not wait.
         assert!(!queue.has_failed(&source(2), moment) && queue.has_failed(&source(1), moment));
