@@ -11,6 +11,7 @@ mod limits;
 mod live;
 mod log_args;
 mod log_file;
+mod login;
 mod new_file;
 mod numbers;
 mod output;

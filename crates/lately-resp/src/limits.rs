@@ -65,6 +65,10 @@ pub struct Limits {
     pub request_bytes: usize,
 }
 
+/// The bounds of a request before the login: as in Redis, it has 10 arguments of at most 16 KiB.
+pub const BEFORE_LOGIN: Limits =
+    Limits { bulk_bytes: 16 << 10, arguments: 10, line_bytes: 16 << 10, request_bytes: 256 << 10 };
+
 impl Default for Limits {
     fn default() -> Limits {
         Limits {

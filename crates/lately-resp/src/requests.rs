@@ -202,17 +202,19 @@ impl<'a> Iterator for Selected<'a> {
 
 impl<'a> Selected<'a> {
     /// The keys, which are the second arguments, of the next requests that differ from the one before only in
-    /// their key. Requests whose keys are not taken are returned by the iterator as usual.
-    pub fn repeated_keys(&mut self) -> impl Iterator<Item = &'a [u8]> {
+    /// their key, up to the first key that `may` refuses. Requests whose keys are not taken are returned by the
+    /// iterator as usual.
+    pub fn repeated_keys<F: Fn(&[u8]) -> bool>(&mut self, may: F) -> impl Iterator<Item = &'a [u8]> {
         const { assert!(SHORT_BYTES <= MAX_KEY_BYTES, "no more is looked for in those that repeat") };
-        std::iter::from_fn(|| {
+        std::iter::from_fn(move || {
             let place = self.places.as_slice().first().filter(|place| place.repeats)?;
             let &(start, end) = self.requests.ranges.get(place.args.0 + 1)?;
-            if start == end {
+            let key = &self.buffer[place.start + start..place.start + end];
+            if key.is_empty() || !may(key) {
                 return None;
             }
             self.places.next();
-            Some(&self.buffer[place.start + start..place.start + end])
+            Some(key)
         })
     }
 }

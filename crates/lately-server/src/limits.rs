@@ -305,7 +305,7 @@ pub const MAX_LIMIT_NAME_BYTES: usize = 64;
 pub const MAX_LISTED_LIMITS: usize = 8;
 
 /// Time between checks of the config file.
-pub const CONFIG_LOOK_EVERY: Duration = Duration::from_secs(1);
+pub const CONFIG_CHECK_EVERY: Duration = Duration::from_secs(1);
 
 /// How long changes are gathered before they are sent to the engine of a cluster, where the config names no time.
 pub const DEFAULT_FLUSH: Duration = Duration::from_millis(50);
@@ -417,3 +417,66 @@ pub(crate) const RECONCILE_SETTLE_MS: i64 = 2_000;
 
 /// How long counts are still sent at a stop, in milliseconds.
 pub(crate) const DRAIN_SENDS_MS: i64 = 10_000;
+
+/// Users in a config.
+pub const MAX_USERS: usize = 128;
+
+/// The longest name of a user, in bytes.
+pub const MAX_USER_NAME_BYTES: usize = 64;
+
+/// Key patterns of a user.
+pub const MAX_USER_PATTERNS: usize = 64;
+
+/// The longest password, in bytes.
+pub const MAX_PASSWORD_BYTES: usize = 512;
+
+/// The longest file of a password, a certificate or a key, in bytes.
+pub const MAX_NAMED_FILE_BYTES: u64 = 256 << 10;
+
+/// The memory that one verification of an Argon2 hash from a password file may take, in KiB.
+pub const MAX_ARGON2_KIB: u32 = 256 << 10;
+
+/// Passes over that memory, times lanes.
+pub const MAX_ARGON2_PASSES: u32 = 16;
+
+/// A client that has not logged in is disconnected when it sends nothing for this long.
+pub const LOGIN_IDLE: Duration = Duration::from_secs(60);
+
+/// How long a login waits for its turn and its verification. Then it is refused.
+pub const LOGIN_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How long a login of HTTP waits. It is less than [`HTTP_TIMEOUT`], so that there is an answer.
+pub const HTTP_LOGIN_TIMEOUT: Duration = Duration::from_secs(8);
+
+/// Logins that wait at once, of all addresses. Others are refused.
+pub const MAX_WAITING_LOGINS: usize = 1_024;
+
+/// Logins that wait at once, of one address and user.
+pub const MAX_WAITING_LOGINS_OF_ONE: usize = 16;
+
+/// The delay of the next login of an address and a user after a failed one. It doubles with each.
+pub const FIRST_LOGIN_DELAY: Duration = Duration::from_millis(250);
+
+/// The longest such delay. It is below the timeouts of clients, which otherwise would not see the error.
+pub const MOST_LOGIN_DELAY: Duration = Duration::from_secs(2);
+
+/// Failed logins of an address and a user are forgotten this long after the last.
+pub const FORGET_LOGINS: Duration = Duration::from_secs(600);
+
+/// Addresses and users whose failed logins are known. The one that failed longest ago is replaced.
+pub const MAX_FAILED_LOGINS: usize = 4_096;
+
+/// Memory of a connection with TLS, without buffers.
+pub const TLS_BYTES: usize = 12 << 10;
+
+/// Plain bytes that are encrypted at once: a whole record.
+pub const TLS_PIECE_BYTES: usize = 16 << 10;
+
+/// Encrypted bytes of a connection that the socket has not taken: a record and its frame, with room to spare.
+pub const TLS_UNSENT_BYTES: usize = 2 * TLS_PIECE_BYTES;
+
+/// A TLS handshake that takes longer is ended.
+pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// TLS handshakes under way on one event loop. The oldest is ended for another one.
+pub const MAX_HANDSHAKES: usize = 256;

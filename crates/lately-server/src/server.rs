@@ -10,15 +10,17 @@ use thiserror::Error;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::time::MissedTickBehavior;
 
-use crate::config::{Config, Source};
+use crate::config::{Config, FileError};
 use crate::limits::{CLOCK_STEP_MS, LISTEN_BACKLOG, PROGRESS_EVERY, READY_WITHIN, SWEEP_EVERY, WATCH_EVERY};
 use crate::protocol;
 use crate::protocol::resp::Resp;
-use crate::reload::{self, Reloader};
+use crate::reload::{self, Live, Reload, Reloader};
 use crate::service::Fragmentation;
 use crate::service::Service;
 use crate::service::cluster::{self, ClusterError, Signals};
+use crate::service::users::CurrentUsers;
 use crate::stopper::Stopper;
+use crate::tls::CurrentTls;
 use crate::watch::Watch;
 
 /// Why a server did not start.
@@ -35,9 +37,12 @@ pub enum ServerError {
         /// Why.
         error: std::io::Error,
     },
-    /// An address beyond loopback, without `insecure`.
+    /// A file of a password, a certificate or a key cannot be used.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// An address beyond loopback, without users and without `insecure`.
     #[error(
-        "refusing to listen on {address} for {what}: there is no authentication, anybody who reaches it could count, read and delete"
+        "refusing to listen on {address} for {what}: there are no users, anybody who reaches it could count, read and delete"
     )]
     Exposed {
         /// `RESP` or `HTTP`.
@@ -81,8 +86,9 @@ pub struct Server {
     resp: Resp,
     http: TcpListener,
     metrics: Option<TcpListener>,
+    tls: Option<Arc<CurrentTls>>,
     stopper: Stopper,
-    source: Option<Source>,
+    source: Option<Reload>,
     reloader: Reloader,
     folder: Option<Folder>,
     tell: Tell,
@@ -102,6 +108,11 @@ impl Server {
     /// [`ServerError`] when the folder is in use, or an address cannot be bound or is not allowed.
     pub async fn bind(mut config: Config, clock: Arc<dyn Clock>) -> Result<Server, ServerError> {
         check_addresses(&config)?;
+        // Before the files are read: a change from here on is found.
+        let source = config.source.take().map(Reload::new);
+        let tls = config.tls.as_ref().map(CurrentTls::new).transpose()?.map(Arc::new);
+        let users = CurrentUsers::new(&config.users);
+        users.replace(users.load(&config.users)?);
         let resp = listen(RESP, config.resp)?;
         let http = listen(HTTP, config.http)?;
         let metrics = config.metrics.map(|address| listen(METRICS, address)).transpose()?;
@@ -112,14 +123,16 @@ impl Server {
         config.http = address_of(&http, config.http);
         config.metrics = metrics.as_ref().zip(config.metrics).map(|(it, asked)| address_of(it, asked));
         let address = config.resp;
-        let (source, reloader) = (config.source.take(), Reloader::default());
-        let service = Arc::new(Service::new(config, clock)?);
+        let reloader = Reloader::default();
+        let mut service = Service::new(config, clock)?;
+        service.users = users;
+        let service = Arc::new(service);
         cluster::start(&service)?;
         let stopper = Stopper::new();
-        let resp = Resp::new(resp, Arc::clone(&service), stopper.clone())
+        let resp = Resp::new(resp, Arc::clone(&service), tls.clone(), stopper.clone())
             .map_err(|error| ServerError::Bind { what: "RESP", address, error })?;
         let (tell, ready) = (Arc::new(|_: &str| ()), Box::new(|| ()));
-        Ok(Server { service, resp, http, metrics, stopper, source, reloader, folder, tell, ready })
+        Ok(Server { service, resp, http, metrics, tls, stopper, source, reloader, folder, tell, ready })
     }
 
     /// The address of the RESP listener.
@@ -171,10 +184,12 @@ impl Server {
     /// # Errors
     /// [`ServerError`] when the data folder cannot be loaded, or the last counts cannot be synced.
     pub async fn run(self) -> Result<(), ServerError> {
-        let Server { service, resp, http, metrics, stopper, source, reloader, folder, tell, ready } = self;
+        let Server { service, resp, http, metrics, tls, stopper, source, reloader, folder, tell, ready } =
+            self;
         let reload = {
             let tell = Arc::clone(&tell);
-            reload::keep(Arc::clone(&service), source, (reloader, stopper.clone()), move |news| tell(news))
+            let live = Live { service: Arc::clone(&service), tls: tls.clone() };
+            reload::keep(live, source, (reloader, stopper.clone()), move |news| tell(news))
         };
         let drained = Stopper::new();
         let signals = Signals { stopper: stopper.clone(), drained: drained.clone(), tell: Arc::clone(&tell) };
@@ -182,10 +197,10 @@ impl Server {
         let tend = tend(Arc::clone(&service), stopper.clone(), Arc::clone(&tell));
         let resp = tokio::spawn(resp.serve());
         let all = protocol::http::all(Arc::clone(&service));
-        let http = tokio::spawn(protocol::http::serve(http, all, stopper.clone()));
+        let http = tokio::spawn(protocol::http::serve(http, all, tls, stopper.clone()));
         let watching = protocol::http::watching(Arc::clone(&service));
-        let metrics =
-            metrics.map(|listener| tokio::spawn(protocol::http::serve(listener, watching, stopper.clone())));
+        let metrics = metrics
+            .map(|listener| tokio::spawn(protocol::http::serve(listener, watching, None, stopper.clone())));
         let tend = tokio::spawn(tend);
         let reload = tokio::spawn(reload);
         let loaded = match folder {
@@ -332,7 +347,7 @@ async fn close(service: &Arc<Service>, threads: Vec<JoinHandle<()>>) -> Result<(
 /// Checks the addresses of a config, without binding them.
 ///
 /// # Errors
-/// [`ServerError::Exposed`]: RESP or HTTP would listen beyond loopback without `insecure`. The listener for metrics
+/// [`ServerError::Exposed`]: RESP or HTTP would listen beyond loopback without users and without `insecure`. The listener for metrics
 /// may, because it neither reads keys nor changes anything. [`ServerError::SameAddress`]: two listeners have one
 /// address.
 pub fn check_addresses(config: &Config) -> Result<(), ServerError> {
@@ -345,9 +360,21 @@ pub fn check_addresses(config: &Config) -> Result<(), ServerError> {
     }
     let exposed = |(_, address): &(_, SocketAddr)| !address.ip().to_canonical().is_loopback();
     match listeners.into_iter().find(exposed) {
-        Some((what, address)) if !config.insecure => Err(ServerError::Exposed { what, address }),
+        Some((what, address)) if !config.insecure && config.users.is_empty() => {
+            Err(ServerError::Exposed { what, address })
+        }
         _ => Ok(()),
     }
+}
+
+/// Reads the files of passwords, certificates and keys that a config names, as a start does.
+///
+/// # Errors
+/// [`ServerError::File`]: the first one that cannot be used.
+pub fn check_files(config: &Config) -> Result<(), ServerError> {
+    CurrentUsers::new(&config.users).load(&config.users)?;
+    config.tls.as_ref().map(CurrentTls::new).transpose()?;
+    Ok(())
 }
 
 /// Whether two listeners would collide. With port 0 each gets its own port.

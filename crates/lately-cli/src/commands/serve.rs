@@ -35,7 +35,8 @@ use crate::table::printable_path;
 /// Counts are kept in the data folder. On a stop the server answers the requests that were already sent, syncs all
 /// counts to the disk, and exits with 0.
 ///
-/// The server reloads the limits of the config file when the file changes, and on SIGHUP.
+/// The server reloads limits, users, passwords and certificates when the config file or the files that it names change,
+/// and on SIGHUP.
 #[derive(Args)]
 pub(crate) struct Serve {
     /// The config file (TOML). Flags override it.
@@ -85,8 +86,8 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "NAME", requires = "cluster")]
     node: Option<String>,
 
-    /// Allow addresses beyond loopback. There is no authentication: anybody who reaches the server can count, read and
-    /// delete. Dump and restore work on the same machine only.
+    /// Allow addresses beyond loopback without users. Anybody who reaches the server can then count, read and delete. Dump
+    /// and restore work on the same machine only. With users in the config this is not needed.
     #[arg(long)]
     insecure: bool,
 }
@@ -290,8 +291,9 @@ pub(super) fn refusal(command: &str, error: &ServerError, repair: bool) -> CliEr
         }
         ServerError::Close(_) => "check the disk: the system log may say more",
         ServerError::Exposed { .. } => {
-            "listen on 127.0.0.1 or ::1, or use --insecure if the network is trusted"
+            "have clients log in, with password_file in [server] or a [[user]]; listen on 127.0.0.1 or ::1; or use --insecure if the network is trusted"
         }
+        ServerError::File(_) => "correct the file, or name another one in the config file",
         ServerError::Bind { address, error, .. }
             if error.raw_os_error() == Some(Errno::ADDRNOTAVAIL.raw_os_error()) =>
         {

@@ -98,7 +98,7 @@ fn check_prints_the_settings_as_json() {
         r#"{"match":"\u001b*","resolution_ms":1000,"window_ms":300000,"exact_ms":360000,"retain_ms":604800000,"max_skew_ms":10000,"precision":0.01}],"#,
         r#""limits":[{"name":"login","max":5,"window_ms":60000,"lockout_ms":900000,"shadow":false,"key":null,"deny":403,"ipv4_prefix":32,"ipv6_prefix":64,"domain":null,"descriptors":{}},"#,
         r#"{"name":"edge:1","max":0,"window_ms":90000,"lockout_ms":null,"shadow":true,"key":"e:{header:x-real-ip/24}","deny":429,"ipv4_prefix":28,"ipv6_prefix":64,"domain":"edge\n","descriptors":{"a":"b","remote_address":"*"}}],"#,
-        r#""cluster":null}"#,
+        r#""tls":null,"users":[],"cluster":null}"#,
         "\n"
     );
     assert_eq!((run.out.as_str(), run.code), (expected, Some(0)));
@@ -118,7 +118,11 @@ fn check_prints_the_settings_as_json() {
     let run = check("", &["--json"]);
     assert!(run.out.contains(r#""idle_timeout_ms":3600000},"#), "{}", run.out);
     assert!(run.out.contains(r#""metrics":null,"hosts":[],"#), "{}", run.out);
-    assert!(run.out.ends_with("\"classes\":[],\"limits\":[],\"cluster\":null}\n"), "{}", run.out);
+    assert!(
+        run.out.ends_with("\"classes\":[],\"limits\":[],\"tls\":null,\"users\":[],\"cluster\":null}\n"),
+        "{}",
+        run.out
+    );
 }
 
 #[test]
@@ -142,7 +146,7 @@ fn a_bad_config_is_reported_with_its_position() {
     refused("\n[cluster]\n", "FILE:2:1: [cluster] names no engine: add engine = \"redis\"");
     refused(
         "\n[clusters]\n",
-        "FILE:2:2: unknown field `clusters`, expected one of `server`, `storage`, `memory`, `class`, `limit`, `cluster`",
+        "FILE:2:2: unknown field `clusters`, expected one of `server`, `storage`, `memory`, `class`, `limit`, `user`, `cluster`",
     );
     refused("x", "FILE:1:2: write `x = …`: a key and its value have = between them");
     let run = check(b"[server]\n# \xc3\xa4\xff\n", &[]);
@@ -168,7 +172,7 @@ fn the_reference_shows_the_output_of_its_example() {
 #[test]
 fn a_refused_address_is_a_mistake() {
     let run = check("[server]\nhttp = \"0.0.0.0:1\"\n", &[]);
-    let expected = "lately: config: refusing to listen on 0.0.0.0:1 for HTTP: there is no authentication, ";
+    let expected = "lately: config: refusing to listen on 0.0.0.0:1 for HTTP: there are no users, ";
     assert!(run.err.starts_with(expected), "{}", run.err);
     assert_eq!((run.out.as_str(), run.code), ("", Some(2)));
 }

@@ -28,6 +28,7 @@ mod kept;
 mod kill;
 mod ledger;
 mod limit;
+mod login;
 mod logs;
 mod mistakes;
 mod races;

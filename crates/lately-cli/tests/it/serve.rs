@@ -255,7 +255,7 @@ fn a_bad_config_is_refused_with_line_and_column() {
 
 #[test]
 fn invalid_addresses_are_refused() {
-    let insecure = "listen on 127.0.0.1 or ::1, or use --insecure if the network is trusted";
+    let insecure = "have clients log in, with password_file in [server] or a [[user]]; listen on 127.0.0.1 or ::1; or use --insecure if the network is trusted";
     for (flag, what) in [("--resp", "RESP"), ("--http", "HTTP")] {
         let args = ["serve", "--resp", "127.0.0.1:0", "--http", "127.0.0.1:0"];
         let at = args.iter().position(|arg| *arg == flag).expect("a flag") + 1;

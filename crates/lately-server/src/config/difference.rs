@@ -3,7 +3,8 @@
 use super::{Config, Storage};
 
 impl Config {
-    /// The names of the settings that differ, as the file writes them. Limits are left out.
+    /// The names of the settings that differ, as the file writes them. Limits and users are left out, and so are the files
+    /// of TLS.
     pub(crate) fn fixed_differences(&self, other: &Config) -> Vec<&'static str> {
         // Every field is named, so that a new one does not compile until it is handled here.
         let Config {
@@ -13,6 +14,8 @@ impl Config {
             hosts,
             trusted_proxies,
             ratelimit_headers,
+            users: _,
+            tls,
             insecure,
             loops: _,
             max_clients,
@@ -35,6 +38,7 @@ impl Config {
             ("server.hosts", *hosts != other.hosts),
             ("server.trusted_proxies", *trusted_proxies != other.trusted_proxies),
             ("server.ratelimit_headers", *ratelimit_headers != other.ratelimit_headers),
+            ("server.tls", tls.is_some() != other.tls.is_some()),
             ("server.insecure", *insecure != other.insecure),
             ("server.max_clients", *max_clients != other.max_clients),
             ("server.idle_timeout", *idle_timeout != other.idle_timeout),
@@ -87,6 +91,12 @@ mod tests {
         let cluster = "[cluster]\nengine = \"redis\"\nnode = \"a\"\nurls = [\"redis://127.0.0.1\"]";
         check("", cluster, &["[cluster]"]);
         check("", "[cluster]\nengine = \"none\"", &[]);
+        check("", "[server]\ntls = { cert = \"c\", key = \"k\" }", &["server.tls"]);
+        check(
+            "[server]\ntls = { cert = \"c\", key = \"k\" }",
+            "[server]\ntls = { cert = \"d\", key = \"k\" }\npassword_file = \"p\"",
+            &[],
+        );
         check("", "[[limit]]\nname = \"a\"\nmax = 1\nwindow = 1", &[]);
     }
 }

@@ -6,12 +6,15 @@ mod cluster;
 mod difference;
 mod doors;
 mod error;
+mod file;
 mod host;
 mod key_template;
 mod limit;
 mod source;
 mod storage;
 mod syntax;
+mod tls;
+mod user;
 mod value;
 
 use std::net::SocketAddr;
@@ -27,12 +30,17 @@ use toml::de::DeTable;
 pub use doors::{Deny, RateLimitHeaders};
 pub use error::ConfigError;
 pub(crate) use error::Problem;
+pub use file::FileError;
+pub(crate) use file::read as read_file;
 pub use host::HostName;
 pub use key_template::KeyTemplate;
 pub use limit::NamedLimit;
 pub(crate) use limit::info_name;
 pub use source::Source;
 pub use storage::{Mode, Storage, parse_folder};
+pub use tls::Tls;
+pub(crate) use user::DEFAULT_USER;
+pub use user::User;
 pub use value::parse_address;
 
 use crate::limits::{DEFAULT_CEILING_BYTES, DEFAULT_IDLE_TIMEOUT, DEFAULT_MAX_CLIENTS};
@@ -42,6 +50,8 @@ use cluster::ClusterSection;
 use host::{Hosts, TrustedProxies};
 use limit::LimitConfig;
 use storage::StorageConfig;
+use tls::TlsConfig;
+use user::UserConfig;
 use value::{Address, Bytes, Clients, Timeout};
 
 /// The configuration of a server, from its file and flags.
@@ -59,7 +69,11 @@ pub struct Config {
     pub trusted_proxies: Vec<Network>,
     /// The headers that tell HTTP clients what is left of a limit.
     pub ratelimit_headers: RateLimitHeaders,
-    /// Allow RESP and HTTP to listen beyond loopback, although there is no authentication.
+    /// The users, who have to log in. Without any, every client may do everything.
+    pub users: Vec<User>,
+    /// TLS for RESP and HTTP.
+    pub tls: Option<Tls>,
+    /// Allow RESP and HTTP to listen beyond loopback without users.
     pub insecure: bool,
     /// Event loops that serve RESP clients, each on a thread of its own.
     pub loops: usize,
@@ -93,6 +107,8 @@ impl Default for Config {
             hosts: Vec::new(),
             trusted_proxies: Vec::new(),
             ratelimit_headers: RateLimitHeaders::default(),
+            users: Vec::new(),
+            tls: None,
             insecure: false,
             loops: 1,
             max_clients: DEFAULT_MAX_CLIENTS,
@@ -121,6 +137,8 @@ struct File {
     class: Vec<Spanned<ClassConfig>>,
     #[serde(default)]
     limit: Vec<Spanned<LimitConfig>>,
+    #[serde(default)]
+    user: Vec<Spanned<UserConfig>>,
     cluster: Option<Spanned<ClusterSection>>,
 }
 
@@ -137,6 +155,8 @@ struct ServerConfig {
     #[serde(default)]
     ratelimit_headers: RateLimitHeaders,
     insecure: Option<bool>,
+    password_file: Option<Spanned<String>>,
+    tls: Option<TlsConfig>,
     max_clients: Option<Clients>,
     idle_timeout: Option<Timeout>,
 }
@@ -188,6 +208,8 @@ impl Config {
             hosts: server.hosts.0,
             trusted_proxies: server.trusted_proxies.0,
             ratelimit_headers: server.ratelimit_headers,
+            users: user::settle(file.user, server.password_file.as_ref())?,
+            tls: server.tls.as_ref().map(TlsConfig::settle).transpose()?,
             insecure: server.insecure.unwrap_or(defaults.insecure),
             loops: defaults.loops,
             max_clients: server.max_clients.map_or(defaults.max_clients, |clients| clients.0.get()),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lately::{Clock, ManualClock, Timestamp};
-use lately_server::{Config, Server, ServerError, Stopper};
+use lately_server::{Config, Reloader, Server, ServerError, Stopper};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
@@ -22,6 +22,7 @@ pub(crate) struct Running {
     pub(crate) http: SocketAddr,
     pub(crate) metrics: Option<SocketAddr>,
     pub(crate) stopper: Stopper,
+    pub(crate) reloader: Reloader,
     runtime: Runtime,
     run: JoinHandle<Result<(), ServerError>>,
 }
@@ -46,9 +47,9 @@ impl Running {
         let runtime = builder.worker_threads(2).enable_all().build().expect("a runtime");
         let server = runtime.block_on(Server::bind(config, clock)).expect("a free port");
         let (resp, http, stopper) = (server.resp_address(), server.http_address(), server.stopper());
-        let metrics = server.metrics_address();
+        let (metrics, reloader) = (server.metrics_address(), server.reloader());
         let run = runtime.spawn(server.run());
-        Running { resp, http, metrics, stopper, runtime, run }
+        Running { resp, http, metrics, stopper, reloader, runtime, run }
     }
 
     pub(crate) fn connect(&self) -> Wire {

@@ -13,3 +13,5 @@ mod interfaces;
 mod stop;
 mod talk;
 mod timeouts;
+mod tls;
+mod users;

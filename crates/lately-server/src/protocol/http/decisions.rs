@@ -11,12 +11,12 @@ use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use lately::{Decision, Retry, Span};
 use lately_keys::client_address;
-use lately_resp::command::Verb;
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::counts::Key;
 use super::listener::Link;
+use super::login::no_key;
 use super::problem::{Document, Problem};
 use super::query::{Query, checked, key_of, missing, shown};
 use super::quota::Quota;
@@ -229,9 +229,10 @@ pub(super) async fn auth(
         }
         (None, None) => return Err(missing("key")),
     };
-    link.principal
-        .check_key(Verb::Limit, &key)
-        .map_err(|forbidden| Problem::new(StatusCode::FORBIDDEN, "NOPERM", &forbidden))?;
+    if !link.principal.has_key(&key) {
+        let forbidden = no_key(&link.principal, &key);
+        return Err(Problem::new(StatusCode::FORBIDDEN, "NOPERM", &forbidden));
+    }
     if service.is_loading() {
         return Err(Problem::loading());
     }

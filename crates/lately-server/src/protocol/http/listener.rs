@@ -4,6 +4,7 @@
 //! is closed, except for dumps and restores, which have a bound of their own.
 
 use std::collections::VecDeque;
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
 use std::sync::Arc;
@@ -21,13 +22,14 @@ use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::timeout;
 
 use super::heads::{Checked, Start};
 use super::pace::{Pace, TooSlow};
 use super::problem::raw_problem;
+use super::stream::Stream;
 use crate::limits::{
     ACCEPT_RETRY, DRAIN_TIMEOUT, HTTP_LOOK_EVERY, HTTP_SEND_BYTES, HTTP2_CONNECTION_BYTES,
     HTTP2_STREAM_BYTES, LINGER, MAX_HTTP_CONNECTIONS, MAX_HTTP_HEAD_BYTES, MAX_HTTP_HEADERS,
@@ -36,6 +38,7 @@ use crate::limits::{
 use crate::protocol::pause;
 use crate::service::access::Principal;
 use crate::stopper::Stopper;
+use crate::tls::CurrentTls;
 
 /// The connection of a request, for its handler.
 #[derive(Clone)]
@@ -44,13 +47,14 @@ pub(super) struct Link {
     pub(super) peer: IpAddr,
     /// The address of this machine that the peer connected to.
     pub(super) local: IpAddr,
+    /// What the client may do. Where there are users, `login.rs` sets it for each request.
     pub(super) principal: Principal,
 }
 
 impl Link {
     fn new(peer: SocketAddr, local: SocketAddr) -> Link {
         let [peer, local] = [peer, local].map(|address| address.ip().to_canonical());
-        Link { pace: Arc::default(), peer, local, principal: Principal::ANYONE }
+        Link { pace: Arc::default(), peer, local, principal: Principal::Anyone }
     }
 
     /// Whether the peer is on this machine.
@@ -60,7 +64,12 @@ impl Link {
 }
 
 /// Serves until the stop, then finishes the requests under way.
-pub(crate) async fn serve(listener: TcpListener, router: Router, stopper: Stopper) {
+pub(crate) async fn serve(
+    listener: TcpListener,
+    router: Router,
+    tls: Option<Arc<CurrentTls>>,
+    stopper: Stopper,
+) {
     let mut connections = Connections::default();
     loop {
         let accepted = tokio::select! {
@@ -77,8 +86,9 @@ pub(crate) async fn serve(listener: TcpListener, router: Router, stopper: Stoppe
         let link = Link::new(peer, local);
         // If this fails, slow clients are only noticed later.
         let _ = socket2::SockRef::from(&socket).set_send_buffer_size(HTTP_SEND_BYTES);
+        let stream = Stream::accept(socket, tls.as_ref().map(|tls| tls.get()));
         tokio::select! {
-            () = connections.make_room() => connections.add(link, socket, &router, &stopper),
+            () = connections.make_room() => connections.add(link, stream, &router, &stopper),
             () = stopper.stopped() => break,
         }
     }
@@ -116,10 +126,16 @@ impl Connections {
         }
     }
 
-    fn add(&mut self, link: Link, socket: TcpStream, router: &Router, stopper: &Stopper) {
+    fn add(
+        &mut self,
+        link: Link,
+        stream: impl Future<Output = io::Result<Stream>> + Send + 'static,
+        router: &Router,
+        stopper: &Stopper,
+    ) {
         let pace = Arc::clone(&link.pace);
         let service = TowerToHyperService::new(router.clone().layer(from_fn(renew)).layer(Extension(link)));
-        let connection = self.running.spawn(serve_one(Arc::clone(&pace), socket, service, stopper.clone()));
+        let connection = self.running.spawn(serve_one(Arc::clone(&pace), stream, service, stopper.clone()));
         self.oldest.push_back((connection, pace));
     }
 }
@@ -127,10 +143,16 @@ impl Connections {
 /// Serves a client until it is too slow. A slow upload gets an error, and so does a target that is none.
 async fn serve_one(
     pace: Arc<Pace>,
-    mut socket: TcpStream,
+    stream: impl Future<Output = io::Result<Stream>>,
     service: TowerToHyperService<Router>,
     stopper: Stopper,
 ) {
+    // At a stop, a handshake under way is dropped. An error is the client's.
+    let accepted = tokio::select! {
+        accepted = stream => accepted,
+        () = stopper.stopped() => return,
+    };
+    let Ok(mut socket) = accepted else { return };
     let has_fragment = AtomicBool::new(false);
     let answered = while_it_keeps_up(&pace, answer(&mut socket, service, stopper, &has_fragment)).await;
     let problem = match answered {
@@ -144,9 +166,8 @@ async fn serve_one(
         }
         _ => return,
     };
-    // One attempt: the server does not wait for a slow client.
-    let _ = socket.try_write(&problem);
-    let _ = socket.shutdown().await;
+    // The server does not wait for a slow client.
+    let _ = timeout(LINGER, async { socket.write_all(&problem).await.and(socket.shutdown().await) }).await;
     // Closing with unread input would reset the connection, and the client might lose the answer.
     let _ =
         timeout(LINGER, async { while socket.read(&mut [0; 4 << 10]).await.is_ok_and(|count| count > 0) {} })
@@ -170,7 +191,7 @@ async fn while_it_keeps_up(
 
 /// Answers requests until the client ends. At a stop, it does not wait for a client that has sent nothing.
 async fn answer(
-    socket: &mut TcpStream,
+    socket: &mut Stream,
     service: TowerToHyperService<Router>,
     stopper: Stopper,
     has_fragment: &AtomicBool,

@@ -8,6 +8,7 @@ mod guard;
 mod heads;
 mod keys;
 mod listener;
+mod login;
 mod long_body;
 pub(crate) mod metrics;
 mod ndjson;
@@ -19,6 +20,7 @@ mod query;
 mod quota;
 mod routes;
 mod series;
+mod stream;
 
 pub(crate) use listener::serve;
 pub(crate) use routes::{all, watching};
