@@ -27,17 +27,16 @@ pub(crate) fn name(block: &Block<'_>) -> Vec<u8> {
     name
 }
 
-/// The members of a count with their scores.
-pub(crate) fn members(known: &Known) -> impl Iterator<Item = (Vec<u8>, u64)> {
-    let Known { origin, cell, tally, removed } = known;
+/// The members of a count with their scores. `origin` is its origin as text.
+pub(crate) fn members(known: &Known, origin: &str) -> impl Iterator<Item = (Vec<u8>, u64)> {
+    let Known { cell, tally, removed, .. } = known;
     let place = (cell.start_ms / cell.width_ms).rem_euclid(CELLS_OF_A_BLOCK);
     let place = u8::try_from(place).expect("a place in a block");
     let scores = [(COUNTED, tally.counted), (DELETED, tally.deleted), (REMOVED, *removed)];
-    let name = origin.to_string();
     scores.into_iter().filter(|&(_, score)| score > 0).map(move |(kind, score)| {
         let score = score.min(MOST_HITS);
         let mut member = vec![kind, place];
-        member.extend_from_slice(name.as_bytes());
+        member.extend_from_slice(origin.as_bytes());
         (member, score)
     })
 }
@@ -97,7 +96,7 @@ mod tests {
         assert!((block.start_ms()..block.end_ms()).contains(&cell.start_ms));
         let origin = Origin::new("eu-1", 7).expect("a name");
         let known = Known { origin, cell, tally: Tally { counted: 12, deleted: 5 }, removed: 3 };
-        let written: Vec<_> = members(&known).collect();
+        let written: Vec<_> = members(&known, &known.origin.to_string()).collect();
         #[expect(clippy::cast_precision_loss, reason = "small numbers")]
         let written: Vec<_> = written.into_iter().map(|(member, score)| (member, score as f64)).collect();
         assert_eq!(read_block(&block, &written).expect("ours"), [known]);
@@ -112,7 +111,8 @@ mod tests {
         for hits in [MOST_HITS - 1, MOST_HITS, MOST_HITS + 1, u64::MAX] {
             let tally = Tally { counted: hits, deleted: hits };
             let known = Known { origin: origin.clone(), cell, tally, removed: hits };
-            let written = members(&known);
+            let name = known.origin.to_string();
+            let written = members(&known, &name);
             #[expect(clippy::cast_precision_loss, reason = "at most 2^53")]
             let written: Vec<_> = written.map(|(member, score)| (member, score as f64)).collect();
             let most = hits.min(MOST_HITS);
