@@ -46,7 +46,8 @@ impl Process {
         Process::ours(options, &words)
     }
 
-    fn ours(options: &Options, more: &[&OsStr]) -> Result<Process, Failure> {
+    /// `lately serve` with these options.
+    pub(crate) fn ours(options: &Options, more: &[&OsStr]) -> Result<Process, Failure> {
         Process::lately_at(&lately_binary(options)?, more)
     }
 
