@@ -375,6 +375,9 @@ pub(crate) const MAX_NODE_STATUS_BYTES: usize = 4_096;
 /// How long before an answer needs the cells of a wider level they are read from the engine, in milliseconds.
 pub(crate) const READ_AHEAD_MS: i64 = 10_000;
 
+/// How often the log says that something in the engine was left out, in milliseconds.
+pub(crate) const WARNING_EVERY_MS: i64 = 60_000;
+
 /// Keys whose counts are sent together.
 pub(crate) const CLUSTER_SEND_KEYS: usize = 500;
 

@@ -48,6 +48,8 @@ pub struct Redis {
     claimed: Option<String>,
     /// Hashes of the blocks whose time to live was set in this life.
     lasting: HashSet<u64>,
+    /// See [`Engine::warning`].
+    warning: Option<String>,
     hasher: RandomState,
 }
 
@@ -103,6 +105,7 @@ impl Redis {
             connections: HashMap::new(),
             life: 0,
             owner_ids: Vec::new(),
+            warning: None,
             lookups: 0,
             claimed: None,
             lasting: HashSet::new(),
@@ -533,9 +536,17 @@ impl Engine for Redis {
                 .collect();
             let sets: Vec<Vec<(Vec<u8>, f64)>> = self.run(&commands).await?;
             for (block, members) in blocks.iter().zip(&sets) {
-                all.push(read_block(block, members)?);
+                let (counts, foreign) = read_block(block, members);
+                all.push(counts);
+                if self.warning.is_none() {
+                    self.warning = foreign.map(|error| error.to_string());
+                }
             }
         }
         Ok(all)
+    }
+
+    fn warning(&mut self) -> Option<String> {
+        self.warning.take()
     }
 }
