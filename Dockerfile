@@ -8,15 +8,16 @@ WORKDIR /src
 COPY . .
 RUN cargo build --release --locked --package lately-cli \
     && install -D --strip target/release/lately /image/lately \
-    && install -d -m 0700 /image/data
+    && install -d /image/data
 
 FROM ${BASE_IMAGE}
 COPY --from=build /image/lately /usr/bin/lately
 COPY --from=build --chown=65532:65532 /image/data /var/lib/lately
 COPY LICENSE-MIT LICENSE-APACHE /usr/share/doc/lately/
+# The counts are in a folder below the volume, which the server makes for itself alone.
 USER 65532:65532
 VOLUME /var/lib/lately
 EXPOSE 7379 7380 9180
 ENV LATELY_HTTP=127.0.0.1:9180
 HEALTHCHECK --interval=10s --timeout=6s --start-period=60s CMD ["/usr/bin/lately", "health"]
-ENTRYPOINT ["/usr/bin/lately", "serve", "--data", "/var/lib/lately", "--metrics", "0.0.0.0:9180"]
+ENTRYPOINT ["/usr/bin/lately", "serve", "--data", "/var/lib/lately/data", "--metrics", "0.0.0.0:9180"]

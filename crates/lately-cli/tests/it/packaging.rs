@@ -81,8 +81,9 @@ fn the_image_starts_a_server_and_finds_it_healthy() {
     let folder = tempfile::tempdir().expect("a folder");
     let entry = instruction("ENTRYPOINT ");
     assert_eq!(entry[0], "/usr/bin/lately");
+    let data = folder.path().join("data");
     let here = |word: &String| match word.as_str() {
-        "/var/lib/lately" => text(folder.path()).to_owned(),
+        "/var/lib/lately/data" => text(&data).to_owned(),
         "0.0.0.0:9180" => "127.0.0.1:0".to_owned(),
         word => word.to_owned(),
     };
@@ -91,6 +92,7 @@ fn the_image_starts_a_server_and_finds_it_healthy() {
     let mut server: Running = start(&words.iter().map(String::as_str).collect::<Vec<_>>());
     let metrics = server.address("metrics ");
     let server = server.loaded();
+    assert!(data.is_dir());
     assert!(read("Dockerfile").contains("\nENV LATELY_HTTP=127.0.0.1:9180\n"));
     let check = instruction("HEALTHCHECK --interval=10s --timeout=6s --start-period=60s CMD ");
     assert_eq!(check[0], "/usr/bin/lately");
