@@ -5,6 +5,7 @@ mod ci;
 mod clients;
 mod clippy;
 mod compare;
+mod deb;
 mod deny;
 mod doc;
 mod figures;
@@ -49,6 +50,8 @@ enum Verb {
     Doc,
     /// Check licences, sources and duplicate versions of the dependencies
     Deny,
+    /// Make the Debian package
+    Deb,
     /// Measure Lately and its rivals
     Bench(bench::Options),
     /// Fill the tables of README.md and docs/ from docs/benchmarks.json
@@ -82,6 +85,7 @@ fn dispatch(verb: &Verb) -> Outcome {
         Verb::Tidy => tidy::run(&root),
         Verb::Doc => doc::run(&root),
         Verb::Deny => deny::run(&root),
+        Verb::Deb => deb::run(&root),
         Verb::Bench(options) => bench::run(&root, options),
         Verb::Figures => figures::run(&root),
         Verb::Loom => loom::run(&root),

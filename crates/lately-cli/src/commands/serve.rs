@@ -15,6 +15,7 @@ use lately_server::config::{Mode, parse_address};
 use lately_server::limits::MAX_HTTP_CONNECTIONS;
 use lately_server::{ClusterConfig, ClusterError, Config, Reloader, Server, ServerError, Stopper, Storage};
 use rustix::io::Errno;
+use sd_notify::NotifyState;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::error::{CliError, Outcome};
@@ -23,6 +24,7 @@ use crate::limits::{
     THREADS_PER_ARENA, THREADS_WITHOUT_MORE,
 };
 use crate::output;
+use crate::service_manager;
 use crate::storage::folder_parser;
 use crate::table::printable_path;
 
@@ -34,6 +36,8 @@ use crate::table::printable_path;
 ///
 /// Counts are kept in the data folder. On a stop the server answers the requests that were already sent, syncs all
 /// counts to the disk, and exits with 0.
+///
+/// With NOTIFY_SOCKET in the environment, the server tells systemd when it is ready and when it stops.
 ///
 /// The server reloads limits, users, passwords and certificates when the config file or the files that it names change,
 /// and on SIGHUP.
@@ -124,9 +128,19 @@ pub(crate) fn run(serve: &Serve) -> Result<Outcome, CliError> {
         let clock = SystemClock::with_max_skew(config.least_max_skew());
         let server = Server::bind(config, Arc::new(clock)).await.map_err(failed)?;
         tokio::spawn(signals.watch(server.stopper(), server.reloader()));
+        let stopper = server.stopper();
+        let stopping = tokio::spawn(notify_stop(stopper.clone()));
         let announcement = announcement(&server, storage.as_ref());
         let server = server.log_to(|line| output::message(&format_args!("lately: {line}")));
-        server.when_ready(announcement).run().await.map_err(failed)?;
+        let ready = || {
+            announcement();
+            service_manager::notify(NotifyState::Ready);
+        };
+        let served = server.when_ready(ready).run().await;
+        // A start that failed is a stop, too.
+        stopper.stop();
+        let _ = stopping.await;
+        served.map_err(failed)?;
         output::message(&"lately: stopped");
         Ok(Outcome::Done)
     });
@@ -338,6 +352,12 @@ fn announcement(server: &Server, storage: Option<&Storage>) -> impl FnOnce() + S
             metrics.map_or(Ok(()), |metrics| writeln!(out, "metrics {metrics}"))
         });
     }
+}
+
+/// Tells the service manager that the server stops, as soon as it does.
+async fn notify_stop(stopper: Stopper) {
+    stopper.stopped().await;
+    service_manager::notify(NotifyState::Stopping);
 }
 
 /// Handlers of signals.
