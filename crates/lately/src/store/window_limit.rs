@@ -78,7 +78,8 @@ pub(super) struct Effect {
 #[inline(always)]
 pub(super) fn decide(state: &WindowState<'_>, asked: &Asked) -> (Decision, Effect) {
     let &Asked { max, cost, at, window, is_peek, is_shadow, lockout } = asked;
-    let locked_until = state.locked_until.filter(|&until| until > at);
+    // A request with a time ahead of the clock cannot be after a lockout that is still in force.
+    let locked_until = state.locked_until.filter(|&until| until > at.min(state.now));
     let left = max.saturating_sub(state.used);
     let nothing =
         Effect { change: Change::Nothing, left: is_peek.then_some(left), lock_until: None, denial: None };
@@ -116,7 +117,7 @@ pub(super) fn decide(state: &WindowState<'_>, asked: &Asked) -> (Decision, Effec
         nothing
     };
     match locked_until.or(lock_until) {
-        Some(until) => (locked_out(denied, at, until), effect),
+        Some(until) => (locked_out(denied, at.min(state.now), until), effect),
         None => (denied, effect),
     }
 }
@@ -283,10 +284,11 @@ impl Executor<'_> {
     }
 }
 
-/// The decision for a key that is locked out until `until`, which is later than `at`.
-fn locked_out(decision: Decision, at: Timestamp, until: Timestamp) -> Decision {
+/// The decision for a key that is locked out until `until`. `from` is the time of the request, at most now, and before
+/// `until`.
+fn locked_out(decision: Decision, from: Timestamp, until: Timestamp) -> Decision {
     // The lockout may be longer than the longest span.
-    let left = Span::from_millis(until.as_millis() - at.as_millis()).unwrap_or(Span::MAX);
+    let left = Span::from_millis(until.as_millis() - from.as_millis()).unwrap_or(Span::MAX);
     let retry = match decision.retry {
         Retry::Never => Retry::Never,
         Retry::After(wait) => Retry::After(left.max(wait)),

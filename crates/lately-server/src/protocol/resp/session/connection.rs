@@ -5,7 +5,6 @@ use lately_resp::command::{ClientCommand, Hello, write_help};
 use lately_resp::texts::HELLO_NOAUTH;
 use lately_resp::{ArgList, Command, Encoder, Protocol, texts};
 
-use super::keys::{is_too_long, refuse_pattern};
 use super::{Flow, Session, info, integer};
 use crate::REDIS_VERSION;
 use crate::config::DEFAULT_USER;
@@ -144,9 +143,6 @@ impl Session {
     }
 
     fn config_get(&self, patterns: ArgList<'_>, reply: &mut Encoder<'_>) {
-        if patterns.iter().any(is_too_long) {
-            return refuse_pattern(reply);
-        }
         let config = &self.service.config;
         let timeout = config.idle_timeout.map_or(0, |timeout| timeout.as_secs());
         let settings = [
