@@ -50,7 +50,7 @@ mod tests {
         let program = program.split("\n#[cfg(test)]").next().expect("a program");
         let (_, program) = program.split_once("\n\n").expect("a first paragraph");
         let page = read("../../docs/guide/embedding.md");
-        let shown = page.split("```rust\n").nth(1).and_then(|rest| rest.split("```").next());
+        let shown = page.split("```rust\n").nth(2).and_then(|rest| rest.split("```").next());
         assert_eq!(shown, Some(program));
     }
 

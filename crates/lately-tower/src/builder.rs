@@ -134,6 +134,20 @@ impl LimitsBuilder {
     /// Has a Lately server decide, over a connection of the `redis` crate, so that several processes share the counts. `away`
     /// says what becomes of requests while it is away or refuses.
     ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use lately_tower::{Away, Limits, by_client_address, minutes};
+    ///
+    /// let client = redis::Client::open("redis://127.0.0.1:7379")?;
+    /// let limits = Limits::builder()
+    ///     .limit("ip", by_client_address(), 100, minutes(1))
+    ///     .server(client.get_connection_manager().await?, Away::Local)
+    ///     .on_error(|error| eprintln!("{error}"))
+    ///     .build()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// Give a connection that connects again, such as `redis::aio::ConnectionManager`. After a failure the server is not
     /// asked for a second; then one request tries it again. The windows must not be longer than the server's retention.
     #[cfg(feature = "server")]

@@ -11,6 +11,9 @@ use lately_keys::Network;
 use crate::error::{BuildError, DecideError};
 use crate::peer::Addresses;
 
+/// Makes something of the head of a request.
+type Closure<K> = Box<dyn Fn(&Parts) -> K + Send + Sync>;
+
 /// A key that is still being computed.
 type Computing = Pin<Box<dyn Future<Output = Option<Vec<u8>>> + Send>>;
 
@@ -28,8 +31,8 @@ enum Source {
     /// As it was given, until the limits are built.
     HeaderText(String),
     Header(HeaderName),
-    Closure(Box<dyn Fn(&Parts) -> Option<Vec<u8>> + Send + Sync>),
-    AsyncClosure(Box<dyn Fn(&Parts) -> Computing + Send + Sync>),
+    Closure(Closure<Option<Vec<u8>>>),
+    AsyncClosure(Closure<Computing>),
 }
 
 /// The address of the client: that of the peer or, if the peer is a trusted proxy, what trusted proxies wrote into

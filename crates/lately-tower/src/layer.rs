@@ -24,7 +24,6 @@ pub struct Limits {
 
 impl Limits {
     /// A builder without limits.
-    #[must_use]
     pub fn builder() -> LimitsBuilder {
         LimitsBuilder::new()
     }

@@ -150,7 +150,7 @@ async fn a_server_that_does_not_answer_is_away() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("it is bound");
     let client = redis::Client::open(format!("redis://{address}")).expect("a URL");
-    // It accepts, and reads nothing. Without a handshake the client does not wait for a reply.
+    // What stands in for it answers the handshake only.
     let config = redis::AsyncConnectionConfig::new().set_response_timeout(None);
     let connect = client.get_multiplexed_async_connection_with_config(&config);
     let timeouts = Arc::new(AtomicU64::new(0));
