@@ -26,27 +26,31 @@ impl Fields {
         if quotas.is_empty() {
             return None;
         }
-        let (mut policy, mut remaining) = (String::new(), String::new());
+        let (mut policy, mut remaining) = (String::new(), String::with_capacity(32 * quotas.len()));
         for (index, quota) in quotas.iter().enumerate() {
             if index > 0 {
                 policy.push_str(", ");
                 remaining.push_str(", ");
             }
             let item = QuotaItem {
-                name: &quota.rule.name,
-                max: quota.rule.max,
-                window_ms: quota.rule.window.as_millis(),
                 remaining: quota.remaining,
                 more_after_ms: match quota.retry {
                     Retry::After(wait) => Some(wait.as_millis()),
                     Retry::Now | Retry::Never => quota.more_after.map(Span::as_millis),
                 },
+                ..quota.rule.item()
             };
-            item.add_policy(&mut policy);
             item.add_remaining(&mut remaining);
+            if quotas.len() > 1 {
+                item.add_policy(&mut policy);
+            }
         }
         let value = |text: String| HeaderValue::try_from(text).expect("names are letters and digits");
-        Some(Fields { policy: value(policy), remaining: value(remaining) })
+        let policy = match quotas {
+            [only] => only.rule.policy.clone(),
+            _ => value(policy),
+        };
+        Some(Fields { policy, remaining: value(remaining) })
     }
 
     /// Adds the headers. An inner layer may have added its own: both are lists.

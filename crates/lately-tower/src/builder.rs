@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicU64;
 #[cfg(feature = "server")]
 use std::time::Duration;
 
+use http::HeaderValue;
 use http::request::Parts;
 use lately::limits::MAX_LIMITS;
 use lately::{Clock, Pattern, Settings, Span, Store, SystemClock, minutes};
@@ -77,7 +78,8 @@ impl LimitsBuilder {
 
     fn rule(mut self, name: &str, key: Key, (max, window): (u64, Span), is_shadow: bool) -> LimitsBuilder {
         let (name, denials) = (name.to_owned(), AtomicU64::new(0));
-        self.rules.push(Rule { name, key, max, window, is_shadow, denials });
+        let policy = HeaderValue::from_static("");
+        self.rules.push(Rule { name, key, max, window, is_shadow, denials, policy });
         self
     }
 

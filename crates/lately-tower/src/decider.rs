@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::request::Parts;
 use lately::limits::MAX_KEY_BYTES;
-use lately::{Clock, JointRequest, Limit, LimitError, Request, Retry, Span, Store, Timestamp};
+use lately::{Clock, Decision, JointRequest, Limit, LimitError, Request, Retry, Span, Store, Timestamp};
 
 use crate::answer::{Fields, Refusal};
 use crate::error::DecideError;
@@ -12,6 +12,9 @@ use crate::peer::Addresses;
 use crate::rule::Rule;
 #[cfg(feature = "server")]
 use crate::server::{Away, Server, ServerError};
+
+/// Room for the usual key of a request: an address with its prefix. Longer ones take more.
+const USUAL_KEY_BYTES: usize = 48;
 
 /// Called with each request that could not be decided.
 pub(crate) type OnError = Box<dyn Fn(&DecideError) + Send + Sync>;
@@ -58,6 +61,15 @@ pub(crate) enum Verdict {
 }
 
 impl Decider {
+    /// Whether decisions never wait: all keys are there at once, and the store decides.
+    pub(crate) fn is_immediate(&self) -> bool {
+        #[cfg(feature = "server")]
+        if self.server.is_some() {
+            return false;
+        }
+        self.rules.iter().all(|rule| rule.key.is_immediate())
+    }
+
     /// Decides a request, and counts it if it is let through. Nothing is counted before all keys are known.
     pub(crate) async fn decide(&self, parts: &Parts) -> Verdict {
         let mut asked = Vec::with_capacity(self.rules.len());
@@ -95,7 +107,9 @@ impl Decider {
 
     /// The key of a request for a limit: its name, a colon, and what the limit's [`Key`](crate::Key) makes of the request.
     async fn key_of(&self, rule: &Rule, parts: &Parts) -> Result<Option<Vec<u8>>, DecideError> {
-        let mut key = [rule.name.as_bytes(), b":"].concat();
+        let mut key = Vec::with_capacity(rule.name.len() + USUAL_KEY_BYTES);
+        key.extend_from_slice(rule.name.as_bytes());
+        key.push(b':');
         if !rule.key.append_to(&mut key, parts, &self.addresses).await? {
             return Ok(None);
         }
@@ -132,30 +146,28 @@ impl Decider {
     }
 
     fn ask_store<'r>(&self, asked: &[Asked<'r>], now: Timestamp) -> Result<Vec<Quota<'r>>, LimitError> {
-        if let [Asked { rule, key }] = asked
-            && rule.is_shadow
-        {
-            let request = Request { is_shadow: true, ..Request::new(key, rule.max, rule.window, 1) };
-            let decision = self.store.decide(request, now)?;
-            return Ok(vec![Quota { rule, remaining: 0, retry: decision.retry, more_after: None }]);
+        let quota = |asked: &Asked<'r>, decision: Decision| {
+            let Decision { remaining, retry, .. } = decision;
+            let more_after = self.more_after(asked, remaining, now);
+            Quota { rule: asked.rule, remaining, retry, more_after }
+        };
+        // Limits in shadow come one by one.
+        if let [only @ Asked { rule, key }] = asked {
+            let request = Request::new(key, rule.max, rule.window, 1);
+            let request = Request { is_shadow: rule.is_shadow, ..request };
+            return Ok(vec![quota(only, self.store.decide(request, now)?)]);
         }
         let limits =
             asked.iter().map(|Asked { rule, key }| Limit { key, max: rule.max, window: rule.window });
         let joint = JointRequest { limits: limits.collect(), cost: 1, at: None, is_peek: false };
         let decided = self.store.decide_all(joint, now)?;
-        let quotas = asked.iter().zip(decided.decisions).map(|(asked, decision)| Quota {
-            rule: asked.rule,
-            remaining: decision.remaining,
-            retry: decision.retry,
-            more_after: self.more_after(asked, decision.remaining, now),
-        });
-        Ok(quotas.collect())
+        Ok(asked.iter().zip(decided.decisions).map(|(asked, decision)| quota(asked, decision)).collect())
     }
 
     /// How long until one more hit is free than is left now, for the headers.
     fn more_after(&self, asked: &Asked<'_>, remaining: u64, now: Timestamp) -> Option<Span> {
         let Asked { rule, key } = asked;
-        if !self.has_headers || remaining >= rule.max {
+        if !self.has_headers || rule.is_shadow || remaining >= rule.max {
             return None;
         }
         let request = Request::new(key, rule.max, rule.window, remaining + 1);

@@ -139,6 +139,11 @@ impl Key {
         Ok(self)
     }
 
+    /// Whether no source of it is a future.
+    pub(crate) fn is_immediate(&self) -> bool {
+        !self.sources.iter().any(|source| matches!(source, Source::AsyncClosure(_)))
+    }
+
     /// Appends the key of a request. Returns whether it has one.
     pub(crate) async fn append_to(
         &self,

@@ -1,17 +1,20 @@
 //! The limits, their layer, and the service that the layer makes of another.
 
 use std::fmt;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use http::header::CONTENT_TYPE;
+use http::request::Parts;
 use http::{HeaderValue, Request, Response};
 use lately::Store;
+use pin_project_lite::pin_project;
 use tower_layer::Layer;
 use tower_service::Service;
 
+use crate::answer::{Fields, Refusal};
 use crate::body::LimitBody;
 use crate::builder::LimitsBuilder;
 use crate::decider::{Decider, Verdict};
@@ -20,6 +23,7 @@ use crate::decider::{Decider, Verdict};
 #[derive(Clone)]
 pub struct Limits {
     decider: Arc<Decider>,
+    is_immediate: bool,
 }
 
 impl Limits {
@@ -29,7 +33,7 @@ impl Limits {
     }
 
     pub(crate) fn new(decider: Decider) -> Limits {
-        Limits { decider: Arc::new(decider) }
+        Limits { is_immediate: decider.is_immediate(), decider: Arc::new(decider) }
     }
 
     /// The layer, for `Router::layer`, `ServiceBuilder::layer` and the like.
@@ -86,34 +90,94 @@ where
 {
     type Response = Response<LimitBody<R>>;
     type Error = S::Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<LimitBody<R>>, S::Error>> + Send>>;
+    type Future = LimitFuture<S::Future, R, S::Error>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
+        let (parts, body) = request.into_parts();
+        if self.limits.is_immediate {
+            let decided = {
+                let deciding = pin!(self.limits.decider.decide(&parts));
+                deciding.poll(&mut Context::from_waker(Waker::noop()))
+            };
+            let Poll::Ready(verdict) = decided else { unreachable!("nothing is waited for") };
+            return LimitFuture { state: call(&mut self.inner, verdict, parts, body) };
+        }
         // The service that is ready is called; its clone may not be.
         let clone = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, clone);
         let decider = Arc::clone(&self.limits.decider);
-        Box::pin(async move {
-            let (parts, body) = request.into_parts();
-            match decider.decide(&parts).await {
-                Verdict::Allow(fields) => {
-                    let response = inner.call(Request::from_parts(parts, body)).await?;
-                    let mut response = response.map(LimitBody::inner);
-                    if let Some(fields) = fields {
-                        fields.add_to(response.headers_mut());
-                    }
-                    Ok(response)
+        let waiting = Box::pin(async move {
+            let verdict = decider.decide(&parts).await;
+            LimitFuture { state: call(&mut inner, verdict, parts, body) }.await
+        });
+        LimitFuture { state: State::Waiting { waiting } }
+    }
+}
+
+/// Lets a request through to the inner service, or answers it.
+fn call<S, B, R>(inner: &mut S, verdict: Verdict, parts: Parts, body: B) -> State<S::Future, R, S::Error>
+where
+    S: Service<Request<B>, Response = Response<R>>,
+{
+    match verdict {
+        Verdict::Allow(fields) => {
+            State::Called { response: inner.call(Request::from_parts(parts, body)), fields }
+        }
+        Verdict::Refuse(refusal) => {
+            let content_type = parts.headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+            let is_grpc = content_type.is_some_and(|kind| kind.starts_with(b"application/grpc"));
+            State::Refused { refusal: Some(refusal), is_grpc }
+        }
+    }
+}
+
+/// A response with its limits.
+type Outcome<R, E> = Result<Response<LimitBody<R>>, E>;
+
+pin_project! {
+    /// The response of a [`LimitService`].
+    pub struct LimitFuture<F, R, E> {
+        #[pin]
+        state: State<F, R, E>,
+    }
+}
+
+pin_project! {
+    #[project = StatePinned]
+    enum State<F, R, E> {
+        /// Keys are computed, or the server is asked.
+        Waiting { waiting: Pin<Box<dyn Future<Output = Outcome<R, E>> + Send>> },
+        /// The request is with the inner service.
+        Called { #[pin] response: F, fields: Option<Fields> },
+        /// It is not let through.
+        Refused { refusal: Option<Refusal>, is_grpc: bool },
+    }
+}
+
+impl<F, R, E> Future for LimitFuture<F, R, E>
+where
+    F: Future<Output = Result<Response<R>, E>>,
+{
+    type Output = Outcome<R, E>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome<R, E>> {
+        match self.project().state.project() {
+            StatePinned::Waiting { waiting } => waiting.as_mut().poll(cx),
+            StatePinned::Called { response, fields } => response.poll(cx).map_ok(|response| {
+                let mut response = response.map(LimitBody::inner);
+                if let Some(fields) = fields.take() {
+                    fields.add_to(response.headers_mut());
                 }
-                Verdict::Refuse(refusal) => {
-                    let content_type = parts.headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
-                    let is_grpc = content_type.is_some_and(|kind| kind.starts_with(b"application/grpc"));
-                    Ok(refusal.into_response(is_grpc))
-                }
+                response
+            }),
+            StatePinned::Refused { refusal, is_grpc } => {
+                let refusal = refusal.take().expect("a future is not polled after it is ready");
+                Poll::Ready(Ok(refusal.into_response(*is_grpc)))
             }
-        })
+        }
     }
 }

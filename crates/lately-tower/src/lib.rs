@@ -58,6 +58,6 @@ pub use builder::LimitsBuilder;
 pub use error::{BuildError, DecideError};
 pub use key::{Key, by, by_async, by_client_address, by_extension, by_header, by_peer_address};
 pub use lately::{Span, days, hours, milliseconds, minutes, seconds};
-pub use layer::{LimitLayer, LimitService, Limits};
+pub use layer::{LimitFuture, LimitLayer, LimitService, Limits};
 #[cfg(feature = "server")]
 pub use server::{Away, ServerError};

@@ -3,7 +3,9 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
+use http::HeaderValue;
 use lately::Span;
+use lately_keys::quota::QuotaItem;
 
 use crate::error::BuildError;
 use crate::key::Key;
@@ -19,6 +21,8 @@ pub(crate) struct Rule {
     /// Whether it denies nothing.
     pub(crate) is_shadow: bool,
     pub(crate) denials: AtomicU64,
+    /// The value of `RateLimit-Policy` when no other limit applies.
+    pub(crate) policy: HeaderValue,
 }
 
 impl Rule {
@@ -29,7 +33,16 @@ impl Rule {
         if !is_valid {
             return Err(BuildError::Name { name: self.name });
         }
-        Ok(Rule { key: self.key.checked()?, ..self })
+        let mut policy = String::new();
+        self.item().add_policy(&mut policy);
+        let policy = HeaderValue::try_from(policy).expect("the name is letters and digits");
+        Ok(Rule { key: self.key.checked()?, policy, ..self })
+    }
+
+    /// The limit in headers, with all that it allows.
+    pub(crate) fn item(&self) -> QuotaItem<'_> {
+        let &Rule { ref name, max, window, .. } = self;
+        QuotaItem { name, max, window_ms: window.as_millis(), remaining: max, more_after_ms: None }
     }
 
     pub(crate) fn count_denial(&self) {

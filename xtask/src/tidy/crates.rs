@@ -46,7 +46,7 @@ const PLACES: [Place; 14] = [
     // Rivals are dependencies of this crate only.
     Place {
         name: "lately-bench",
-        inner: &["lately", "lately-classics", "lately-resp", "lately-load"],
+        inner: &["lately", "lately-classics", "lately-resp", "lately-load", "lately-tower"],
         whole: None,
     },
     Place { name: "test-support", inner: &["lately"], whole: None },
