@@ -1,10 +1,11 @@
-//! Keys that are made of fields of a log line or of a request: templates of keys, and the addresses in them. It does no
-//! I/O and knows neither logs nor protocols.
+//! Keys that are made of fields of a log line or of a request: templates of keys, the addresses in them, and
+//! what clients read about the limit of a key. It does no I/O and knows neither logs nor protocols.
 
 pub mod address;
 mod error;
 mod forwarded;
 pub mod limits;
+pub mod quota;
 mod template;
 
 pub use address::{Network, Prefix};

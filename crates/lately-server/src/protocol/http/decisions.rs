@@ -11,6 +11,7 @@ use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use lately::{Decision, Retry, Span};
 use lately_keys::client_address;
+use lately_keys::quota::QUOTA_EXCEEDED;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -29,9 +30,6 @@ pub(super) const AUTH: &str = "/v1/auth";
 
 /// The header to which each proxy adds the address of its peer.
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-
-/// The type of the problem that a limit denied a request (draft-ietf-httpapi-ratelimit-headers).
-const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 
 /// The decision of a limit.
 #[derive(Serialize, ToSchema)]
