@@ -77,7 +77,7 @@ limit edge:1: 0 in 90s, lockout none, shadow true, key e:{header:x-real-ip/24}, 
     assert_eq!((run.out.as_str(), run.code), (expected, Some(0)));
     let no_effect = "lately: config: FILE: domain and descriptors of limits have no effect in this version\n";
     assert_eq!(run.err, no_effect);
-    let empty = "server: resp 127.0.0.1:7379, http 127.0.0.1:7380, metrics none, hosts none, trusted_proxies none, ratelimit_headers current, insecure false, max_clients 10000, idle_timeout 1h
+    let empty = "server: resp 127.0.0.1:7379, http 127.0.0.1:7380, grpc 127.0.0.1:7381, metrics none, hosts none, trusted_proxies none, ratelimit_headers current, insecure false, max_clients 10000, idle_timeout 1h
 storage: path ./lately-data, durability interval
 memory: ceiling 1073741824B
 ";

@@ -62,7 +62,7 @@ fn serve_logs_its_addresses_and_durability() {
     let run = server.ended();
     check_stopped(&run);
     for message in [
-        format!("lately: serving RESP on {resp} and HTTP on {http}\n"),
+        format!("lately: serving RESP on {resp}, HTTP on {http} and gRPC on {grpc}\n"),
         "lately: counts are in memory only: they are gone when the server stops\n".to_owned(),
     ] {
         assert!(run.err.contains(&message), "{}", run.err);
@@ -160,7 +160,7 @@ fn flags_override_the_config() {
     std::fs::write(&config, text).expect("room for a file");
     let (config, data) = (config.to_str().expect("UTF-8"), data.to_str().expect("UTF-8"));
     // The flag overrides the HTTP address of the file.
-    let flags = ["serve", "--config", config, "--http", "127.0.0.1:0"];
+    let flags = ["serve", "--config", config, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"];
     let server = start(&[&flags[..], &["--data", data, "--threads", "2"]].concat());
     let found: Vec<String> = server.ask("CONFIG GET maxclients");
     assert_eq!(found, ["maxclients", "7"]);
@@ -177,8 +177,17 @@ fn flags_override_the_config() {
     assert!(run.err.contains(&kept), "{}", run.err);
     assert!(std::fs::exists(data).expect("a folder to look into"));
 
-    let everywhere =
-        start(&["serve", "--resp", "0.0.0.0:0", "--http", "127.0.0.1:0", "--insecure", "--in-memory"]);
+    let everywhere = start(&[
+        "serve",
+        "--resp",
+        "0.0.0.0:0",
+        "--http",
+        "127.0.0.1:0",
+        "--grpc",
+        "127.0.0.1:0",
+        "--insecure",
+        "--in-memory",
+    ]);
     assert!(everywhere.resp.starts_with("0.0.0.0:"), "{}", everywhere.resp);
     let mut client = TcpStream::connect(format!("127.0.0.1:{}", everywhere.port())).expect("it listens");
     ping(&mut client);
@@ -187,8 +196,17 @@ fn flags_override_the_config() {
 #[test]
 fn localhost_is_an_address_and_the_folder_path_is_absolute() {
     let folder = tempfile::tempdir().expect("a folder");
-    let mut command =
-        command(&["serve", "--resp", "localhost:0", "--http", "LOCALHOST:0", "--data", "counts"]);
+    let mut command = command(&[
+        "serve",
+        "--resp",
+        "localhost:0",
+        "--http",
+        "LOCALHOST:0",
+        "--grpc",
+        "127.0.0.1:0",
+        "--data",
+        "counts",
+    ]);
     let mut server = start_command(command.current_dir(folder.path()));
     assert!(server.resp.starts_with("127.0.0.1:") && server.http.starts_with("127.0.0.1:"));
     let folder = folder.path().canonicalize().expect("a path");
@@ -256,8 +274,8 @@ fn a_bad_config_is_refused_with_line_and_column() {
 #[test]
 fn invalid_addresses_are_refused() {
     let insecure = "have clients log in, with password_file in [server] or a [[user]]; listen on 127.0.0.1 or ::1; or use --insecure if the network is trusted";
-    for (flag, what) in [("--resp", "RESP"), ("--http", "HTTP")] {
-        let args = ["serve", "--resp", "127.0.0.1:0", "--http", "127.0.0.1:0"];
+    for (flag, what) in [("--resp", "RESP"), ("--http", "HTTP"), ("--grpc", "gRPC")] {
+        let args = ["serve", "--resp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"];
         let at = args.iter().position(|arg| *arg == flag).expect("a flag") + 1;
         let serve_at = |address: &str| {
             let mut args = args;

@@ -172,7 +172,10 @@ fn a_certificate_is_replaced_while_clients_are_connected() {
     fs::write(file("lately.toml"), text).expect("room");
     let free = config();
     let loaded = Config::load(&file("lately.toml")).expect("valid");
-    let server = Running::with(Config { resp: free.resp, http: free.http, ..loaded }, standing_clock());
+    let server = Running::with(
+        Config { resp: free.resp, http: free.http, grpc: free.grpc, ..loaded },
+        standing_clock(),
+    );
     let mut old = client(server.resp, &certificates, None);
     let before = shown(&mut old);
     // Half a change is refused: the key does not fit.
