@@ -12,6 +12,7 @@ mod fmt;
 mod fuzz;
 mod limits;
 mod loom;
+mod proto;
 mod run;
 mod say;
 mod sim;
@@ -51,6 +52,8 @@ enum Verb {
     Deny,
     /// Measure Lately and its rivals
     Bench(bench::Options),
+    /// Compile the protocol files of lately-server
+    Proto(proto::Options),
     /// Fill the tables of README.md and docs/ from docs/benchmarks.json
     Figures,
     /// Play through the models of what threads share
@@ -83,6 +86,7 @@ fn dispatch(verb: &Verb) -> Outcome {
         Verb::Doc => doc::run(&root),
         Verb::Deny => deny::run(&root),
         Verb::Bench(options) => bench::run(&root, options),
+        Verb::Proto(options) => proto::run(&root, options),
         Verb::Figures => figures::run(&root),
         Verb::Loom => loom::run(&root),
         Verb::Fuzz(options) => fuzz::run(&root, options),

@@ -11,7 +11,9 @@ const FILES: [&str; 3] =
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [from, to] = &arguments[..] else { return Err("give the folder of the files, and that of the results".into()) };
+    let [from, to] = &arguments[..] else {
+        return Err("give the folder of the files, and that of the results".into());
+    };
     let descriptors = protox::compile(FILES, [from])?;
     std::fs::write(Path::new(to).join("descriptors.bin"), descriptors.encode_to_vec())?;
     prost_build::Config::new().out_dir(to).include_file("packages.rs").compile_fds(descriptors)?;

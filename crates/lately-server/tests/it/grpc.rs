@@ -368,6 +368,37 @@ fn health_is_served_and_unknown_methods_are_not() {
     });
 }
 
+/// `authorization` of the metadata, as in HTTP.
+#[test]
+fn clients_log_in_with_metadata() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let password = folder.path().join("web");
+    std::fs::write(&password, "w-secret\n").expect("room");
+    let user = format!(
+        "[[user]]\nname = \"web\"\npassword_file = \"{}\"\nkeys = [\"address:*\"]\nverbs = [\"limit\"]\n",
+        password.display()
+    );
+    let server = with_limits(&format!("{LIMITS}{user}"));
+    let call = |authorization: Option<&'static str>, descriptor: &str| {
+        let mut asked = Request::new(asked(&[descriptor]));
+        if let Some(value) = authorization {
+            asked.metadata_mut().insert("authorization", value.parse().expect("text"));
+        }
+        server.block_on(async {
+            let mut client = client(&server).await;
+            let codec: ProstCodec<RateLimitRequest, RateLimitResponse> = ProstCodec::default();
+            let answer = client.unary(asked, PathAndQuery::from_static(SHOULD_RATE_LIMIT), codec).await;
+            answer.map_or_else(|status| status.code(), |_| Code::Ok)
+        })
+    };
+    // web:w-secret and web:wrong
+    let (right, wrong) = (Some("Basic d2ViOnctc2VjcmV0"), Some("Basic d2ViOndyb25n"));
+    assert_eq!(call(right, "remote_address=192.0.2.1"), Code::Ok);
+    assert_eq!(call(right, "path=/admin"), Code::PermissionDenied);
+    assert_eq!(call(wrong, "remote_address=192.0.2.1"), Code::Unauthenticated);
+    assert_eq!(call(None, "remote_address=192.0.2.1"), Code::Unauthenticated);
+}
+
 /// A client that watches the health neither keeps the server from stopping nor is left without an end.
 #[test]
 fn open_streams_end_with_the_server() {

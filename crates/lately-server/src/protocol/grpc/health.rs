@@ -33,8 +33,10 @@ pub(super) fn watch(
                 if last != Some(now) {
                     return Some((Ok(response(now)), Some(now)));
                 }
+                // Once the counts are loaded, the health changes no more.
+                let may_change = now == ServingStatus::NotServing;
                 tokio::select! {
-                    () = pause(WATCH_EVERY) => {}
+                    () = pause(WATCH_EVERY), if may_change => {}
                     () = call.stopper.stopped() => return None,
                 }
             }

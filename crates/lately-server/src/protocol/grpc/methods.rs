@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::{StatusCode, Version};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderValue, StatusCode, Version};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, post};
@@ -172,10 +173,16 @@ async fn check_verb(
     next.run(request).await
 }
 
-/// Ends a call whose message does not arrive in time. The messages of a stream have more time.
+/// Refuses what is no call, such as a request that a web page has a browser send, and ends a call whose message does not
+/// arrive in time. The messages of a stream have more time.
 async fn in_time(Extension(link): Extension<Link>, request: Request, next: Next) -> Response {
     if request.version() != Version::HTTP_2 {
         return (StatusCode::HTTP_VERSION_NOT_SUPPORTED, "gRPC needs HTTP/2\n").into_response();
+    }
+    let kind = request.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
+    if !kind.starts_with(b"application/grpc") {
+        return (StatusCode::UNSUPPORTED_MEDIA_TYPE, "the content type is not application/grpc\n")
+            .into_response();
     }
     let _open = link.pace.open_request();
     match timeout(HTTP_TIMEOUT, next.run(request)).await {
@@ -245,4 +252,131 @@ where
         async { Ok::<_, Status>(tonic::Response::new(answers)) }
     });
     grpc().streaming(handle, request).await.map(Body::new)
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http;
+    use hyper::service::Service as _;
+    use hyper_util::service::TowerToHyperService;
+    use prost_types::FileDescriptorSet;
+    use tonic::Code;
+
+    use super::super::messages::descriptor::RateLimitDescriptor;
+    use super::super::messages::envoy::RateLimitRequest;
+    use super::super::messages::health::HealthCheckRequest;
+    use super::super::messages::lately::limit_request::{Given, Limit};
+    use super::super::messages::lately::{HitRequest, HitsRequest, LimitRequest};
+    use super::*;
+    use crate::config::{Config, NamedLimit};
+    use crate::protocol::fixture::engine_of;
+    use crate::protocol::http::Speaks;
+    use crate::protocol::permissions::{Expected, Needs, everybody};
+    use crate::service::access::Principal;
+    use crate::service::named_limits::tests::limit;
+
+    /// A service with a limit that counts the key `app:1`.
+    fn service() -> Arc<Service> {
+        let limit = NamedLimit { domain: Some("edge".to_owned()), ..limit("app:1") };
+        engine_of(Config { limits: vec![limit], ..Config::default() })
+    }
+
+    /// The code and message with which a call is refused before its answer begins.
+    async fn refusal(
+        service: &Arc<Service>,
+        principal: Principal,
+        path: &str,
+        message: &[u8],
+    ) -> Option<(Code, String)> {
+        let local = ([127, 0, 0, 1], 1).into();
+        let link = Link { principal, ..Link::new(local, local, Speaks::Grpc) };
+        let length = u32::try_from(message.len()).expect("it is short").to_be_bytes();
+        let body = [&[0], &length[..], message].concat();
+        let request = http::Request::post(path).version(Version::HTTP_2).header("te", "trailers");
+        let request = request.header("content-type", "application/grpc").body(Body::from(body));
+        let routes = router(Arc::clone(service), Stopper::new()).layer(Extension(link));
+        let response = TowerToHyperService::new(routes).call(request.expect("a request")).await;
+        let response = response.expect("it does not fail");
+        let status = Status::from_header_map(response.headers())?;
+        (status.code() != Code::Ok).then(|| (status.code(), status.message().to_owned()))
+    }
+
+    /// Each method, by each client. The test fails if a method has no row here.
+    #[tokio::test]
+    async fn each_method_needs_its_verb_and_its_keys() {
+        const ONE: &[&str] = &["app:1"];
+        let key = || b"app:1".to_vec();
+        let hit = || HitRequest { key: key(), ..HitRequest::default() }.encode_to_vec();
+        let hits = HitsRequest { key: key(), ..HitsRequest::default() };
+        let given = Given { max: 1, window_ms: 1, lockout_ms: None };
+        let limit = LimitRequest { key: key(), limit: Some(Limit::Given(given)), ..LimitRequest::default() };
+        let descriptors = vec![RateLimitDescriptor::default()];
+        let asked = RateLimitRequest { domain: "edge".to_owned(), descriptors, hits_addend: 0 };
+        let health = || HealthCheckRequest::default().encode_to_vec();
+        let expected = [
+            (Needs::Keys(Verb::Limit, ONE), asked.encode_to_vec(), 1),
+            (Needs::Keys(Verb::Hit, ONE), hit(), 1),
+            // A hit of a key that is not allowed is refused by itself, in the stream.
+            (Needs::Keys(Verb::Hit, &[]), hit(), 0),
+            (Needs::Keys(Verb::Read, ONE), hits.encode_to_vec(), 0),
+            (Needs::Keys(Verb::Limit, ONE), limit.encode_to_vec(), 1),
+            (Needs::Nothing, health(), 0),
+            (Needs::Nothing, health(), 0),
+        ];
+        assert_eq!(METHODS.len(), expected.len());
+        for (method, (needs, message, keys)) in METHODS.iter().zip(expected) {
+            for who in everybody() {
+                let service = service();
+                let refused = refusal(&service, who.principal(), method.path, &message).await;
+                let expected = who.expected(needs);
+                let (code, words) = match &expected {
+                    Expected::Allowed => (None, String::new()),
+                    Expected::NoLogin => (Some(Code::Unauthenticated), "send authorization".to_owned()),
+                    Expected::NoKey(key) => (Some(Code::PermissionDenied), format!("the key '{key}'")),
+                    Expected::NoVerb | Expected::NotAllKeys => {
+                        (Some(Code::PermissionDenied), format!("permissions for {}", method.path))
+                    }
+                };
+                let case = format!("{} by {}: {refused:?}", method.path, who.shown());
+                assert_eq!(refused.as_ref().map(|(code, _)| *code), code, "{case}");
+                assert!(refused.is_none_or(|(_, message)| message.contains(&words)), "{case}");
+                let counted = if expected == Expected::Allowed { keys } else { 0 };
+                assert_eq!(service.key_count(), counted, "{case}");
+            }
+        }
+    }
+
+    /// What reflection shows is what is served.
+    #[test]
+    fn the_descriptors_have_each_method() {
+        let described = FileDescriptorSet::decode(DESCRIPTORS).expect("valid");
+        let mut paths = Vec::new();
+        for file in described.file {
+            for service in &file.service {
+                let path = |method: &str| format!("/{}.{}/{method}", file.package(), service.name());
+                paths.extend(service.method.iter().map(|method| path(method.name())));
+            }
+        }
+        paths.sort();
+        let mut served: Vec<_> = METHODS.iter().map(|method| method.path.to_owned()).collect();
+        served.sort();
+        assert_eq!(paths, served);
+    }
+
+    /// A web page can have a browser send neither.
+    #[tokio::test]
+    async fn calls_need_http_2_and_their_content_type() {
+        let check = async |version, kind: &str, expected: StatusCode| {
+            let local = ([127, 0, 0, 1], 1).into();
+            let link = Link::new(local, local, Speaks::Grpc);
+            let request = http::Request::post(METHODS[1].path).version(version).header("content-type", kind);
+            let routes = router(service(), Stopper::new()).layer(Extension(link));
+            let request = request.body(Body::empty()).expect("a request");
+            let response = TowerToHyperService::new(routes).call(request).await.expect("it does not fail");
+            assert_eq!(response.status(), expected, "{kind}");
+        };
+        check(Version::HTTP_11, "application/grpc", StatusCode::HTTP_VERSION_NOT_SUPPORTED).await;
+        check(Version::HTTP_2, "text/plain", StatusCode::UNSUPPORTED_MEDIA_TYPE).await;
+        check(Version::HTTP_2, "application/grpc+proto", StatusCode::OK).await;
+    }
 }
