@@ -76,7 +76,7 @@ pub(crate) fn start_command(command: &mut Command) -> Running {
     let mut child = command.stdin(Stdio::null()).spawn().expect("the binary starts");
     let mut out = BufReader::new(child.stdout.take().expect("a pipe"));
     let mut err = BufReader::new(child.stderr.take().expect("a pipe"));
-    let mut address = |name: &str| {
+    let address = |name: &str| {
         let mut line = String::new();
         out.read_line(&mut line).expect("text");
         let address = line.strip_prefix(name).and_then(|rest| rest.strip_suffix('\n'));

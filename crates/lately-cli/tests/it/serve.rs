@@ -52,10 +52,10 @@ fn command_with_files(files: u32, more: &[&str]) -> Command {
 #[test]
 fn serve_logs_its_addresses_and_durability() {
     let server = serve();
-    for address in [&server.resp, &server.http] {
+    for address in [&server.resp, &server.http, &server.grpc] {
         assert!(address.starts_with("127.0.0.1:") && !address.ends_with(":0"), "{address}");
     }
-    let (resp, http) = (server.resp.clone(), server.http.clone());
+    let (resp, http, grpc) = (server.resp.clone(), server.http.clone(), server.grpc.clone());
     ping(&mut TcpStream::connect(&resp).expect("it listens"));
     check_healthy(&server);
     server.signal("TERM");
