@@ -22,9 +22,9 @@ pub(super) async fn check(call: Call, asked: HealthCheckRequest) -> Result<Healt
 /// Sends the health, and again whenever it has changed. Ends when the server stops.
 pub(super) fn watch(
     call: Call,
-    asked: HealthCheckRequest,
+    HealthCheckRequest { service }: HealthCheckRequest,
 ) -> Result<impl Stream<Item = Result<HealthCheckResponse, Status>>, Status> {
-    let is_known = SERVICES.contains(&&*asked.service);
+    let is_known = SERVICES.contains(&&*service);
     let next = move |last: Option<ServingStatus>| {
         let call = call.clone();
         async move {
