@@ -13,6 +13,7 @@ mod fmt;
 mod fuzz;
 mod limits;
 mod loom;
+mod proto;
 mod run;
 mod say;
 mod sim;
@@ -54,6 +55,8 @@ enum Verb {
     Deb,
     /// Measure Lately and its rivals
     Bench(bench::Options),
+    /// Compile the protocol files of lately-server
+    Proto(proto::Options),
     /// Fill the tables of README.md and docs/ from docs/benchmarks.json
     Figures,
     /// Play through the models of what threads share
@@ -87,6 +90,7 @@ fn dispatch(verb: &Verb) -> Outcome {
         Verb::Deny => deny::run(&root),
         Verb::Deb => deb::run(&root),
         Verb::Bench(options) => bench::run(&root, options),
+        Verb::Proto(options) => proto::run(&root, options),
         Verb::Figures => figures::run(&root),
         Verb::Loom => loom::run(&root),
         Verb::Fuzz(options) => fuzz::run(&root, options),

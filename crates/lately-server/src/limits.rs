@@ -156,6 +156,31 @@ pub const HTTP2_CONNECTION_BYTES: u32 = 256 << 10;
 /// resets begin.
 pub const MAX_HTTP2_RESETS: usize = 64;
 
+/// gRPC connections at once. Another one replaces the oldest without an open request. If there is none, it waits until
+/// one ends.
+pub const MAX_GRPC_CONNECTIONS: usize = 256;
+
+/// Bytes of a message that a gRPC client sends.
+pub const MAX_GRPC_MESSAGE_BYTES: usize = 64 << 10;
+
+/// Bytes of messages that a gRPC client may send ahead on a connection.
+pub const GRPC_CONNECTION_BYTES: u32 = 128 << 10;
+
+/// A gRPC connection without traffic is pinged this often, and closed when a ping is not answered within
+/// [`GRPC_PING_TIMEOUT`].
+pub const GRPC_PING_EVERY: Duration = Duration::from_secs(30);
+/// See [`GRPC_PING_EVERY`].
+pub const GRPC_PING_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Hits of a stream over gRPC that are counted and committed at once, if they have arrived.
+pub const STREAM_BATCH_HITS: usize = 16;
+
+/// Descriptors of a request of Envoy: they are decided in one batch.
+pub const MAX_DESCRIPTORS: usize = RUN_OPERATIONS;
+
+/// Entries of a descriptor.
+pub const MAX_DESCRIPTOR_ENTRIES: usize = 32;
+
 /// The lowest rate of a dump or restore, in bytes a second.
 pub const HTTP_LEAST_BYTES: u64 = 32_000;
 

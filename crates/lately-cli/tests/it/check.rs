@@ -66,7 +66,7 @@ descriptors = { remote_address = "*", a = "b" }
 #[test]
 fn check_prints_the_settings() {
     let run = check(FULL, &[]);
-    let expected = r"server: resp 0.0.0.0:1, http [::1]:2, metrics 0.0.0.0:3, hosts a.example ::1, trusted_proxies 10.0.0.0/8 ::1, ratelimit_headers off, insecure true, max_clients 7, idle_timeout never
+    let expected = r"server: resp 0.0.0.0:1, http [::1]:2, grpc 127.0.0.1:7381, metrics 0.0.0.0:3, hosts a.example ::1, trusted_proxies 10.0.0.0/8 ::1, ratelimit_headers off, insecure true, max_clients 7, idle_timeout never
 storage: path /var/lib/lately, durability always
 memory: ceiling 1048576B
 class ad:*: resolution 100ms, window 10s, exact 36s, retain 1d, max_skew 1s, precision 0.05
@@ -77,7 +77,7 @@ limit edge:1: 0 in 90s, lockout none, shadow true, key e:{header:x-real-ip/24}, 
     assert_eq!((run.out.as_str(), run.code), (expected, Some(0)));
     let no_effect = "lately: config: FILE: domain and descriptors of limits have no effect in this version\n";
     assert_eq!(run.err, no_effect);
-    let empty = "server: resp 127.0.0.1:7379, http 127.0.0.1:7380, metrics none, hosts none, trusted_proxies none, ratelimit_headers current, insecure false, max_clients 10000, idle_timeout 1h
+    let empty = "server: resp 127.0.0.1:7379, http 127.0.0.1:7380, grpc 127.0.0.1:7381, metrics none, hosts none, trusted_proxies none, ratelimit_headers current, insecure false, max_clients 10000, idle_timeout 1h
 storage: path ./lately-data, durability interval
 memory: ceiling 1073741824B
 ";
@@ -91,7 +91,7 @@ memory: ceiling 1073741824B
 fn check_prints_the_settings_as_json() {
     let run = check(FULL, &["--json"]);
     let expected = concat!(
-        r#"{"server":{"resp":"0.0.0.0:1","http":"[::1]:2","metrics":"0.0.0.0:3","#,
+        r#"{"server":{"resp":"0.0.0.0:1","http":"[::1]:2","grpc":"127.0.0.1:7381","metrics":"0.0.0.0:3","#,
         r#""hosts":["a.example","::1"],"trusted_proxies":["10.0.0.0/8","::1"],"ratelimit_headers":"off","insecure":true,"max_clients":7,"idle_timeout_ms":null},"#,
         r#""storage":{"path":"/var/lib/lately","durability":"always"},"memory":{"ceiling_bytes":1048576},"#,
         r#""classes":[{"match":"ad:*","resolution_ms":100,"window_ms":10000,"exact_ms":36000,"retain_ms":86400000,"max_skew_ms":1000,"precision":0.05},"#,

@@ -19,6 +19,7 @@ mod count_real_log;
 mod disk_fails;
 mod disk_full;
 mod dump;
+mod envoy;
 mod expected_counts;
 mod flood;
 mod greedy;

@@ -240,7 +240,7 @@ fn command_lines() {
         "give HOST:PORT, such as 127.0.0.1:7380",
     );
     check(
-        "serve --resp 127.0.0.1:0 --http 127.0.0.1:0 --data FOLDER",
+        "serve --resp 127.0.0.1:0 --http 127.0.0.1:0 --grpc 127.0.0.1:0 --data FOLDER",
         "serve: FOLDER is no folder of counts: it has other files in it, such as notes",
         "name a folder of its own with --data: an empty one, or one that is not there yet",
     );

@@ -10,6 +10,7 @@ impl Config {
         let Config {
             resp,
             http,
+            grpc,
             metrics,
             hosts,
             trusted_proxies,
@@ -34,6 +35,7 @@ impl Config {
         let named = [
             ("server.resp", *resp != other.resp),
             ("server.http", *http != other.http),
+            ("server.grpc", *grpc != other.grpc),
             ("server.metrics", *metrics != other.metrics),
             ("server.hosts", *hosts != other.hosts),
             ("server.trusted_proxies", *trusted_proxies != other.trusted_proxies),
@@ -63,12 +65,13 @@ mod tests {
             assert_eq!(parse(before).fixed_differences(&parse(after)), expected, "{before} {after}");
             assert_eq!(parse(after).fixed_differences(&parse(before)), expected, "{after} {before}");
         };
-        let server = "[server]\nresp = \"127.0.0.1:1\"\nhttp = \"127.0.0.1:2\"\nmetrics = \"0.0.0.0:4\"\nhosts = [\"a\"]\n\
+        let server = "[server]\nresp = \"127.0.0.1:1\"\nhttp = \"127.0.0.1:2\"\ngrpc = \"127.0.0.1:3\"\nmetrics = \"0.0.0.0:4\"\nhosts = [\"a\"]\n\
             trusted_proxies = [\"10.0.0.0/8\"]\nratelimit_headers = \"off\"\ninsecure = true\n\
             max_clients = 5\nidle_timeout = 7\n";
         let all = [
             "server.resp",
             "server.http",
+            "server.grpc",
             "server.metrics",
             "server.hosts",
             "server.trusted_proxies",

@@ -61,6 +61,8 @@ pub struct Config {
     pub resp: SocketAddr,
     /// The address of the HTTP listener.
     pub http: SocketAddr,
+    /// The address of the gRPC listener.
+    pub grpc: SocketAddr,
     /// The address of a second HTTP listener, which serves health and metrics only.
     pub metrics: Option<SocketAddr>,
     /// Host names that HTTP requests may use, beside loopback and the addresses of the server.
@@ -71,9 +73,9 @@ pub struct Config {
     pub ratelimit_headers: RateLimitHeaders,
     /// The users, who have to log in. Without any, every client may do everything.
     pub users: Vec<User>,
-    /// TLS for RESP and HTTP.
+    /// TLS for RESP, HTTP and gRPC.
     pub tls: Option<Tls>,
-    /// Allow RESP and HTTP to listen beyond loopback without users.
+    /// Allow RESP, HTTP and gRPC to listen beyond loopback without users.
     pub insecure: bool,
     /// Event loops that serve RESP clients, each on a thread of its own.
     pub loops: usize,
@@ -103,6 +105,7 @@ impl Default for Config {
         Config {
             resp: SocketAddr::from(([127, 0, 0, 1], 7379)),
             http: SocketAddr::from(([127, 0, 0, 1], 7380)),
+            grpc: SocketAddr::from(([127, 0, 0, 1], 7381)),
             metrics: None,
             hosts: Vec::new(),
             trusted_proxies: Vec::new(),
@@ -147,6 +150,7 @@ struct File {
 struct ServerConfig {
     resp: Option<Address>,
     http: Option<Address>,
+    grpc: Option<Address>,
     metrics: Option<Address>,
     #[serde(default)]
     hosts: Hosts,
@@ -204,6 +208,7 @@ impl Config {
         Ok(Config {
             resp: server.resp.map_or(defaults.resp, |address| address.0),
             http: server.http.map_or(defaults.http, |address| address.0),
+            grpc: server.grpc.map_or(defaults.grpc, |address| address.0),
             metrics: server.metrics.map(|address| address.0),
             hosts: server.hosts.0,
             trusted_proxies: server.trusted_proxies.0,

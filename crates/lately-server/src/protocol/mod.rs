@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 pub(crate) mod fixture;
+pub(crate) mod grpc;
 pub(crate) mod http;
 #[cfg(test)]
 mod permissions;

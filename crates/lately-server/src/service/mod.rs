@@ -12,6 +12,7 @@ pub(crate) mod clients;
 pub(crate) mod cluster;
 pub(crate) mod commit;
 mod decisions;
+pub(crate) mod descriptors;
 pub(crate) mod dumps;
 mod effect;
 mod fragmentation;

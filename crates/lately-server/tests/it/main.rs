@@ -7,6 +7,7 @@ mod bind;
 mod bounds;
 mod clock;
 mod common;
+mod grpc;
 mod http;
 mod http_bounds;
 mod interfaces;

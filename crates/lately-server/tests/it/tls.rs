@@ -27,6 +27,16 @@ fn server(certificates: &Certificates, client_ca: Option<PathBuf>) -> Running {
 
 /// A client with this certificate, if any, that trusts the authority.
 fn client(address: SocketAddr, certificates: &Certificates, own: Option<&str>) -> Client {
+    client_offering(&[], address, certificates, own)
+}
+
+/// The same, which offers these protocols.
+fn client_offering(
+    protocols: &[&str],
+    address: SocketAddr,
+    certificates: &Certificates,
+    own: Option<&str>,
+) -> Client {
     let read = |name: &str| fs::read(certificates.file(name)).expect(name);
     let mut roots = RootCertStore::empty();
     let authority = CertificateDer::from_pem_slice(&read("ca.pem")).expect("a certificate");
@@ -34,7 +44,7 @@ fn client(address: SocketAddr, certificates: &Certificates, own: Option<&str>) -
     let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()));
     let builder =
         builder.with_safe_default_protocol_versions().expect("versions").with_root_certificates(roots);
-    let config = match own {
+    let mut config = match own {
         None => builder.with_no_client_auth(),
         Some(name) => {
             let chain =
@@ -43,6 +53,7 @@ fn client(address: SocketAddr, certificates: &Certificates, own: Option<&str>) -
             builder.with_client_auth_cert(chain, key).expect("a pair")
         }
     };
+    config.alpn_protocols = protocols.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
     let socket = TcpStream::connect(address).expect("it listens");
     socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
     let name = "127.0.0.1".try_into().expect("a name");
@@ -89,6 +100,28 @@ fn both_ports_speak_tls() {
     let mut rest = String::new();
     resp.read_to_string(&mut rest).expect("it ends TLS");
     assert_eq!(rest, "+PONG\r\n+OK\r\n");
+}
+
+/// Clients of gRPC insist that HTTP/2 is agreed on. One of HTTP is not drawn to HTTP/2, over which there are no dumps.
+#[test]
+fn grpc_agrees_on_http_2() {
+    if !has("openssl") {
+        return;
+    }
+    let certificates = Certificates::make();
+    let server = server(&certificates, None);
+    let offered = ["h2", "http/1.1"];
+    let mut grpc = client_offering(&offered, server.grpc, &certificates, None);
+    grpc.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").expect("it reads");
+    let mut frame = [0; 9];
+    grpc.read_exact(&mut frame).expect("it answers");
+    assert_eq!((grpc.conn.alpn_protocol(), frame[3]), (Some(&b"h2"[..]), 4), "its settings come first");
+    let mut http = client_offering(&offered, server.http, &certificates, None);
+    http.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        .expect("it reads");
+    let mut answer = String::new();
+    http.read_to_string(&mut answer).expect("it ends TLS");
+    assert!(http.conn.alpn_protocol().is_none() && answer.starts_with("HTTP/1.1 200 "), "{answer}");
 }
 
 /// A client that reads late gets every byte once: replies that the socket does not take are encrypted once only.
@@ -172,7 +205,10 @@ fn a_certificate_is_replaced_while_clients_are_connected() {
     fs::write(file("lately.toml"), text).expect("room");
     let free = config();
     let loaded = Config::load(&file("lately.toml")).expect("valid");
-    let server = Running::with(Config { resp: free.resp, http: free.http, ..loaded }, standing_clock());
+    let server = Running::with(
+        Config { resp: free.resp, http: free.http, grpc: free.grpc, ..loaded },
+        standing_clock(),
+    );
     let mut old = client(server.resp, &certificates, None);
     let before = shown(&mut old);
     // Half a change is refused: the key does not fit.

@@ -38,7 +38,10 @@ fn start(folder: &TempDir) -> Running {
     let loaded = Config::load(&folder.path().join("lately.toml")).expect("valid");
     let free = config();
     let metrics = Some(free.http);
-    Running::with(Config { resp: free.resp, http: free.http, metrics, ..loaded }, standing_clock())
+    Running::with(
+        Config { resp: free.resp, http: free.http, grpc: free.grpc, metrics, ..loaded },
+        standing_clock(),
+    )
 }
 
 fn array(words: &[&str]) -> String {
@@ -241,7 +244,7 @@ fn a_missing_password_file_is_no_start() {
     let loaded = Config::load(&folder.path().join("lately.toml")).expect("valid");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let free = config();
-    let loaded = Config { resp: free.resp, http: free.http, ..loaded };
+    let loaded = Config { resp: free.resp, http: free.http, grpc: free.grpc, ..loaded };
     let bound = runtime.block_on(lately_server::Server::bind(loaded, standing_clock()));
     let error = bound.map(|_| ()).expect_err("no file").to_string();
     let expected = format!("{}: No such file", folder.path().join("web").display());

@@ -83,7 +83,7 @@ pub(super) fn refused(principal: &Principal, forbidden: &Forbidden<Vec<u8>>, pat
 }
 
 /// Why a key is refused.
-pub(super) fn no_key(principal: &Principal, key: &[u8]) -> String {
+pub(in crate::protocol) fn no_key(principal: &Principal, key: &[u8]) -> String {
     let (user, key) = (principal.name(), &key[..key.len().min(MAX_ECHOED_BYTES)]);
     format!("user {user} has no permissions to access the key '{}'", String::from_utf8_lossy(key))
 }
@@ -94,10 +94,10 @@ fn unauthorized(why: &str) -> Response {
     response
 }
 
-type Credentials = (String, Zeroizing<Vec<u8>>);
+pub(in crate::protocol) type Credentials = (String, Zeroizing<Vec<u8>>);
 
 /// The user and the password of a request, if it has any.
-fn credentials(headers: &HeaderMap) -> Result<Option<Credentials>, &'static str> {
+pub(in crate::protocol) fn credentials(headers: &HeaderMap) -> Result<Option<Credentials>, &'static str> {
     let mut all = headers.get_all(AUTHORIZATION).iter();
     let Some(value) = all.next() else { return Ok(None) };
     if all.next().is_some() {

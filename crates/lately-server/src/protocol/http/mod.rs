@@ -22,5 +22,7 @@ mod routes;
 mod series;
 mod stream;
 
-pub(crate) use listener::serve;
+pub(in crate::protocol) use listener::Link;
+pub(crate) use listener::{Speaks, serve};
+pub(in crate::protocol) use login::{credentials, no_key};
 pub(crate) use routes::{all, watching};
