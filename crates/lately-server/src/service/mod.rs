@@ -306,7 +306,7 @@ impl Service {
         let bytes = fragmentation.update(
             self.config.ceiling_bytes,
             self.now(),
-            process::resident_bytes,
+            process::anonymous_bytes,
             return_memory,
         );
         self.charge_as(&self.stats.fragmented_bytes, bytes);
