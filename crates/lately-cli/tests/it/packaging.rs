@@ -143,7 +143,7 @@ fn the_chart_makes_a_server_with_a_volume() {
     let says = checked(config(&objects));
     let hosts = "hosts hits-lately hits-lately.web hits-lately.web.svc hits-lately.web.svc.cluster.local hits.example.org";
     for part in [
-        "resp 0.0.0.0:7379, http 0.0.0.0:7380, metrics 0.0.0.0:9180",
+        "resp 0.0.0.0:7379, http 0.0.0.0:7380, grpc 127.0.0.1:7381, metrics 0.0.0.0:9180",
         "insecure true, max_clients 5000, idle_timeout 10m",
         "path /var/lib/lately/data, durability interval",
         "ceiling 2147483648B",

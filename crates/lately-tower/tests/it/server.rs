@@ -30,7 +30,8 @@ impl Lately {
     }
 
     async fn start_at(resp: SocketAddr) -> Lately {
-        let config = Config { resp, http: SocketAddr::from(([127, 0, 0, 1], 0)), ..Config::default() };
+        let free = SocketAddr::from(([127, 0, 0, 1], 0));
+        let config = Config { resp, http: free, grpc: free, ..Config::default() };
         let server = Server::bind(config, Arc::new(SystemClock::new())).await.expect("a free port");
         let (address, stopper) = (server.resp_address(), server.stopper());
         Lately { address, stopper, run: tokio::spawn(server.run()) }
