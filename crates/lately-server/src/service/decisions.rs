@@ -28,7 +28,7 @@ pub(crate) struct LimitRequest<'r> {
     pub(crate) is_peek: bool,
 }
 
-/// A decision, and what clients are told of the limit.
+/// A decision, and what an answer says about the limit.
 pub(crate) struct Decided {
     pub(crate) decision: Decision,
     pub(crate) window: Span,

@@ -190,7 +190,7 @@ impl Service {
         }
     }
 
-    /// In a cluster, the keys with hits that others were not told of.
+    /// In a cluster, the number of keys with hits that were not sent to other nodes.
     pub(crate) fn unsent_keys(&self) -> usize {
         self.store.unsent_keys()
     }

@@ -1,4 +1,4 @@
-//! What clients are told.
+//! What answers say.
 
 use lately::{milliseconds, minutes};
 use lately_tower::{Limits, by_client_address};

@@ -115,7 +115,7 @@ impl Named {
         }
     }
 
-    /// The limit of the config, if it is one that there is.
+    /// The limit, if it is named in the config.
     fn config(&self) -> Result<Option<&NamedLimit>, Problem> {
         match self {
             Named::Given { .. } => Ok(None),
