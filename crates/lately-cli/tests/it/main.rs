@@ -35,6 +35,7 @@ mod logs;
 mod man;
 mod mistakes;
 mod packaging;
+mod packets_lost;
 mod races;
 mod recipes;
 mod report;
