@@ -25,6 +25,7 @@ mod flood;
 mod greedy;
 mod guide;
 mod health;
+mod http2_floods;
 mod http_clients;
 mod kept;
 mod kill;
