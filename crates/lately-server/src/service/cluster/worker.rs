@@ -522,7 +522,7 @@ impl<E: Engine> Worker<E> {
             let of_others = told.into_iter().filter(|known| !outgoing.is_own(&known.origin));
             let of_others = of_others.map(|known| (known.origin, known.cell, known.tally));
             let store = &service.store;
-            let learned = store.learn(&due.key, of_others, now);
+            let learned = store.learn(&due.key, Tier::Local, of_others, now);
             if let Err(error) = &learned {
                 let key = String::from_utf8_lossy(&due.key).escape_debug().to_string();
                 self.warning = Some(format!("the hits of other nodes on '{key}' are left out: {error}"));
