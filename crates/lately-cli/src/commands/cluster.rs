@@ -63,7 +63,23 @@ fn write_table(out: &mut dyn Write, answer: &Value) -> io::Result<()> {
         seconds.map_or_else(|| text(value), |at: Timestamp| table::utc(at))
     };
     writeln!(out, "engine  {}", text(&answer["engine"]))?;
-    writeln!(out, "asked   {}\n", text(&answer["node"]))?;
+    writeln!(out, "asked   {}", text(&answer["node"]))?;
+    let upstream = &answer["upstream"];
+    if upstream.is_object() {
+        let state = upstream["degraded"].as_str().map_or("ok".to_owned(), |why| {
+            let since = match &upstream["away_since"] {
+                Value::Null => String::new(),
+                since => format!(" since {}", time(since)),
+            };
+            format!("degraded{since}: {}", harmless(why))
+        });
+        writeln!(out, "upstream  {}", text(&upstream["engine"]))?;
+        writeln!(out, "  aggregator      {}", text(&upstream["aggregator"]))?;
+        writeln!(out, "  staleness_ms    {}", text(&upstream["staleness_ms"]))?;
+        writeln!(out, "  waiting_blocks  {}", text(&upstream["waiting_blocks"]))?;
+        writeln!(out, "  state           {state}")?;
+    }
+    writeln!(out)?;
     let nodes = answer["nodes"].as_array().into_iter().flatten();
     let rows = nodes.map(|node| {
         let state =

@@ -18,6 +18,7 @@ mod count_errors;
 mod count_real_log;
 mod disk_fails;
 mod disk_full;
+mod data_centres;
 mod dump;
 mod envoy;
 mod expected_counts;

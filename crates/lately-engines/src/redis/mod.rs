@@ -113,6 +113,15 @@ impl Redis {
         })
     }
 
+    /// A server that this engine and another one both use, with the same database: what one writes, the other reads.
+    #[must_use]
+    pub fn shared_server(&self, other: &Redis) -> Option<String> {
+        let (ours, theirs) = (&self.servers, &other.servers);
+        let is_same = ours.login.db() == theirs.login.db() && ours.route.master() == theirs.route.master();
+        let shared = ours.seeds.iter().find(|seed| theirs.seeds.contains(seed));
+        shared.filter(|_| is_same).map(Host::to_string)
+    }
+
     fn begin_life(&mut self) {
         self.life += 1;
         self.lasting.clear();

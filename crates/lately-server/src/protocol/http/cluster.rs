@@ -28,7 +28,25 @@ pub(super) struct ClusterAnswer {
     listed: Option<Number>,
     /// Why the engine refuses the list.
     list_error: Option<String>,
+    /// The engine that all data centres share.
+    upstream: Option<UpstreamAnswer>,
     nodes: Vec<NodeAnswer>,
+}
+
+#[derive(Serialize, ToSchema)]
+struct UpstreamAnswer {
+    /// Its address, without its password.
+    engine: String,
+    /// The node that copies the counts of this data centre to it.
+    aggregator: Option<String>,
+    /// How long ago it was reached.
+    staleness_ms: Option<i64>,
+    /// Since when it cannot be reached.
+    #[schema(value_type = Option<f64>)]
+    away_since: Option<Number>,
+    /// Blocks of counts of this data centre that it does not have yet.
+    waiting_blocks: usize,
+    degraded: Option<String>,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -72,12 +90,27 @@ pub(super) async fn nodes(State(service): State<Arc<Service>>) -> Result<Json<Cl
         unsent_keys: status.unsent_keys,
         degraded,
     };
+    let upstream = cluster.upstream.as_ref().map(|upstream| {
+        let state = upstream.state();
+        UpstreamAnswer {
+            engine: cluster.config.shown_upstream().join(" "),
+            staleness_ms: state.staleness_ms(now),
+            away_since: state.away_since.map(seconds),
+            waiting_blocks: state.waiting_blocks,
+            degraded: match state.problem() {
+                None if state.reached.is_none() => Some("it was not reached yet".to_owned()),
+                problem => problem.map(str::to_owned),
+            },
+            aggregator: state.aggregator,
+        }
+    });
     Ok(Json(ClusterAnswer {
         node: cluster.config.node.clone(),
         engine: cluster.config.shown_urls().join(" "),
         as_of: seconds(now),
         listed: listed.map(seconds),
         list_error,
+        upstream,
         nodes: cluster.nodes(&service).into_iter().map(answer).collect(),
     }))
 }

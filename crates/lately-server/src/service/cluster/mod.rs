@@ -4,15 +4,21 @@
 //! counted of the keys in `interest.rs`. The store merges that, so all answers have it.
 //! `reconcile.rs` finds what the engine lacks of this node's hits.
 //! `nodes.rs` lists the nodes.
+//!
+//! With an upstream engine, `aggregator.rs` copies what the engine of this data centre has to that of all, and `upstream.rs`
+//! reads what other data centres counted.
 
+mod aggregator;
 mod config;
 mod interest;
+mod name_claim;
 mod nodes;
 mod origins;
 mod outgoing;
 mod reconcile;
 #[cfg(test)]
 mod simulation;
+mod upstream;
 mod wait;
 mod worker;
 
@@ -21,6 +27,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use lately::{Delta, DeltaBatch, Forgotten, Span, Store, Timestamp};
+#[cfg(test)]
+use lately::Tier;
 
 use crate::limits::INTEREST_SHARE;
 use crate::service::Service;
@@ -30,6 +38,8 @@ use interest::{Answer, Interest, Question};
 pub(crate) use nodes::Node;
 use nodes::Nodes;
 use outgoing::Outgoing;
+use upstream::Upstream;
+pub(crate) use upstream::run as run_upstream;
 pub(crate) use wait::Wait;
 pub use worker::ClusterError;
 pub(crate) use worker::{Signals, run, start};
@@ -44,6 +54,7 @@ pub(crate) struct Cluster {
     /// Changes that wait for the disk: they are in the store, and not yet in what is to be sent.
     waiting: Mutex<WaitingChanges>,
     nodes: Nodes,
+    pub(crate) upstream: Option<Upstream>,
 }
 
 /// The batches of changes that wait for the disk.
@@ -74,8 +85,10 @@ impl Cluster {
     /// A cluster of which nothing is known yet, on a server with this memory ceiling.
     pub(crate) fn new(config: ClusterConfig, ceiling_bytes: u64) -> Cluster {
         let most_bytes = usize::try_from(ceiling_bytes / INTEREST_SHARE).unwrap_or(usize::MAX);
+        let has_upstream = config.has_upstream();
         Cluster {
-            interest: Interest::new(most_bytes, config.flush),
+            interest: Interest::new(most_bytes, config.flush, has_upstream),
+            upstream: has_upstream.then(Upstream::default),
             config,
             outgoing: OnceLock::new(),
             state: Mutex::default(),
@@ -168,9 +181,6 @@ impl Cluster {
             if wait.is_none() && self.interest.note(question, None, now, forget) == Answer::Known {
                 continue;
             }
-            if wait.is_none() && self.state().failure.is_some() {
-                return None;
-            }
             let wait = wait.get_or_insert_with(Wait::new);
             let _ = self.interest.note(question, Some((wait, timeout)), now, forget);
         }
@@ -181,8 +191,8 @@ impl Cluster {
     /// Reads all keys that somebody asked for: other nodes have none of them.
     #[cfg(test)]
     pub(crate) fn read_all(&self, now: Timestamp) {
-        let due = self.interest.due(usize::MAX, true, now);
-        due.iter().for_each(|due| _ = self.interest.note_read(due, 0, |_| {}));
+        let due = self.interest.due(Tier::Local, usize::MAX, true, now);
+        due.iter().for_each(|due| _ = self.interest.note_read(Tier::Local, due, 0, |_| {}));
     }
 
     /// When the hits of other nodes on a key were last read, for a window of this length.

@@ -126,6 +126,15 @@ fn cluster(service: &Service, now: Timestamp) -> Vec<Field> {
             field("lately_resent_hits", &state.resent_hits),
             field("lately_reconciled", &u8::from(state.is_reconciled)),
         ]);
+        if let Some(upstream) = &cluster.upstream {
+            let state = upstream.state();
+            fields.extend([
+                field("lately_upstream_ok", &u8::from(state.is_ok())),
+                field("lately_upstream_staleness_ms", &state.staleness_ms(now).unwrap_or(-1)),
+                field("lately_upstream_aggregator", &state.aggregator.as_deref().unwrap_or_default()),
+                field("lately_upstream_waiting_blocks", &state.waiting_blocks),
+            ]);
+        }
     }
     fields
 }
