@@ -103,9 +103,9 @@ pub trait Engine: Send {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Place {
     /// The server whose blocks are listed.
-    pub(crate) server: String,
+    pub server: String,
     /// The place among them.
-    pub(crate) cursor: u64,
+    pub cursor: u64,
 }
 
 /// The counts of a block.

@@ -560,7 +560,7 @@ mod tests {
         assert!(!interest.note_read(Tier::Local, &due[0], 100, |_| {}) && !wait.is_over());
         assert_eq!((read(&interest, 9, 3_002).as_str(), wait.is_over()), ("c", true));
         // With a longer flush, counts are known for that long.
-        let slow = Interest::new(1 << 20, Duration::from_secs(10));
+        let slow = Interest::new(1 << 20, Duration::from_secs(10), false);
         let _ = ask(&slow, b"a", minutes(5), 1_000);
         assert_eq!(read(&slow, 9, 1_000), "a");
         assert_eq!(ask(&slow, b"a", minutes(5), 11_000), Answer::Known);
@@ -611,7 +611,7 @@ mod tests {
         assert_eq!((tidy(230_000), tidy(230_001)), (0, 1));
         assert_eq!((interest.held_bytes(), interest.known_bytes.load(Relaxed)), (0, 0));
         // With a long flush all parts have their turn at once.
-        let slow = Interest::new(1 << 20, Duration::from_secs(60));
+        let slow = Interest::new(1 << 20, Duration::from_secs(60), false);
         let _ = (ask(&slow, b"a", minutes(5), 0), ask(&slow, b"b", minutes(5), 0));
         slow.tidy(at(60_000), |_| {});
         assert_eq!(slow.held_bytes(), 0);
@@ -620,7 +620,7 @@ mod tests {
     #[test]
     fn the_least_recently_asked_are_forgotten_when_memory_is_full() {
         let keys = 4_000;
-        let interest = Interest::new(interest.bytes_of(b"0000") * keys, FLUSH);
+        let interest = Interest::new(interest().bytes_of(b"0000") * keys, FLUSH, false);
         let mut forgotten = Vec::new();
         let asked = 3 * i64::try_from(keys).expect("small");
         for number in 0..asked {

@@ -189,7 +189,7 @@ mod tests {
     use std::sync::Arc;
 
     use lately::{Clock, ManualClock, milliseconds};
-    use lately_engines::{Block, Known, Memory, Told, Write};
+    use lately_engines::{Block, Known, Memory, OwnedBlock, Place, Told, Write};
 
     use super::*;
     use crate::config::Config;
@@ -348,6 +348,22 @@ mod tests {
         }
         async fn read(&mut self, _: &[Block<'_>]) -> Result<Vec<Told>, EngineError> {
             Ok(Vec::<Vec<Known>>::new())
+        }
+        async fn note_changed(&mut self, _: &[Block<'_>]) -> Result<(), EngineError> {
+            Ok(())
+        }
+        async fn take_changed(&mut self, _: usize) -> Result<Vec<OwnedBlock>, EngineError> {
+            Ok(Vec::new())
+        }
+        async fn changed(&mut self) -> Result<usize, EngineError> {
+            Ok(0)
+        }
+        async fn scan(
+            &mut self,
+            _: Option<&Place>,
+            _: usize,
+        ) -> Result<(Vec<OwnedBlock>, Option<Place>), EngineError> {
+            Ok((Vec::new(), None))
         }
     }
 

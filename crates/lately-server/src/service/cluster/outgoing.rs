@@ -241,7 +241,9 @@ impl Outgoing {
         let (mut counts, mut missing) = (Vec::new(), 0);
         for span in spans {
             let in_span = own.iter().filter(|known| span.has(known.cell));
-            let sent_hits: u64 = in_span.map(|known| known.tally.hits()).sum();
+            // Hits whose mark came before they are removed are still in the store.
+            let sent_hits: u64 =
+                in_span.map(|known| known.tally.counted.saturating_sub(known.removed)).sum();
             let hits = span.hits.saturating_sub(sent_hits);
             if hits == 0 {
                 continue;

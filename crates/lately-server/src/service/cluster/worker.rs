@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use lately::limits::SENT_WITHIN_MS;
-use lately::{Cell, DeltaBatch, Origin, Settings, Span, Store, Taken, Tally, Tier, Timestamp};
+use lately::{Cell, DeltaBatch, Levels, Origin, Settings, Span, Store, Taken, Tally, Tier, Timestamp};
 use lately_engines::{Block, Engine, EngineError, Known, Redis, Told, Write};
 
 use thiserror::Error;
@@ -391,22 +391,18 @@ impl<E: Engine> Worker<E> {
         if !told.into_iter().any(is_marked) {
             return Ok(());
         }
-        // A hit is in a cell of each level. What is removed in one is removed in all.
-        let own = all_told(&mut self.engine, &service, key, now).await?.into_iter().filter(is_marked);
+        let mut own = all_told(&mut self.engine, &service, key, now).await?;
+        own.retain(|known| outgoing.is_own(&known.origin));
         let name = |known: &Known| (Box::<[u8]>::from(key), known.origin.clone(), known.cell);
-        // With how many of its hits have left the store, and how many are to leave it.
-        let mut marks = Vec::new();
-        for known in own {
-            let deleted = known.tally.deleted.min(known.tally.counted);
-            let removed = known.removed.max(self.removed.get(&name(&known)).copied().unwrap_or(0));
-            marks.push((Known { removed: removed.max(deleted), ..known }, deleted.saturating_sub(removed)));
-        }
-        if marks.is_empty() {
-            return Ok(());
+        for known in &mut own {
+            known.removed = known.removed.max(self.removed.get(&name(known)).copied().unwrap_or(0));
         }
         let levels = service.store.settings_of(key).levels();
-        let read = marks.iter().filter(|(known, _)| levels.is_read(known.cell, now));
-        let hits = read.map(|(known, hits)| (known.cell, *hits));
+        let (hits, removed) = removals(own, levels, now);
+        if removed.is_empty() {
+            return Ok(());
+        }
+        let hits = hits.into_iter();
         let mut deltas = DeltaBatch::default();
         {
             let _entered = service.enter();
@@ -416,8 +412,6 @@ impl<E: Engine> Worker<E> {
             service.store.roll_back(&mut deltas);
             return Err(EngineError::Away(refused.to_string()));
         }
-        let removed: Vec<Known> =
-            marks.into_iter().map(|(known, _)| Known { tally: Tally::default(), ..known }).collect();
         self.removed.extend(removed.iter().map(|known| (name(known), known.removed)));
         outgoing.note_deleted(key, &removed);
         let pending = [Pending { key, levels, counts: removed }];
@@ -544,6 +538,42 @@ pub(super) fn learn(
         let key = String::from_utf8_lossy(&due.key).escape_debug().to_string();
         format!("the hits of other nodes on '{key}' are left out: {error}")
     })
+}
+
+/// Of own counts in all levels, the hits that are deleted and still in the store, and the counts with the hits that are removed by
+/// then. A hit is in a cell of each level, and its marks may come one by one. So it is taken out of the cells that are read now, and
+/// wider cells only follow.
+fn removals(own: Told, levels: &Levels, now: Timestamp) -> (Vec<(Cell, u64)>, Vec<Known>) {
+    let (mut read, others): (Vec<Known>, Vec<Known>) =
+        own.into_iter().partition(|known| levels.is_read(known.cell, now));
+    let deleted = |known: &Known| known.tally.deleted.min(known.tally.counted);
+    let (mut hits, mut removed) = (Vec::new(), Vec::new());
+    let mut note = |known: &Known, removed_hits: u64| {
+        let tally = Tally::default();
+        removed.push(Known { tally, removed: removed_hits, ..known.clone() });
+    };
+    for known in &mut read {
+        let more = deleted(known).saturating_sub(known.removed);
+        if more > 0 {
+            hits.push((known.cell, more));
+            known.removed += more;
+            note(known, known.removed);
+        }
+    }
+    for known in &others {
+        let Cell { start_ms, width_ms } = known.cell;
+        let mut ranges = levels.ranges_ms(now);
+        let is_past = ranges.any(|(level, from_ms, _)| level.width_ms == width_ms && start_ms < from_ms);
+        let inside = read.iter().filter(|of| {
+            of.origin == known.origin && (start_ms..known.cell.end_ms()).contains(&of.cell.start_ms)
+        });
+        let left: u64 = inside.map(|of| of.removed).sum();
+        let removed_hits = if is_past { deleted(known) } else { deleted(known).min(left) };
+        if removed_hits > known.removed {
+            note(known, removed_hits);
+        }
+    }
+    (hits, removed)
 }
 
 /// Keys with new hits.
