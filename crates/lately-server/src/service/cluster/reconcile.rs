@@ -161,7 +161,7 @@ impl<E: Engine> Worker<E> {
                 Standing::Reached => return Ok(()),
                 Standing::Away => Above::Away,
                 Standing::Unknown => {
-                    self.reconcile.asked.clear();
+                    self.put_back();
                     return Ok(());
                 }
             }
@@ -172,11 +172,12 @@ impl<E: Engine> Worker<E> {
                 Answer::Told(told) => Above::Told(told),
             }
         };
-        let steps = mem::take(&mut self.reconcile.asked);
         if self.reconcile.asked_life != self.engine.life() {
             // The local engine may have lost what the upstream one got since. All is looked at again.
+            self.put_back();
             return Ok(());
         }
+        let steps = mem::take(&mut self.reconcile.asked);
         for step in steps {
             self.take(Some(step), &above, now).await?;
         }
@@ -187,9 +188,20 @@ impl<E: Engine> Worker<E> {
         Ok(())
     }
 
-    /// Keys with hits that are known to be missing.
-    fn older_step(&self) -> Option<Step> {
-        let keys: Vec<_> = self.reconcile.older.iter().take(RECONCILE_OLDER_KEYS).cloned().collect();
+    /// What was asked for is not compared now.
+    fn put_back(&mut self) {
+        for Step { keys, next, .. } in mem::take(&mut self.reconcile.asked) {
+            if next.is_none() {
+                self.reconcile.older.extend(keys);
+            }
+        }
+    }
+
+    /// Takes keys with hits that are known to be missing. More may be noted of them from here on.
+    fn older_step(&mut self) -> Option<Step> {
+        let older = &mut self.reconcile.older;
+        let keys: Vec<_> = older.iter().take(RECONCILE_OLDER_KEYS).cloned().collect();
+        keys.iter().for_each(|key| _ = older.remove(key));
         (!keys.is_empty()).then_some(Step { keys, range_ms: (i64::MIN, i64::MAX), next: None })
     }
 
@@ -215,13 +227,16 @@ impl<E: Engine> Worker<E> {
     /// Compares the keys of a step.
     async fn take(&mut self, step: Option<Step>, above: &Above, now: Timestamp) -> Result<(), EngineError> {
         let Some(Step { keys, range_ms, next }) = step else { return Ok(()) };
-        self.compare(&keys, range_ms, above, now).await?;
+        let compared = self.compare(&keys, range_ms, above, now).await;
         let service = Arc::clone(&self.service);
         let reconcile = &mut self.reconcile;
         let Some(next) = next else {
-            keys.iter().for_each(|key| _ = reconcile.older.remove(key));
-            return Ok(());
+            if compared.is_err() {
+                reconcile.older.extend(keys);
+            }
+            return compared;
         };
+        compared?;
         reconcile.is_whole &= !matches!(above, Above::Away);
         let is_at_end = next == Cursor::START;
         if is_at_end && reconcile.is_urgent && reconcile.is_whole {
