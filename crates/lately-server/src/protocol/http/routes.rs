@@ -30,6 +30,7 @@ use super::query::key_of;
 use super::series;
 use crate::service::Service;
 use crate::service::access::Keys;
+use crate::service::cluster::Cluster;
 
 /// A path and its method.
 struct Route {
@@ -171,7 +172,9 @@ pub(super) async fn health() -> &'static str {
 )]
 pub(super) async fn ready(State(service): State<Arc<Service>>) -> (StatusCode, String) {
     if !service.is_loading() {
-        return (StatusCode::OK, "ready\n".to_owned());
+        let degraded = service.cluster.iter().flat_map(Cluster::degraded);
+        let lines = degraded.map(|why| format!("degraded: {why}\n"));
+        return (StatusCode::OK, ["ready\n".to_owned()].into_iter().chain(lines).collect());
     }
     let (done_bytes, total_bytes) = service.progress.bytes();
     (StatusCode::SERVICE_UNAVAILABLE, format!("loading: {done_bytes} of {total_bytes} bytes\n"))

@@ -683,6 +683,40 @@ mod tests {
     }
 
     #[test]
+    fn a_question_waits_for_both_engines_unless_one_is_away() {
+        let interest = Interest::new(1 << 20, FLUSH, true);
+        let wait_for = |key: &[u8], now_ms: i64| {
+            let wait = Wait::new();
+            let question = Question { key, window: minutes(5), is_limit: false };
+            let answer = interest.note(question, Some((&wait, FLUSH)), at(now_ms), |_| {});
+            let _ = wait.done();
+            (wait, answer)
+        };
+        let read = |tier: Tier, now_ms: i64| {
+            let due = interest.due(tier, 9, true, at(now_ms));
+            due.iter().map(|due| interest.note_read(tier, due, 100, |_| {})).collect::<Vec<_>>()
+        };
+        let (wait, answer) = wait_for(b"a", 1_000);
+        assert_eq!((wait.is_over(), answer), (false, Answer::Unknown));
+        assert_eq!(read(Tier::Local, 1_001), [false]);
+        assert!(!wait.is_over() && interest.read_at(b"a", minutes(5)).is_none());
+        assert_eq!(read(Tier::Upstream, 1_010), [true]);
+        assert!(wait.is_over());
+        // The answer is as old as the older of the two.
+        assert_eq!(interest.read_at(b"a", minutes(5)), Some(at(1_001)));
+        // What is known of the key is counted once.
+        assert_eq!(interest.known_bytes.load(Relaxed), 100);
+        interest.set_away(Tier::Upstream, true);
+        let (wait, answer) = wait_for(b"b", 2_000);
+        assert_eq!((wait.is_over(), answer), (false, Answer::Unknown));
+        assert_eq!(read(Tier::Local, 2_001), [true]);
+        assert!(wait.is_over());
+        assert_eq!(wait_for(b"b", 2_002).1, Answer::Known);
+        interest.set_away(Tier::Upstream, false);
+        assert_eq!(wait_for(b"b", 2_003).1, Answer::Unknown);
+    }
+
+    #[test]
     fn questions_that_wait_are_bounded() {
         let interest = interest();
         let wait = Wait::new();

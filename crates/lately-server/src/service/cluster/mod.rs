@@ -205,6 +205,14 @@ impl Cluster {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Why counts may be missing here or elsewhere, each on one line. Hits are counted nevertheless.
+    pub(crate) fn degraded(&self) -> Vec<String> {
+        let upstream = self.upstream.as_ref().map(Upstream::state);
+        let upstream = upstream.and_then(|state| Some(format!("upstream engine: {}", state.problem()?)));
+        let local = self.state().failure.map(|failure| format!("engine: {failure}"));
+        local.into_iter().chain(upstream).map(|why| why.replace(['\r', '\n'], " ")).collect()
+    }
+
     /// How long ago the engine was last reached; `None` when it never was.
     pub(crate) fn staleness_ms(&self, now: Timestamp) -> Option<i64> {
         let reached = self.state.lock().unwrap_or_else(PoisonError::into_inner).reached;

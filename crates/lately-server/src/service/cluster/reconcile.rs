@@ -30,9 +30,9 @@ pub(super) struct Reconcile {
     due: Timestamp,
     /// Whether something is known to be missing.
     is_urgent: bool,
-    /// Whether the local engine may lack counts of this node that the upstream one has.
-    may_lack: bool,
-    /// Whether all keys of this round were compared with what the upstream engine has, too, if there is one.
+    /// Whether the upstream engine was away while keys were compared. Not all that was missing was sent then.
+    was_away: bool,
+    /// Whether it was not away so far in this round.
     is_whole: bool,
     /// What is compared once the upstream engine was read, and the life of the local one then.
     asked: Vec<Step>,
@@ -69,7 +69,7 @@ impl Reconcile {
             cursor: Cursor::START,
             due: Timestamp::MIN,
             is_urgent: false,
-            may_lack: true,
+            was_away: false,
             is_whole: false,
             asked: Vec::new(),
             asked_life: 0,
@@ -82,8 +82,8 @@ impl Reconcile {
     /// Looks at all keys. What a connection that was lost has sent may still arrive, so it waits a little.
     pub(super) fn restart(&mut self, now: Timestamp, has_upstream: bool) {
         let due = after(now, if has_upstream { UPSTREAM_SETTLE_MS } else { RECONCILE_SETTLE_MS });
-        let Reconcile { older, asked, asked_life, .. } = mem::replace(self, Reconcile::new());
-        *self = Reconcile { older, asked, asked_life, due, is_urgent: true, ..Reconcile::new() };
+        let Reconcile { older, asked, asked_life, was_away, .. } = mem::replace(self, Reconcile::new());
+        *self = Reconcile { older, asked, asked_life, was_away, due, is_urgent: true, ..Reconcile::new() };
     }
 
     /// Notes a key with hits that are missing, other than new ones. It is looked at soon.
@@ -181,8 +181,7 @@ impl<E: Engine> Worker<E> {
         for step in steps {
             self.take(Some(step), &above, now).await?;
         }
-        if matches!(above, Above::Told(_)) && self.reconcile.may_lack && !self.reconcile.is_urgent {
-            // It was away in the last round.
+        if matches!(above, Above::Told(_)) && self.reconcile.was_away && !self.reconcile.is_urgent {
             self.reconcile.restart(now, true);
         }
         Ok(())
@@ -230,6 +229,7 @@ impl<E: Engine> Worker<E> {
         let compared = self.compare(&keys, range_ms, above, now).await;
         let service = Arc::clone(&self.service);
         let reconcile = &mut self.reconcile;
+        reconcile.was_away |= matches!(above, Above::Away);
         let Some(next) = next else {
             if compared.is_err() {
                 reconcile.older.extend(keys);
@@ -240,7 +240,7 @@ impl<E: Engine> Worker<E> {
         reconcile.is_whole &= !matches!(above, Above::Away);
         let is_at_end = next == Cursor::START;
         if is_at_end && reconcile.is_urgent && reconcile.is_whole {
-            reconcile.may_lack = false;
+            reconcile.was_away = false;
             parts(&service).0.set_state(|state| state.is_reconciled = true);
         }
         reconcile.cursor = next;
@@ -318,8 +318,9 @@ impl<E: Engine> Worker<E> {
             // Late hits may have come since.
             let mut spans = self.spans(key, range_ms, now);
             spans.retain(|span| blocks_of(key, span).all(|block| told.contains_key(&block)));
-            if matches!(above, Above::Away) && self.reconcile.may_lack {
-                // The upstream engine may have the other hits in another cell, or under another origin.
+            if matches!(above, Above::Away) {
+                // The local engine may have lost the other hits, and the upstream one may have them in another cell, or of
+                // another origin.
                 spans.retain(|span| outgoing.is_alone(span));
             }
             let (counts, hits) = outgoing.missing(&spans, told.values().flatten());

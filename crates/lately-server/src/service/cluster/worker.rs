@@ -604,3 +604,41 @@ fn reach(window: Span, service: &Service, key: &[u8], now: Timestamp) -> (i64, i
     let skew_ms = settings.max_skew().as_millis() + settings.resolution().as_millis();
     (now.as_millis() - window_ms, now.as_millis() + skew_ms)
 }
+
+#[cfg(test)]
+mod tests {
+    use lately::Settings;
+
+    use super::*;
+
+    /// Symptom: hits that another node had deleted counted twice in windows of a day. Cause: their marks came for wide cells first, the hits
+    /// were still in the store, and were taken for hits that the engine lacked. Fix: hits leave the store with the marks of the cells that are read.
+    #[test]
+    fn marks_that_come_one_by_one_take_each_hit_once() {
+        let settings = Settings::default();
+        let (levels, now) = (settings.levels(), Timestamp::from_millis(1_700_000_000_000).expect("a time"));
+        let widths = [1_000, 10_000, 60_000, 600_000, 3_600_000];
+        let check = |deleted: [u64; 5], removed: [u64; 5], hits: &[u64], expected: &[(i64, u64)]| {
+            let own = (0..5).map(|index| Known {
+                origin: Origin::new("a", 1).expect("a name"),
+                cell: Cell::of(now.as_millis() - 50_000, widths[index]),
+                tally: Tally { counted: 3, deleted: deleted[index] },
+                removed: removed[index],
+            });
+            let (taken, noted) = removals(own.collect(), levels, now);
+            assert_eq!(taken.iter().map(|(_, hits)| *hits).collect::<Vec<_>>(), hits, "{deleted:?}");
+            let noted: Vec<_> = noted.iter().map(|known| (known.cell.width_ms, known.removed)).collect();
+            assert_eq!(noted, expected, "{deleted:?}");
+        };
+        check([0, 0, 3, 0, 3], [0; 5], &[], &[]);
+        check([2, 0, 3, 0, 3], [0; 5], &[2], &[(1_000, 2), (60_000, 2), (3_600_000, 2)]);
+        check([3, 3, 3, 0, 3], [2, 0, 2, 0, 2], &[1], &[
+            (1_000, 3),
+            (10_000, 3),
+            (60_000, 3),
+            (3_600_000, 3),
+        ]);
+        check([3; 5], [3, 3, 3, 0, 3], &[], &[(600_000, 3)]);
+        check([3; 5], [3; 5], &[], &[]);
+    }
+}
