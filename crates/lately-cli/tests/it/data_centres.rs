@@ -4,7 +4,7 @@ use serde_json::Value;
 use test_support::RedisServer;
 
 use crate::client_runs::{ask, words};
-use crate::common::has;
+use crate::common::{has, lately};
 use crate::running::{Running, becomes, serve_in, serve_with};
 
 /// The keys of a test, and how often each is hit in a round.
@@ -299,7 +299,7 @@ fn the_state_of_the_upstream_engine_is_shown() {
         shown["away_since"].is_f64() && shown["degraded"].is_string() && shown["waiting_blocks"].as_u64() > Some(0)
     };
     assert!(nodes[..2].iter().all(|node| becomes(|| shows(node))));
-    assert!(nodes[0].get("/readyz").contains("\r\n\r\nready\ndegraded: upstream engine: "));
+    assert!(nodes[0].get("/readyz").ends_with("\r\n\r\nready\ndegraded: upstream engine\n"));
     assert!(nodes[0].get("/metrics").contains("\nlately_cluster_upstream_failing 1\n"));
     let run = ask(&nodes[0].resp, &words("cluster"));
     let state = run.out.lines().find(|line| line.starts_with("  state ")).expect("a line");
@@ -310,6 +310,23 @@ fn the_state_of_the_upstream_engine_is_shown() {
     let run = ask(&nodes[0].resp, &words("cluster"));
     assert!(run.out.contains(&format!("\nupstream  {url}\n")), "{}", run.out);
     assert!(run.out.lines().any(|line| line.split_whitespace().eq(["state", "ok"])), "{}", run.out);
+}
+
+#[test]
+fn an_upstream_engine_needs_one_of_the_data_centre() {
+    let refused = |args: &str, expected: &str| {
+        let run = lately(&args.split(' ').collect::<Vec<_>>());
+        assert_eq!((run.out.as_str(), run.code), ("", Some(2)), "{args}");
+        assert!(run.err.starts_with(expected), "{args}: {}", run.err);
+    };
+    refused(
+        "serve --in-memory --upstream redis://h1",
+        "lately: command line: the following required arguments were not provided: --cluster <URL>",
+    );
+    refused(
+        "serve --in-memory --node a --cluster redis://h1 --upstream redis://h1:6379",
+        "lately: serve: upstream: h1:6379 is the engine of this data centre: give that of all data centres, or none\nhint: ",
+    );
 }
 
 #[test]

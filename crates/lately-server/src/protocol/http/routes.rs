@@ -172,8 +172,9 @@ pub(super) async fn health() -> &'static str {
 )]
 pub(super) async fn ready(State(service): State<Arc<Service>>) -> (StatusCode, String) {
     if !service.is_loading() {
-        let degraded = service.cluster.iter().flat_map(Cluster::degraded);
-        let lines = degraded.map(|why| format!("degraded: {why}\n"));
+        // Who asks need not log in, so the reason is not shown.
+        let failing = service.cluster.iter().flat_map(Cluster::failing);
+        let lines = failing.map(|engine| format!("degraded: {engine}\n"));
         return (StatusCode::OK, ["ready\n".to_owned()].into_iter().chain(lines).collect());
     }
     let (done_bytes, total_bytes) = service.progress.bytes();

@@ -205,12 +205,11 @@ impl Cluster {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Why counts may be missing here or elsewhere, each on one line. Hits are counted nevertheless.
-    pub(crate) fn degraded(&self) -> Vec<String> {
-        let upstream = self.upstream.as_ref().map(Upstream::state);
-        let upstream = upstream.and_then(|state| Some(format!("upstream engine: {}", state.problem()?)));
-        let local = self.state().failure.map(|failure| format!("engine: {failure}"));
-        local.into_iter().chain(upstream).map(|why| why.replace(['\r', '\n'], " ")).collect()
+    /// The engines that counts cannot be exchanged with. Hits are counted nevertheless.
+    pub(crate) fn failing(&self) -> impl Iterator<Item = &'static str> + use<> {
+        let is_upstream = |upstream: &Upstream| upstream.state().problem().is_some();
+        let upstream = self.upstream.as_ref().is_some_and(is_upstream).then_some("upstream engine");
+        self.state().failure.map(|_| "engine").into_iter().chain(upstream)
     }
 
     /// How long ago the engine was last reached; `None` when it never was.
