@@ -67,10 +67,7 @@ pub trait Engine: Send {
     ///
     /// # Errors
     /// [`EngineError`]: not all of them are known to be noted.
-    fn note_changed(
-        &mut self,
-        blocks: &[Block<'_>],
-    ) -> impl Future<Output = Result<(), EngineError>> + Send;
+    fn note_changed(&mut self, blocks: &[Block<'_>]) -> impl Future<Output = Result<(), EngineError>> + Send;
 
     /// Takes about `most` noted blocks, each once, however often it was noted.
     ///

@@ -245,7 +245,8 @@ impl Server {
             let _ = metrics.await;
         }
         drained.stop();
-        let exchanged = tokio::task::spawn_blocking(move || join_exchange(cluster)).await.expect("it only waits");
+        let exchanged =
+            tokio::task::spawn_blocking(move || join_exchange(cluster)).await.expect("it only waits");
         close(&service, loaded?).await?;
         Ok(exchanged?)
     }
@@ -259,8 +260,11 @@ fn start_exchange(service: &Arc<Service>, stopper: &Stopper, drained: &Stopper, 
     let Some(cluster) = &service.cluster else { return Exchange::new() };
     // The upstream engine gets what was sent last.
     let exchanged = Stopper::new();
-    let signals =
-        |drained: &Stopper| Signals { stopper: stopper.clone(), drained: drained.clone(), tell: Arc::clone(tell) };
+    let signals = |drained: &Stopper| Signals {
+        stopper: stopper.clone(),
+        drained: drained.clone(),
+        tell: Arc::clone(tell),
+    };
     let upstream = cluster.upstream.is_some().then(|| {
         let (service, signals) = (Arc::clone(service), signals(&exchanged));
         start_thread("lately-upstream", move || cluster::run_upstream(service, signals))

@@ -99,8 +99,11 @@ fn write_lines(out: &mut dyn Write, config: &Config) -> io::Result<()> {
         let timeout = cluster.read_timeout.map_or("0".to_owned(), |it| format!("{}ms", it.as_millis()));
         let node = &cluster.node;
         let upstream = cluster.shown_upstream().join(" ");
-        let upstream =
-            if upstream.is_empty() { upstream } else { format!(", upstream {}", printable(upstream.as_bytes())) };
+        let upstream = if upstream.is_empty() {
+            upstream
+        } else {
+            format!(", upstream {}", printable(upstream.as_bytes()))
+        };
         writeln!(
             out,
             "cluster: engine redis, node {node}, urls {urls}{upstream}, flush {flush_ms}ms, read_timeout {timeout}"

@@ -240,10 +240,11 @@ fn configure(serve: &Serve) -> Result<Config, CliError> {
     config.metrics = serve.metrics.or(config.metrics);
     config.insecure |= serve.insecure;
     if let Some(node) = &serve.node {
-        let cluster = ClusterConfig::new(node, &serve.cluster).and_then(|cluster| match &serve.upstream[..] {
-            [] => Ok(cluster),
-            upstream => cluster.with_upstream(upstream),
-        });
+        let cluster =
+            ClusterConfig::new(node, &serve.cluster).and_then(|cluster| match &serve.upstream[..] {
+                [] => Ok(cluster),
+                upstream => cluster.with_upstream(upstream),
+            });
         let cluster = cluster.map_err(|cause| {
             CliError::new("serve", cause, "see --cluster, --upstream and --node in lately serve --help")
         })?;

@@ -116,7 +116,8 @@ fn check_prints_the_settings_as_json() {
     let line = "urls rediss+sentinel://…@h1,h2/main?sentinel_password=…, flush 50ms, read_timeout 50ms\n";
     assert!(check(&sentinels, &[]).out.ends_with(line), "{}", check(&sentinels, &[]).out);
     let two_levels = format!("{cluster}upstream = [\"redis://me:secret@127.0.0.1:7200\"]\n");
-    let line = "urls redis://…@127.0.0.1:7100, upstream redis://…@127.0.0.1:7200, flush 50ms, read_timeout 50ms\n";
+    let line =
+        "urls redis://…@127.0.0.1:7100, upstream redis://…@127.0.0.1:7200, flush 50ms, read_timeout 50ms\n";
     assert!(check(&two_levels, &[]).out.ends_with(line), "{}", check(&two_levels, &[]).out);
     let member = r#""upstream":["redis://…@127.0.0.1:7200"],"#;
     assert!(check(&two_levels, &["--json"]).out.contains(member), "{}", check(&two_levels, &["--json"]).out);

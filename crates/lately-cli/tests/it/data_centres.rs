@@ -50,9 +50,9 @@ fn all_have<'n>(nodes: impl IntoIterator<Item = &'n Running>, rounds: u64) -> bo
     let keys: Vec<String> = (0..KEYS).map(|key| format!("k{key}")).collect();
     let expected: Vec<u64> = (1..=KEYS).map(|hits| hits * rounds).collect();
     let questions = ["5m", "7d"].map(|window| format!("MHITS {window} {}", keys.join(" ")));
-    nodes.into_iter().all(|node| {
-        questions.iter().all(|question| becomes(|| node.ask::<Vec<u64>>(question) == expected))
-    })
+    nodes
+        .into_iter()
+        .all(|node| questions.iter().all(|question| becomes(|| node.ask::<Vec<u64>>(question) == expected)))
 }
 
 fn aggregator(node: &Running) -> String {
@@ -151,7 +151,9 @@ fn data_centres_count_on_while_they_are_cut_off_and_while_their_aggregator_is_re
     again.iter().for_each(hit_all);
     assert!(all_have(again.iter().chain(&nodes), 13));
     for node in again.iter().chain(&nodes) {
-        assert!(becomes(|| node.infos(["lately_upstream_ok", "lately_upstream_waiting_blocks"]) == ["1", "0"]));
+        assert!(becomes(
+            || node.infos(["lately_upstream_ok", "lately_upstream_waiting_blocks"]) == ["1", "0"]
+        ));
     }
 }
 
@@ -209,8 +211,7 @@ fn a_node_that_was_killed_has_its_hits_once_in_all_data_centres() {
     let (local, global) = (site.local[0].url(), site.global.url());
     let other = site.node(1, "us-1");
     for round in 1..4 {
-        let one =
-            serve_in(folder.path(), &["--cluster", &local, "--upstream", &global, "--node", "eu-1"]);
+        let one = serve_in(folder.path(), &["--cluster", &local, "--upstream", &global, "--node", "eu-1"]);
         one.ask::<u64>("HIT k 10");
         other.ask::<u64>("HIT k 1");
         for question in ["HITS k", "HITS k 1h", "HITS k 7d"] {
@@ -252,8 +253,7 @@ fn nothing_waits_for_an_upstream_engine_that_is_away() {
         site.global.url()
     );
     std::fs::write(&path, config).expect("a file");
-    let (patient, other) =
-        (serve_with(&["--config", path.to_str().expect("text")]), site.node(1, "us-1"));
+    let (patient, other) = (serve_with(&["--config", path.to_str().expect("text")]), site.node(1, "us-1"));
     other.ask::<u64>("HIT far 3");
     assert!(becomes(|| site.global.command("KEYS lately:*:{far}") != "*0\r\n"));
     // The first answer waits for both engines.
@@ -296,7 +296,9 @@ fn the_state_of_the_upstream_engine_is_shown() {
     nodes[0].ask::<u64>("HIT k");
     let shows = |node: &Running| {
         let shown = upstream(node);
-        shown["away_since"].is_f64() && shown["degraded"].is_string() && shown["waiting_blocks"].as_u64() > Some(0)
+        shown["away_since"].is_f64()
+            && shown["degraded"].is_string()
+            && shown["waiting_blocks"].as_u64() > Some(0)
     };
     assert!(nodes[..2].iter().all(|node| becomes(|| shows(node))));
     assert!(nodes[0].get("/readyz").ends_with("\r\n\r\nready\ndegraded: upstream engine\n"));
@@ -321,7 +323,7 @@ fn an_upstream_engine_needs_one_of_the_data_centre() {
     };
     refused(
         "serve --in-memory --upstream redis://h1",
-        "lately: command line: the following required arguments were not provided: --cluster <URL>",
+        "lately: command line: the following required arguments were not provided: --node <NAME> --cluster <URL>",
     );
     refused(
         "serve --in-memory --node a --cluster redis://h1 --upstream redis://h1:6379",

@@ -601,7 +601,8 @@ impl Engine for Redis {
         let owners = self.slots.iter().flat_map(Slots::owners);
         let mut owners: Vec<_> = owners.map(|owner| (owner.to_string(), owner.clone())).collect();
         owners.sort_unstable();
-        let mut left = owners.into_iter().skip_while(|(name, _)| from.is_some_and(|from| *name < from.server));
+        let mut left =
+            owners.into_iter().skip_while(|(name, _)| from.is_some_and(|from| *name < from.server));
         let Some((server, owner)) = left.next() else { return Ok((Vec::new(), None)) };
         let cursor = from.filter(|from| from.server == server).map_or(0, |from| from.cursor);
         let mut command = redis::cmd("SCAN");

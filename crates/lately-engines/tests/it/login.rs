@@ -44,7 +44,9 @@ fn a_user_of_a_cluster_needs_few_permissions() {
     let cluster = RedisCluster::start(&program);
     for third in 0..3 {
         for server in [cluster.master(third), cluster.replica(third)] {
-            server.succeed(&format!("ACL SETUSER lately on >pw {PERMISSIONS} {WITH_AN_UPSTREAM} {OF_A_CLUSTER}"));
+            server.succeed(&format!(
+                "ACL SETUSER lately on >pw {PERMISSIONS} {WITH_AN_UPSTREAM} {OF_A_CLUSTER}"
+            ));
         }
     }
     let urls =

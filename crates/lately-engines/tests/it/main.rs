@@ -108,8 +108,11 @@ async fn check(mut engine: impl Engine) {
         }
     }
     assert_eq!(found, expected);
-    check_names(&mut engine, &sent.iter().map(|(key, known)| Block::of(keys[*key], known.cell)).collect::<Vec<_>>())
-        .await;
+    check_names(
+        &mut engine,
+        &sent.iter().map(|(key, known)| Block::of(keys[*key], known.cell)).collect::<Vec<_>>(),
+    )
+    .await;
     let minute = Duration::from_secs(60);
     for (holder, node, expected) in
         [("one", "a", None), ("one", "a", None), ("two", "a", Some("one")), ("two", "b", None)]

@@ -515,7 +515,8 @@ fn what_two_engines_have_is_replaced_each_on_its_own() {
     let (store, now) = (store(), at(100_000));
     let origin = |name: &str| Origin::new(name, 1).expect("a name");
     let learn = |tier: Tier, told: &[(&str, i64, Tally)]| {
-        let told = told.iter().map(|(name, ms, tally)| (origin(name), Cell::of(START_MS + ms, 1_000), *tally));
+        let told =
+            told.iter().map(|(name, ms, tally)| (origin(name), Cell::of(START_MS + ms, 1_000), *tally));
         store.learn(KEYS[0], tier, told, now).expect("well-formed")
     };
     let counted = |counted| Tally { counted, deleted: 0 };

@@ -159,7 +159,8 @@ impl<E: Engine> Aggregator<E> {
         let was_ours = std::mem::replace(&mut self.is_ours, holder.is_none());
         let waiting_blocks = self.local.changed().await? + self.taken.len();
         let (cluster, _) = parts(&service);
-        let name = |holder: String| holder.rsplit_once('.').map_or(holder.clone(), |(node, _)| node.to_owned());
+        let name =
+            |holder: String| holder.rsplit_once('.').map_or(holder.clone(), |(node, _)| node.to_owned());
         upstream.set_state(|state| {
             state.aggregator = Some(holder.map_or_else(|| cluster.config.node.clone(), name));
             state.waiting_blocks = waiting_blocks;

@@ -10,8 +10,8 @@ use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasher;
 use std::mem;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -478,7 +478,8 @@ impl Interest {
         });
         if keys.len() < before {
             let queues = queues.iter_mut();
-            for queue in queues.flat_map(|queues| [&mut queues.unknown, &mut queues.known, &mut queues.limited])
+            for queue in
+                queues.flat_map(|queues| [&mut queues.unknown, &mut queues.known, &mut queues.limited])
             {
                 queue.retain(|(key, number)| keys.get(key).is_some_and(|reader| reader.number == *number));
             }
@@ -627,7 +628,9 @@ mod tests {
             let key = format!("{number:04}");
             let question = Question { key: key.as_bytes(), window: minutes(5), is_limit: false };
             let _ = interest.note(question, None, at(number), |key| forgotten.push(key.to_vec()));
-            assert!(interest.held_bytes() <= interest.most_bytes + interest.bytes_of(b"00000") * INTEREST_PARTS);
+            assert!(
+                interest.held_bytes() <= interest.most_bytes + interest.bytes_of(b"00000") * INTEREST_PARTS
+            );
         }
         let last = format!("{:04}", asked - 1);
         assert!(!forgotten.contains(&last.into_bytes()));

@@ -26,9 +26,9 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use lately::{Delta, DeltaBatch, Forgotten, Span, Store, Timestamp};
 #[cfg(test)]
 use lately::Tier;
+use lately::{Delta, DeltaBatch, Forgotten, Span, Store, Timestamp};
 
 use crate::limits::INTEREST_SHARE;
 use crate::service::Service;

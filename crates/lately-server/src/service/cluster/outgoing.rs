@@ -242,8 +242,7 @@ impl Outgoing {
         for span in spans {
             let in_span = own.iter().filter(|known| span.has(known.cell));
             // Hits whose mark came before they are removed are still in the store.
-            let sent_hits: u64 =
-                in_span.map(|known| known.tally.counted.saturating_sub(known.removed)).sum();
+            let sent_hits: u64 = in_span.map(|known| known.tally.counted.saturating_sub(known.removed)).sum();
             let hits = span.hits.saturating_sub(sent_hits);
             if hits == 0 {
                 continue;

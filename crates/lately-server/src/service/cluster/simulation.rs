@@ -235,14 +235,12 @@ impl Engines {
     fn above(&self, service: &Arc<Service>) -> Option<Above> {
         let upstream = self.upstream.as_ref()?;
         let reader = UpstreamReader::new(Arc::clone(service), connection(upstream));
-        let aggregator =
-            Aggregator::new(Arc::clone(service), connection(&self.local), connection(upstream));
+        let aggregator = Aggregator::new(Arc::clone(service), connection(&self.local), connection(upstream));
         Some(Above { reader, aggregator })
     }
 
     fn cluster_config(&self, number: usize) -> ClusterConfig {
-        let config =
-            ClusterConfig::new(&format!("node-{number}"), &["redis://127.0.0.1:1"]).expect("a name");
+        let config = ClusterConfig::new(&format!("node-{number}"), &["redis://127.0.0.1:1"]).expect("a name");
         match self.upstream {
             Some(_) => config.with_upstream(&["redis://127.0.0.1:2"]).expect("another server"),
             None => config,
@@ -502,7 +500,9 @@ impl Simulation {
             32 => {
                 let mut world = lock(&self.worlds[self.worlds.len() - 1]);
                 world.is_cut = !world.is_cut;
-                trace(|| format!("{} the upstream engine is cut off: {}", world.now_ms - START_MS, world.is_cut));
+                trace(|| {
+                    format!("{} the upstream engine is cut off: {}", world.now_ms - START_MS, world.is_cut)
+                });
             }
             _ => {}
         }
@@ -540,7 +540,9 @@ impl Simulation {
             cells.sort_by_key(|known| (known.cell.width_ms, known.cell.start_ms, known.origin.to_string()));
             for Known { origin, cell, tally, removed } in cells {
                 let start_ms = cell.start_ms - START_MS;
-                trace(|| format!("engine {number}: {} {start_ms} {origin} {tally:?} {removed}", cell.width_ms));
+                trace(|| {
+                    format!("engine {number}: {} {start_ms} {origin} {tally:?} {removed}", cell.width_ms)
+                });
             }
         }
     }

@@ -12,8 +12,9 @@ use thiserror::Error;
 
 use crate::clock::thread_cpu_time;
 use crate::limits::{
-    CLUSTER_READ_KEYS, CLUSTER_SEND_KEYS, CLUSTER_SEND_MOST_KEYS, DELETIONS_SHARE,
-    DRAIN_SENDS_MS, EXCHANGE_REST, MAX_EXCHANGE_REST, READ_AHEAD_MS, RECONCILE_SETTLE_MS, UPSTREAM_MOST_DELETIONS, WARNING_EVERY_MS,
+    CLUSTER_READ_KEYS, CLUSTER_SEND_KEYS, CLUSTER_SEND_MOST_KEYS, DELETIONS_SHARE, DRAIN_SENDS_MS,
+    EXCHANGE_REST, MAX_EXCHANGE_REST, READ_AHEAD_MS, RECONCILE_SETTLE_MS, UPSTREAM_MOST_DELETIONS,
+    WARNING_EVERY_MS,
 };
 use crate::service::Service;
 use crate::stopper::Stopper;
@@ -632,12 +633,12 @@ mod tests {
         };
         check([0, 0, 3, 0, 3], [0; 5], &[], &[]);
         check([2, 0, 3, 0, 3], [0; 5], &[2], &[(1_000, 2), (60_000, 2), (3_600_000, 2)]);
-        check([3, 3, 3, 0, 3], [2, 0, 2, 0, 2], &[1], &[
-            (1_000, 3),
-            (10_000, 3),
-            (60_000, 3),
-            (3_600_000, 3),
-        ]);
+        check(
+            [3, 3, 3, 0, 3],
+            [2, 0, 2, 0, 2],
+            &[1],
+            &[(1_000, 3), (10_000, 3), (60_000, 3), (3_600_000, 3)],
+        );
         check([3; 5], [3, 3, 3, 0, 3], &[], &[(600_000, 3)]);
         check([3; 5], [3; 5], &[], &[]);
     }
