@@ -463,8 +463,8 @@ pub(crate) const UPSTREAM_COPY_WITHIN_MS: i64 = 1_000;
 /// milliseconds. By then what was read before the loss has been copied.
 pub(crate) const UPSTREAM_SETTLE_MS: i64 = 5_000;
 
-/// Keys that were deleted here and whose hits of other data centres are not deleted yet. Those of further keys stay.
-pub(crate) const UPSTREAM_MOST_DELETIONS: usize = 10_000;
+/// Deleted keys whose hits of other data centres are marked at once.
+pub(crate) const UPSTREAM_DELETE_KEYS: usize = 50;
 
 /// How long counts are still sent at a stop, in milliseconds.
 pub(crate) const DRAIN_SENDS_MS: i64 = 10_000;

@@ -150,7 +150,8 @@ impl Cluster {
 
     /// Memory of what is known of deletions, and of the keys that are read, in bytes.
     pub(crate) fn held_bytes(&self) -> usize {
-        self.outgoing.get().map_or(0, Outgoing::held_bytes) + self.interest.held_bytes()
+        let deletions = self.upstream.as_ref().map_or(0, Upstream::held_bytes);
+        self.outgoing.get().map_or(0, Outgoing::held_bytes) + self.interest.held_bytes() + deletions
     }
 
     /// Notes that somebody reads a key. What others counted of it is read again.

@@ -22,6 +22,7 @@ use super::upstream::UpstreamReader;
 use super::worker::{Worker, start};
 use super::{Cluster, ClusterConfig};
 use crate::config::{Config, Storage};
+use crate::limits::UPSTREAM_MOST_CHANGED;
 use crate::service::Service;
 use crate::service::commit::Changes;
 
@@ -620,6 +621,26 @@ fn simulate_all(centres: usize) {
         played += 1;
     }
     print_uncaptured(&format!("{played} seeds, {steps} steps"));
+}
+
+#[test]
+fn names_of_changed_blocks_are_bounded_while_the_upstream_engine_is_away() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    let mut simulation = Simulation::new(0, 2);
+    lock(&simulation.worlds[2]).is_cut = true;
+    lock(&simulation.worlds[0]).fails_once_in = 0;
+    let note = |simulation: &Simulation, count: usize| {
+        let names = 0..i64::try_from(count).expect("few");
+        let names = names.map(|number| OwnedBlock { key: Box::from(&b"k"[..]), width_ms: 1_000, number });
+        lock(&simulation.worlds[0]).changed = names.collect();
+    };
+    for (count, left) in
+        [(UPSTREAM_MOST_CHANGED, UPSTREAM_MOST_CHANGED), (UPSTREAM_MOST_CHANGED + 5, UPSTREAM_MOST_CHANGED)]
+    {
+        note(&simulation, count);
+        runtime.block_on(simulation.nodes[0].copy());
+        assert_eq!(lock(&simulation.worlds[0]).changed.len(), left);
+    }
 }
 
 #[test]

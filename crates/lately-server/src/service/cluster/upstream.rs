@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use lately::limits::MAX_NODE_BYTES;
 use lately::{Origin, Tier, Timestamp};
 use lately_engines::{Engine, EngineError, OwnedBlock, Redis, Told};
 use tokio::sync::Notify;
@@ -12,11 +13,11 @@ use tokio::sync::Notify;
 use super::aggregator;
 use super::name_claim::{Claim, NameClaim};
 use super::outgoing::{Pending, writes};
-use super::worker::{ClusterError, Signals, Warned, all_told, learn, parts, told_of};
+use super::worker::{ClusterError, Signals, Warned, all_blocks, learn, parts, told_of};
 use crate::clock::thread_cpu_time;
 use crate::limits::{
-    CLUSTER_READ_KEYS, EXCHANGE_REST, MAX_EXCHANGE_REST, RECONCILE_MOST_OLDER_KEYS, UPSTREAM_MOST_DELETIONS,
-    UPSTREAM_RETRY,
+    CLUSTER_READ_KEYS, DELETIONS_SHARE, EXCHANGE_REST, MAX_EXCHANGE_REST, RECONCILE_MOST_OLDER_KEYS,
+    UPSTREAM_DELETE_KEYS, UPSTREAM_RETRY,
 };
 use crate::service::Service;
 
@@ -25,7 +26,7 @@ use crate::service::Service;
 pub(crate) struct Upstream {
     state: Mutex<UpstreamState>,
     /// Keys that were deleted here. Their hits of other data centres are to be marked.
-    deletions: Mutex<HashMap<Box<[u8]>, Deletion>>,
+    deletions: Mutex<Deletions>,
     /// Keys with hits of this node that another data centre has deleted.
     older: Mutex<HashSet<Box<[u8]>>>,
     question: Mutex<Question>,
@@ -73,6 +74,20 @@ pub(super) struct Deletion {
     pub(super) at: Timestamp,
     /// The origins whose hits are marked in the local engine. These marks are copied.
     pub(super) local: HashSet<Origin>,
+}
+
+/// Keys that were deleted here, and bytes of all of them.
+#[derive(Default)]
+struct Deletions {
+    keys: HashMap<Box<[u8]>, Deletion>,
+    bytes: usize,
+}
+
+impl Deletion {
+    fn bytes(&self, key: &[u8]) -> usize {
+        const OF_ORIGIN: usize = 2 * (size_of::<Origin>() + MAX_NODE_BYTES);
+        2 * size_of::<(Box<[u8]>, Deletion)>() + key.len() + self.local.len() * OF_ORIGIN
+    }
 }
 
 /// What the exchange with the local engine asks the reader of the upstream one.
@@ -154,31 +169,43 @@ impl Upstream {
         }
     }
 
-    /// Notes that a key was deleted here. False if too many wait.
-    pub(super) fn delete(&self, key: &[u8], deletion: Deletion) -> bool {
-        let mut deletions = lock(&self.deletions);
-        let has_room = deletions.len() < UPSTREAM_MOST_DELETIONS || deletions.contains_key(key);
-        if has_room {
-            deletions.insert(key.into(), deletion);
+    /// Notes that a key was deleted here. False if those that wait take too much of the memory ceiling.
+    pub(super) fn delete(&self, key: &[u8], deletion: Deletion, ceiling_bytes: u64) -> bool {
+        let deletions = &mut *lock(&self.deletions);
+        let bytes = deletions.bytes + deletion.bytes(key);
+        if bytes as u64 > ceiling_bytes / DELETIONS_SHARE {
+            return false;
         }
-        has_room
+        deletions.bytes = bytes;
+        if let Some(before) = deletions.keys.insert(key.into(), deletion) {
+            deletions.bytes -= before.bytes(key);
+        }
+        true
     }
 
-    /// A key whose hits of other data centres are to be marked.
-    fn deleted(&self) -> Option<(Box<[u8]>, Deletion)> {
-        lock(&self.deletions).iter().next().map(|(key, deletion)| (key.clone(), deletion.clone()))
+    /// Some keys whose hits of other data centres are to be marked.
+    fn deleted(&self) -> Vec<(Box<[u8]>, Deletion)> {
+        let deletions = lock(&self.deletions);
+        let keys = deletions.keys.iter().take(UPSTREAM_DELETE_KEYS);
+        keys.map(|(key, deletion)| (key.clone(), deletion.clone())).collect()
     }
 
     fn is_deleted(&self, key: &[u8]) -> bool {
-        lock(&self.deletions).contains_key(key)
+        lock(&self.deletions).keys.contains_key(key)
     }
 
     /// The hits of other data centres on a key are marked.
     fn marked(&self, key: &[u8], at: Timestamp) {
-        let mut deletions = lock(&self.deletions);
-        if deletions.get(key).is_some_and(|deletion| deletion.at == at) {
-            deletions.remove(key);
+        let Deletions { keys, bytes } = &mut *lock(&self.deletions);
+        if let Some(deletion) = keys.get(key).filter(|deletion| deletion.at == at) {
+            *bytes -= deletion.bytes(key);
+            keys.remove(key);
         }
+    }
+
+    /// Memory of the deletions, in bytes.
+    pub(super) fn held_bytes(&self) -> usize {
+        lock(&self.deletions).bytes
     }
 
     /// Notes a key with hits of this node that another data centre has deleted. A round finds those for which there is no room.
@@ -347,19 +374,34 @@ impl<E: Engine> UpstreamReader<E> {
         told.map(drop)
     }
 
-    /// Marks what other data centres have counted of keys that were deleted here.
+    /// Marks what other data centres have counted of some keys that were deleted here.
     async fn delete(&mut self) -> Result<(), EngineError> {
         let service = Arc::clone(&self.service);
         let (upstream, outgoing) = (upstream_of(&service), parts(&service).1);
-        while let Some((key, Deletion { at, local })) = upstream.deleted() {
-            let now = service.now();
-            let mut told = all_told(&mut self.engine, &service, &key, now).await?;
-            told.retain(|known| !local.contains(&known.origin) && !outgoing.is_own(&known.origin));
-            let counts = outgoing.marks((at, now), told);
-            let levels = service.store.settings_of(&key).levels();
-            self.engine.send(&writes(&[Pending { key: &key, levels, counts }])).await?;
-            service.store.unlearn(&key);
-            upstream.marked(&key, at);
+        let deleted = upstream.deleted();
+        if deleted.is_empty() {
+            return Ok(());
+        }
+        let now = service.now();
+        let (mut blocks, mut ends) = (Vec::new(), Vec::new());
+        for (key, _) in &deleted {
+            blocks.extend(all_blocks(&service, key, now));
+            ends.push(blocks.len());
+        }
+        let mut told = self.engine.read(&blocks).await?.into_iter();
+        let (mut pending, mut start) = (Vec::new(), 0);
+        for ((key, Deletion { at, local }), end) in deleted.iter().zip(ends) {
+            let of_key = told.by_ref().take(end - start).flatten();
+            start = end;
+            let of_others =
+                of_key.filter(|known| !local.contains(&known.origin) && !outgoing.is_own(&known.origin));
+            let counts = outgoing.marks((*at, now), of_others.collect());
+            pending.push(Pending { key, levels: service.store.settings_of(key).levels(), counts });
+        }
+        self.engine.send(&writes(&pending)).await?;
+        for (key, Deletion { at, .. }) in &deleted {
+            service.store.unlearn(key);
+            upstream.marked(key, *at);
         }
         Ok(())
     }
@@ -413,4 +455,39 @@ impl<E: Engine> UpstreamReader<E> {
 enum Work {
     Answer,
     Read,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deletions_that_wait_take_bounded_memory() {
+        let upstream = Upstream::default();
+        let ceiling_bytes = 1 << 20;
+        let delete = |key: &str, at_ms: i64| {
+            let at = Timestamp::from_millis(at_ms).expect("a time");
+            let local = HashSet::from([Origin::new("a", 1).expect("a name")]);
+            upstream.delete(key.as_bytes(), Deletion { at, local }, ceiling_bytes)
+        };
+        let count = (0..).take_while(|number| delete(&format!("key{number:05}"), 1)).count();
+        let held_bytes = upstream.held_bytes();
+        let bytes_of_one = held_bytes / count;
+        assert!(held_bytes as u64 <= ceiling_bytes / DELETIONS_SHARE && count > 50, "{count}");
+        assert!((held_bytes + bytes_of_one) as u64 > ceiling_bytes / DELETIONS_SHARE);
+        assert!(!delete("one more", 1));
+        let deleted = upstream.deleted();
+        assert_eq!(deleted.len(), UPSTREAM_DELETE_KEYS);
+        let (key, deletion) = &deleted[0];
+        // It was deleted again meanwhile.
+        upstream.marked(key, Timestamp::MIN);
+        assert!(upstream.is_deleted(key));
+        upstream.marked(key, deletion.at);
+        assert!(!upstream.is_deleted(key) && upstream.held_bytes() == held_bytes - bytes_of_one);
+        assert!(delete("one more", 1) && !delete("and another one", 1));
+        for (key, deletion) in std::iter::repeat_with(|| upstream.deleted()).take(count).flatten() {
+            upstream.marked(&key, deletion.at);
+        }
+        assert_eq!(upstream.held_bytes(), 0);
+    }
 }

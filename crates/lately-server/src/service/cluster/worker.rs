@@ -13,8 +13,7 @@ use thiserror::Error;
 use crate::clock::thread_cpu_time;
 use crate::limits::{
     CLUSTER_READ_KEYS, CLUSTER_SEND_KEYS, CLUSTER_SEND_MOST_KEYS, DELETIONS_SHARE, DRAIN_SENDS_MS,
-    EXCHANGE_REST, MAX_EXCHANGE_REST, READ_AHEAD_MS, RECONCILE_SETTLE_MS, UPSTREAM_MOST_DELETIONS,
-    WARNING_EVERY_MS,
+    EXCHANGE_REST, MAX_EXCHANGE_REST, READ_AHEAD_MS, RECONCILE_SETTLE_MS, WARNING_EVERY_MS,
 };
 use crate::service::Service;
 use crate::stopper::Stopper;
@@ -344,12 +343,13 @@ impl<E: Engine> Worker<E> {
             let levels = service.store.settings_of(&key).levels();
             self.write(&[Pending { key: &key, levels, counts }]).await?;
             if let Some(upstream) = &cluster.upstream
-                && !upstream.delete(&key, Deletion { at: deleted_at, local })
+                && !upstream.delete(&key, Deletion { at: deleted_at, local }, service.config.ceiling_bytes)
             {
-                self.warning = Some(format!(
-                    "more than {UPSTREAM_MOST_DELETIONS} deletions wait for the upstream engine: hits of other data \
-                     centres on further deleted keys stay"
-                ));
+                self.warning = Some(
+                    "too many deletions wait for the upstream engine: hits of other data centres on further \
+                     deleted keys stay"
+                        .to_owned(),
+                );
             }
             service.store.unlearn(&key);
             outgoing.marked(&key, deleted_at);
@@ -510,13 +510,21 @@ pub(super) async fn all_told(
     key: &[u8],
     now: Timestamp,
 ) -> Result<Told, EngineError> {
+    let blocks: Vec<_> = all_blocks(service, key, now).collect();
+    Ok(engine.read(&blocks).await?.into_iter().flatten().collect())
+}
+
+/// The blocks of a key that are read now or later.
+pub(super) fn all_blocks<'k>(
+    service: &Service,
+    key: &'k [u8],
+    now: Timestamp,
+) -> impl Iterator<Item = Block<'k>> {
     let settings = service.store.settings_of(key);
     let (oldest_ms, newest_ms) = reach(settings.retain(), service, key, now);
-    let blocks = settings.levels().ranges_ms(now).flat_map(|(level, from_ms, _)| {
+    settings.levels().ranges_ms(now).flat_map(move |(level, from_ms, _)| {
         Block::between(key, level, from_ms.max(oldest_ms - level.width_ms), newest_ms)
-    });
-    let blocks: Vec<_> = blocks.collect();
-    Ok(engine.read(&blocks).await?.into_iter().flatten().collect())
+    })
 }
 
 /// Learns what an engine has of a key that was read. `is_over` becomes true if a question can be answered now. Returns why
