@@ -90,6 +90,11 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "URL", requires = "node")]
     cluster: Vec<String>,
 
+    /// Also count together with other data centres, through the Redis or Valkey server at this address. --cluster is that of
+    /// this data centre.
+    #[arg(long, value_name = "URL", requires = "cluster")]
+    upstream: Vec<String>,
+
     /// The name of this server in the cluster: letters, digits, - and _. Each server has its own.
     #[arg(long, value_name = "NAME", requires = "cluster")]
     node: Option<String>,
@@ -236,8 +241,13 @@ fn configure(serve: &Serve) -> Result<Config, CliError> {
     config.metrics = serve.metrics.or(config.metrics);
     config.insecure |= serve.insecure;
     if let Some(node) = &serve.node {
-        let cluster = ClusterConfig::new(node, &serve.cluster).map_err(|cause| {
-            CliError::new("serve", cause, "see --cluster and --node in lately serve --help")
+        let cluster =
+            ClusterConfig::new(node, &serve.cluster).and_then(|cluster| match &serve.upstream[..] {
+                [] => Ok(cluster),
+                upstream => cluster.with_upstream(upstream),
+            });
+        let cluster = cluster.map_err(|cause| {
+            CliError::new("serve", cause, "see --cluster, --upstream and --node in lately serve --help")
         })?;
         config.cluster = Some(cluster);
     }
