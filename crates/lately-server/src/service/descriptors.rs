@@ -83,7 +83,7 @@ impl Match {
             key.push(b'=');
             push_escaped(&mut key, &limit.prefix.apply(value.as_bytes()));
         }
-        Some(Match { key: shortened(key, &limit.name), number, cost: descriptor.cost })
+        Some(Match { key: shortened(key, limit.name.as_bytes()), number, cost: descriptor.cost })
     }
 
     fn request<'m>(&'m self, rules: &'m Rules) -> NamedRequest<'m> {
@@ -93,7 +93,7 @@ impl Match {
 }
 
 /// Adds a key or a value. Their separators are escaped, so that different descriptors have different keys.
-fn push_escaped(key: &mut Vec<u8>, text: &[u8]) {
+pub(super) fn push_escaped(key: &mut Vec<u8>, text: &[u8]) {
     for &byte in text {
         match byte {
             b'%' | b',' | b'=' => key.extend_from_slice(format!("%{byte:02x}").as_bytes()),
@@ -103,13 +103,13 @@ fn push_escaped(key: &mut Vec<u8>, text: &[u8]) {
 }
 
 /// A key that is too long is replaced by its hash: an error would let the request pass where a proxy fails open.
-fn shortened(key: Vec<u8>, name: &str) -> Vec<u8> {
+pub(super) fn shortened(key: Vec<u8>, name: &[u8]) -> Vec<u8> {
     if key.len() <= MAX_KEY_BYTES {
         return key;
     }
     let hash = ring::digest::digest(&ring::digest::SHA256, &key);
     let hex: String = hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("{name}:sha256:{hex}").into_bytes()
+    [name, b":sha256:", hex.as_bytes()].concat()
 }
 
 /// The limits on the descriptors of a request.
@@ -238,9 +238,9 @@ mod tests {
     #[test]
     fn a_long_key_is_hashed() {
         let long = |bytes| vec![b'x'; bytes];
-        assert_eq!(shortened(long(MAX_KEY_BYTES), "n"), long(MAX_KEY_BYTES));
-        let hashed = String::from_utf8(shortened(long(MAX_KEY_BYTES + 1), "n")).expect("text");
+        assert_eq!(shortened(long(MAX_KEY_BYTES), b"n"), long(MAX_KEY_BYTES));
+        let hashed = String::from_utf8(shortened(long(MAX_KEY_BYTES + 1), b"n")).expect("text");
         assert_eq!((hashed.len(), hashed.starts_with("n:sha256:")), (9 + 64, true));
-        assert_ne!(hashed.into_bytes(), shortened(long(MAX_KEY_BYTES + 2), "n"));
+        assert_ne!(hashed.into_bytes(), shortened(long(MAX_KEY_BYTES + 2), b"n"));
     }
 }

@@ -98,7 +98,7 @@ fn descriptor(text: &str) -> RateLimitDescriptor {
     RateLimitDescriptor { entries, limit: None, hits_addend: None }
 }
 
-fn asked(descriptors: &[&str]) -> RateLimitRequest {
+pub(crate) fn asked(descriptors: &[&str]) -> RateLimitRequest {
     let descriptors = descriptors.iter().map(|text| descriptor(text)).collect();
     RateLimitRequest { domain: "edge".to_owned(), descriptors, hits_addend: 0 }
 }
@@ -123,7 +123,7 @@ fn shown(response: &RateLimitResponse) -> Vec<String> {
     [code(response.overall_code).to_owned()].into_iter().chain(statuses).collect()
 }
 
-fn check(server: &Running, asked: RateLimitRequest, expected: &[&str]) {
+pub(crate) fn check(server: &Running, asked: RateLimitRequest, expected: &[&str]) {
     let answer = server.block_on(async {
         let mut client = client(server).await;
         ask::<_, RateLimitResponse>(&mut client, SHOULD_RATE_LIMIT, asked).await

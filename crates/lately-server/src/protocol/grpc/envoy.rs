@@ -30,6 +30,9 @@ pub(super) async fn should_rate_limit(
     asked: RateLimitRequest,
 ) -> Result<RateLimitResponse, Status> {
     let descriptors = descriptors(&asked)?;
+    if let Some(matches) = call.service.match_rules(&asked.domain, &descriptors) {
+        return super::ratelimit::answer(&call, matches).await;
+    }
     let matches = call.service.match_descriptors(&asked.domain, &descriptors);
     call.check(matches.keys())?;
     call.check_loaded()?;
@@ -67,23 +70,28 @@ fn status_of(decided: Option<&DescriptorDecision>) -> DescriptorStatus {
     let Some(DescriptorDecision { name, decided }) = decided else {
         return DescriptorStatus { code: Code::Ok.into(), ..DescriptorStatus::default() };
     };
-    let Decided { decision, window, more_after } = decided;
+    let Decided { decision, window, .. } = decided;
     let unit = UNITS.iter().find(|(span, _)| span == window).map_or(Unit::Unknown, |(_, unit)| *unit);
-    let reset = match decision.retry {
-        Retry::After(wait) => Some(wait),
-        Retry::Now | Retry::Never => *more_after,
-    };
     let [max, remaining] =
         [decision.max, decision.remaining].map(|count| count.try_into().unwrap_or(u32::MAX));
     DescriptorStatus {
         code: code(decision.is_allowed()),
         current_limit: Some(RateLimit { requests_per_unit: max, unit: unit.into(), name: name.clone() }),
         limit_remaining: remaining,
-        duration_until_reset: reset.map(duration),
+        duration_until_reset: reset_of(decided),
     }
 }
 
-fn code(is_allowed: bool) -> i32 {
+/// The time until there is more.
+pub(super) fn reset_of(decided: &Decided) -> Option<Duration> {
+    let reset = match decided.decision.retry {
+        Retry::After(wait) => Some(wait),
+        Retry::Now | Retry::Never => decided.more_after,
+    };
+    reset.map(duration)
+}
+
+pub(super) fn code(is_allowed: bool) -> i32 {
     if is_allowed { Code::Ok } else { Code::OverLimit }.into()
 }
 

@@ -6,6 +6,7 @@ mod lately;
 mod login;
 mod messages;
 mod methods;
+mod ratelimit;
 mod status;
 
 pub(crate) use methods::router;

@@ -1,0 +1,244 @@
+//! Decides descriptors by the rules of envoyproxy/ratelimit. A reload replaces the whole set.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use lately::{Outcome, Pattern, Request, Retry, Settings, Span, hours, milliseconds, minutes, seconds};
+use lately_journal::Refused;
+use lately_ratelimit::{Found, Limit, Rule, RuleNumber, Rules, Unit};
+
+use super::commit::Changes;
+use super::descriptors::{Descriptor, push_escaped, shortened};
+use super::rule_tally::{RuleHits, RuleTallies, RuleTally};
+use super::{Batch, DecideError, Decided, Service, Stats};
+use crate::config::RuleFolder;
+
+/// The current set of rules.
+#[derive(Default)]
+pub(crate) struct CurrentRateLimits(RwLock<Arc<RateLimits>>);
+
+/// A set of rules and their statistics.
+#[derive(Default)]
+pub(crate) struct RateLimits {
+    rules: Arc<Rules>,
+    pub(crate) tallies: RuleTallies,
+    /// Those of each rule, by its index.
+    of_rules: Vec<Arc<RuleTally>>,
+}
+
+/// The rules for the descriptors of a request.
+pub(crate) struct RuleMatches {
+    limits: Arc<RateLimits>,
+    /// One for each descriptor. `None`: no rule is for it.
+    each: Vec<Option<RuleMatch>>,
+}
+
+struct RuleMatch {
+    number: RuleNumber,
+    /// The key that it counts. `None` for an unlimited rule.
+    key: Option<Vec<u8>>,
+    cost: u64,
+    tally: Arc<RuleTally>,
+}
+
+/// What the rules say about a descriptor.
+pub(crate) enum RuleAnswer {
+    /// There is no rule for it.
+    NoRule,
+    Unlimited,
+    Limited {
+        /// The name of the rule, or an empty one.
+        name: Box<str>,
+        limit: Limit,
+        is_shadow: bool,
+        is_quota: bool,
+        decided: Decided,
+    },
+}
+
+impl CurrentRateLimits {
+    pub(crate) fn of(folder: &RuleFolder) -> CurrentRateLimits {
+        let current = CurrentRateLimits::default();
+        current.replace(Arc::clone(&folder.rules));
+        current
+    }
+
+    pub(crate) fn get(&self) -> Arc<RateLimits> {
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Replaces the set. A rule whose domain and path stay keeps its statistics. Called by one thread.
+    pub(crate) fn replace(&self, rules: Arc<Rules>) {
+        let limits = Arc::new(self.get().replaced(rules));
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = limits;
+    }
+}
+
+impl RateLimits {
+    fn replaced(&self, rules: Arc<Rules>) -> RateLimits {
+        let (tallies, of_rules) = self.tallies.replaced(&rules);
+        RateLimits { rules, tallies, of_rules }
+    }
+
+    fn of(&self, found: Found<'_>, domain: &str, descriptor: &Descriptor<'_>) -> RuleMatch {
+        let Found { number, shared, metric } = found;
+        let key = self.rules.rule(number).limit.map(|limit| {
+            let mut prefix = format!("{KEY_PREFIX}{}:", limit.unit.name()).into_bytes();
+            push_escaped(&mut prefix, domain.as_bytes());
+            let mut key = prefix.clone();
+            for (index, ((name, value), shared)) in descriptor.entries.iter().zip(shared).enumerate() {
+                key.push(if index == 0 { b':' } else { b',' });
+                push_escaped(&mut key, name.as_bytes());
+                key.push(b'=');
+                push_escaped(&mut key, shared.unwrap_or(value).as_bytes());
+            }
+            shortened(key, &prefix)
+        });
+        let tally = metric.and_then(|name| self.tallies.of(domain, &name));
+        let tally = tally.unwrap_or_else(|| Arc::clone(&self.of_rules[number.index()]));
+        RuleMatch { number, key, cost: descriptor.cost, tally }
+    }
+}
+
+/// The start of the keys that rules count. The name of the unit follows, so that each unit is a class of keys.
+const KEY_PREFIX: &str = "ratelimit:";
+
+/// The classes of the keys that rules count: hits are kept for the unit.
+pub(crate) fn classes() -> impl Iterator<Item = (Pattern, Settings)> {
+    Unit::ALL.into_iter().map(|unit| {
+        let resolution = match unit {
+            Unit::Second => milliseconds(10),
+            Unit::Minute => milliseconds(500),
+            Unit::Hour => seconds(30),
+            Unit::Day => minutes(10),
+            Unit::Week => hours(1),
+            Unit::Month => hours(6),
+            Unit::Year => hours(24),
+        };
+        let window = window(unit);
+        let settings =
+            Settings::builder().resolution(resolution).window(window).exact(window).retain(window).build();
+        let pattern = Pattern::new(format!("{KEY_PREFIX}{}:*", unit.name()).as_bytes());
+        (pattern, settings.expect("they agree with each other"))
+    })
+}
+
+pub(crate) fn window(unit: Unit) -> Span {
+    seconds(unit.seconds().into())
+}
+
+impl RuleMatches {
+    /// The keys that the request would count.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &[u8]> {
+        self.each.iter().flatten().filter_map(|found| found.key.as_deref())
+    }
+}
+
+impl Service {
+    /// Replaces the rules. `None`: their files have a mistake, and the old ones stay.
+    pub(crate) fn reload_rules(&self, rules: Option<Arc<Rules>>) {
+        self.stats.are_rules_failing.store(rules.is_none(), Relaxed);
+        match rules {
+            Some(rules) => {
+                self.rate_limits.replace(rules);
+                Stats::add(&self.stats.rule_reloads, 1);
+            }
+            None => Stats::add(&self.stats.rule_errors, 1),
+        }
+    }
+
+    /// Finds the rules for descriptors. `None` if no file is for the domain.
+    pub(crate) fn match_rules(&self, domain: &str, descriptors: &[Descriptor<'_>]) -> Option<RuleMatches> {
+        let limits = self.rate_limits.get();
+        if !limits.rules.has_domain(domain) {
+            return None;
+        }
+        let mut found: Vec<Option<Found<'_>>> =
+            descriptors.iter().map(|descriptor| limits.rules.find(domain, &descriptor.entries)).collect();
+        limits.rules.drop_replaced(&mut found);
+        let found = found.into_iter().zip(descriptors);
+        let each = found.map(|(found, descriptor)| Some(limits.of(found?, domain, descriptor))).collect();
+        Some(RuleMatches { each, limits })
+    }
+
+    /// Decides each descriptor on its own: one that is denied does not keep the others from being counted. Returns once
+    /// what was counted is committed.
+    ///
+    /// # Errors
+    /// [`DecideError`]: if it is [`DecideError::Limit`], other descriptors may have been counted.
+    pub(crate) async fn decide_by_rules(
+        self: &Arc<Service>,
+        matches: &RuleMatches,
+    ) -> Result<Vec<RuleAnswer>, DecideError> {
+        let RuleMatches { limits, each } = matches;
+        let now = self.now();
+        let mut changes = Changes::default();
+        let (outcomes, commit) = {
+            let mut batch = Batch::default();
+            each.iter()
+                .flatten()
+                .filter_map(|found| found.request(limits))
+                .for_each(|request| batch.limit(request));
+            let _entered = self.enter();
+            self.execute(&mut batch, &mut changes, now);
+            let outcomes: Result<Vec<Outcome>, Refused> =
+                batch.responses().map(|response| response.outcome.cloned().map_err(Clone::clone)).collect();
+            if let Ok(outcomes) = &outcomes {
+                tally(limits, each, outcomes, &mut changes);
+            }
+            (outcomes, self.commit(&mut [&mut changes]))
+        };
+        // The change is committed before the first await: a client that disconnects cannot undo it.
+        self.settled(commit, changes).await.map_err(DecideError::Refused)?;
+        let mut outcomes = outcomes.map_err(DecideError::Refused)?.into_iter();
+        let answer = |found: &Option<RuleMatch>| {
+            let Some(found) = found else { return Ok(RuleAnswer::NoRule) };
+            let Some(request) = found.request(limits) else { return Ok(RuleAnswer::Unlimited) };
+            let Some(Outcome::Limit(decided)) = outcomes.next() else {
+                unreachable!("a limit was asked for")
+            };
+            let decision = decided.map_err(DecideError::Limit)?;
+            let more_after = match decision.retry {
+                Retry::After(wait) => Some(wait),
+                _ => {
+                    self.more_after(Request::new(request.key, request.max, request.window, 1), &decision, now)
+                }
+            };
+            let Rule { name, limit, is_shadow, is_quota, .. } = limits.rules.rule(found.number);
+            Ok(RuleAnswer::Limited {
+                name: name.clone(),
+                limit: limit.expect("it has a request"),
+                is_shadow: *is_shadow,
+                is_quota: *is_quota,
+                decided: Decided { decision, window: request.window, more_after },
+            })
+        };
+        each.iter().map(answer).collect()
+    }
+}
+
+impl RuleMatch {
+    /// `None` for an unlimited rule.
+    fn request(&self, limits: &RateLimits) -> Option<Request<'_>> {
+        let Rule { limit, is_shadow, .. } = limits.rules.rule(self.number);
+        let (key, limit, cost) = (self.key.as_deref()?, (*limit)?, self.cost);
+        let request = Request::new(key, u64::from(limit.requests), window(limit.unit), cost);
+        Some(Request { is_peek: cost == 0, is_shadow: *is_shadow, ..request })
+    }
+}
+
+/// Adds the hits to the statistics, at the commit.
+fn tally(limits: &RateLimits, each: &[Option<RuleMatch>], outcomes: &[Outcome], changes: &mut Changes) {
+    let mut outcomes = outcomes.iter();
+    for found in each.iter().flatten() {
+        let rule = limits.rules.rule(found.number);
+        let hits = if found.key.is_none() {
+            RuleHits::unlimited(found.cost)
+        } else if let Some(Outcome::Limit(Ok(decision))) = outcomes.next() {
+            RuleHits::of(decision, found.cost, rule.is_shadow)
+        } else {
+            continue;
+        };
+        changes.add_rule_hits(&found.tally, hits);
+    }
+}
