@@ -192,7 +192,7 @@ mod tests {
 
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("long.yaml");
-        let text = |bytes| format!("{:<bytes$}", "domain: long");
+        let text = |bytes| "domain: long".to_owned() + &" ".repeat(bytes - 12);
         fs::write(&file, text(MAX_RULES_BYTES)).expect("room");
         assert!(RuleFolder::load(folder.path()).is_ok());
         fs::write(&file, text(MAX_RULES_BYTES + 1)).expect("room");

@@ -22,6 +22,8 @@ pub(crate) struct Batch<'a> {
     outcomes: Vec<Outcome>,
     /// A bit for each operation: whether it changed something.
     changes: u64,
+    /// A bit for each operation: whether a limit in shadow would have denied it.
+    would_deny: u64,
     /// The reason why no operation may change anything.
     refused: Option<Refused>,
     /// Operations of named limits.
@@ -164,12 +166,17 @@ impl<'a> Batch<'a> {
         })
     }
 
+    /// Whether a limit in shadow would have denied the operation with this index.
+    pub(crate) fn would_deny(&self, index: usize) -> bool {
+        self.would_deny & (1 << index) != 0
+    }
+
     /// Empties the batch and keeps its memory.
     pub(crate) fn clear(&mut self) {
         self.ops.clear();
         self.outcomes.clear();
         self.named.clear();
-        (self.changes, self.refused, self.has_times) = (0, None, false);
+        (self.changes, self.would_deny, self.refused, self.has_times) = (0, 0, None, false);
     }
 
     /// Releases the named limits: the next request takes the current ones.
@@ -290,6 +297,9 @@ impl Service {
                     let rule =
                         named.peek().filter(|(range, _)| range.contains(&number)).map(|(_, rule)| *rule);
                     let answer = answer_of(outcome, op);
+                    if answer == Some(LimitAnswer::WouldDeny) {
+                        batch.would_deny |= 1 << number;
+                    }
                     let applied = Effect::of(op).settle(outcome);
                     if let (Some(rules), Some(rule), Some(answer)) = (&rules, rule, answer) {
                         let tally = &rules.rule(rule).tally;

@@ -50,8 +50,8 @@ pub(crate) enum RuleAnswer {
         /// The name of the rule, or an empty one.
         name: Box<str>,
         limit: Limit,
-        is_shadow: bool,
         is_quota: bool,
+        /// In shadow it is always allowed.
         decided: Decided,
     },
 }
@@ -184,7 +184,8 @@ impl Service {
             let outcomes: Result<Vec<Outcome>, Refused> =
                 batch.responses().map(|response| response.outcome.cloned().map_err(Clone::clone)).collect();
             if let Ok(outcomes) = &outcomes {
-                tally(limits, each, outcomes, &mut changes);
+                let would_deny = |index| batch.would_deny(index);
+                tally(limits, each, (outcomes, would_deny), &mut changes);
             }
             (outcomes, self.commit(&mut [&mut changes]))
         };
@@ -204,11 +205,10 @@ impl Service {
                     self.more_after(Request::new(request.key, request.max, request.window, 1), &decision, now)
                 }
             };
-            let Rule { name, limit, is_shadow, is_quota, .. } = limits.rules.rule(found.number);
+            let Rule { name, limit, is_quota, .. } = limits.rules.rule(found.number);
             Ok(RuleAnswer::Limited {
                 name: name.clone(),
                 limit: limit.expect("it has a request"),
-                is_shadow: *is_shadow,
                 is_quota: *is_quota,
                 decided: Decided { decision, window: request.window, more_after },
             })
@@ -227,18 +227,95 @@ impl RuleMatch {
     }
 }
 
-/// Adds the hits to the statistics, at the commit.
-fn tally(limits: &RateLimits, each: &[Option<RuleMatch>], outcomes: &[Outcome], changes: &mut Changes) {
-    let mut outcomes = outcomes.iter();
+/// Adds the hits to the statistics, at the commit. The function says which outcomes are of a rule in shadow that would have
+/// denied.
+fn tally(
+    limits: &RateLimits,
+    each: &[Option<RuleMatch>],
+    (outcomes, would_deny): (&[Outcome], impl Fn(usize) -> bool),
+    changes: &mut Changes,
+) {
+    let mut outcomes = outcomes.iter().enumerate();
     for found in each.iter().flatten() {
-        let rule = limits.rules.rule(found.number);
-        let hits = if found.key.is_none() {
-            RuleHits::unlimited(found.cost)
-        } else if let Some(Outcome::Limit(Ok(decision))) = outcomes.next() {
-            RuleHits::of(decision, found.cost, rule.is_shadow)
-        } else {
-            continue;
+        let hits = match found.request(limits).and_then(|_| outcomes.next()) {
+            None => RuleHits::unlimited(found.cost),
+            Some((index, Outcome::Limit(Ok(decision)))) => {
+                RuleHits::of(decision, found.cost, would_deny(index))
+            }
+            Some(_) => continue,
         };
         changes.add_rule_hits(&found.tally, hits);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use futures_util::FutureExt;
+    use lately::{ManualClock, Timestamp};
+    use proptest::prelude::*;
+    use test_support::{Choices, ModelEntries, ModelFound, model_file, model_find};
+
+    use super::*;
+    use crate::config::Config;
+    use crate::protocol::grpc::is_over;
+
+    fn service(text: &str) -> Arc<Service> {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::write(folder.path().join("d.yaml"), text).expect("room");
+        let rule_folder = Some(RuleFolder::load(folder.path()).unwrap_or_else(|error| panic!("{error}\n{text}")));
+        let now = Timestamp::from_seconds(1_700_000_000).expect("a time");
+        let config = Config { rule_folder, ..Config::default() };
+        Arc::new(Service::new(config, Arc::new(ManualClock::new(now))).expect("valid"))
+    }
+
+    /// What was counted.
+    type Counts = HashMap<ModelEntries, u64>;
+
+    /// The decision of the model, and whether the descriptor is over its limit whatever the mode.
+    fn decide(counts: &mut Counts, found: &ModelFound<'_>, cost: u64) -> (bool, u64) {
+        let max = u64::from(found.rule.requests.expect("it is limited"));
+        let count = counts.entry(found.counted.clone()).or_default();
+        let is_over = *count + cost > max;
+        *count += if is_over { 0 } else { cost };
+        (is_over, max - *count)
+    }
+
+    proptest! {
+        /// Limits are by the hour, and the time stands still: a count per set of entries is the whole model.
+        #[test]
+        fn any_requests_are_decided_as_by_the_model(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
+            let mut choices = Choices(&bytes);
+            let descriptors = choices.descriptors();
+            let service = service(&model_file("d", &descriptors));
+            let mut counts = Counts::new();
+            while !choices.is_empty() {
+                let request = choices.request();
+                let of_request: Vec<Descriptor<'_>> =
+                    request.iter().map(|(entries, cost)| Descriptor { entries: entries.clone(), cost: *cost }).collect();
+                let matches = service.match_rules("d", &of_request).expect("it has a file");
+                let answers = service.decide_by_rules(&matches).now_or_never().expect("there is no disk").expect("room");
+                let (mut denies, mut quotas, mut quotas_over) = (false, 0, 0);
+                for ((found, answer), (entries, cost)) in model_find(&descriptors, &request).iter().zip(&answers).zip(&request) {
+                    match (found, answer) {
+                        (None, RuleAnswer::NoRule) => {}
+                        (Some(found), RuleAnswer::Unlimited) => prop_assert_eq!(found.rule.requests, None),
+                        (Some(found), RuleAnswer::Limited { decided, .. }) => {
+                            let (is_over, left) = decide(&mut counts, found, *cost);
+                            let is_allowed = !is_over || found.rule.is_shadow;
+                            prop_assert_eq!(decided.decision.is_allowed(), is_allowed, "{:?}", entries);
+                            prop_assert_eq!(decided.decision.remaining, left, "{:?}", entries);
+                            let is_over = is_over && !found.rule.is_shadow;
+                            quotas += usize::from(found.rule.is_quota);
+                            quotas_over += usize::from(found.rule.is_quota && is_over);
+                            denies |= is_over && !found.rule.is_quota;
+                        }
+                        _ => prop_assert!(false, "{:?}", entries),
+                    }
+                }
+                prop_assert_eq!(is_over(&answers), denies || (quotas > 0 && quotas == quotas_over));
+            }
+        }
     }
 }

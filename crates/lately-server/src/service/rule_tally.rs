@@ -74,16 +74,17 @@ impl RuleHits {
         hits
     }
 
-    pub(crate) fn of(decision: &Decision, cost: u64, is_shadow: bool) -> RuleHits {
+    /// Hits by a rule with a limit. The answer of a rule in shadow is always allowed: `would_deny` says what it hides.
+    pub(crate) fn of(decision: &Decision, cost: u64, would_deny: bool) -> RuleHits {
         let mut hits = RuleHits::default();
         hits.0[TOTAL] = cost;
-        if decision.is_allowed() {
+        if decision.is_allowed() && !would_deny {
             let near = decision.max - decision.max.div_ceil(NEAR_SHARE);
             hits.0[WITHIN] = cost;
             hits.0[NEAR] = (decision.max - decision.remaining).saturating_sub(near).min(cost);
         } else {
             hits.0[OVER] = cost;
-            hits.0[SHADOW] = if is_shadow { cost } else { 0 };
+            hits.0[SHADOW] = if would_deny { cost } else { 0 };
         }
         hits
     }

@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use lately_server::Config;
+use lately_server::config::RuleFolder;
 use prost::Message;
 use tonic::client::Grpc;
 use tonic::codegen::http::uri::PathAndQuery;
@@ -23,7 +24,7 @@ use messages::lately::v1::{
 };
 
 #[expect(unreachable_pub, reason = "it is generated")]
-mod messages {
+pub(crate) mod messages {
     include!("../../src/protocol/grpc/generated/packages.rs");
 }
 
@@ -61,13 +62,18 @@ const LIMITS: &str = r#"
 "#;
 
 fn with_limits(text: &str) -> Running {
+    with_limits_and(text, None)
+}
+
+/// A server with the limits of a config, and with rules of envoyproxy/ratelimit.
+pub(crate) fn with_limits_and(text: &str, rule_folder: Option<RuleFolder>) -> Running {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("lately.toml");
     std::fs::write(&path, text).expect("room");
     let loaded = Config::load(&path).expect("valid");
     let free = config();
     let config =
-        Config { resp: free.resp, http: free.http, grpc: free.grpc, source: None, storage: None, ..loaded };
+        Config { resp: free.resp, http: free.http, grpc: free.grpc, source: None, storage: None, rule_folder, ..loaded };
     Running::with(config, standing_clock())
 }
 
@@ -123,12 +129,16 @@ fn shown(response: &RateLimitResponse) -> Vec<String> {
     [code(response.overall_code).to_owned()].into_iter().chain(statuses).collect()
 }
 
-pub(crate) fn check(server: &Running, asked: RateLimitRequest, expected: &[&str]) {
+pub(crate) fn answer(server: &Running, asked: RateLimitRequest) -> RateLimitResponse {
     let answer = server.block_on(async {
         let mut client = client(server).await;
         ask::<_, RateLimitResponse>(&mut client, SHOULD_RATE_LIMIT, asked).await
     });
-    assert_eq!(shown(&answer.expect("an answer")), expected);
+    answer.expect("an answer")
+}
+
+pub(crate) fn check(server: &Running, asked: RateLimitRequest, expected: &[&str]) {
+    assert_eq!(shown(&answer(server, asked)), expected);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use lately_server::limits::{MAX_HTTP_BODY_BYTES, MAX_REJECTED_LINES};
 use crate::common::{NOW_S, Running, Wire, config, standing_clock};
 
 /// Sends a request. Returns the status, head and body of the answer.
-fn request(server: &Running, method: &str, path: &str) -> (u16, String, String) {
+pub(crate) fn request(server: &Running, method: &str, path: &str) -> (u16, String, String) {
     let mut wire = Wire::connect(server.http);
     wire.send(format!("{method} {path} HTTP/1.1\r\nHost: lately\r\nConnection: close\r\n\r\n"));
     let answer = String::from_utf8(wire.rest()).expect("text");

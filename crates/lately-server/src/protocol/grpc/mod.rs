@@ -10,3 +10,5 @@ mod ratelimit;
 mod status;
 
 pub(crate) use methods::router;
+#[cfg(test)]
+pub(crate) use ratelimit::is_over;

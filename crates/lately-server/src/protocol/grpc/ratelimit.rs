@@ -22,11 +22,11 @@ pub(super) async fn answer(call: &Call, matches: RuleMatches) -> Result<RateLimi
 }
 
 /// Whether the request is denied: by a rule without `quota_mode`, or by all that have it.
-fn is_over(answers: &[RuleAnswer]) -> bool {
+pub(crate) fn is_over(answers: &[RuleAnswer]) -> bool {
     let (mut quotas, mut quotas_over) = (0, 0);
     for answer in answers {
-        let RuleAnswer::Limited { is_quota, is_shadow, decided, .. } = answer else { continue };
-        let is_over = !is_shadow && !decided.decision.is_allowed();
+        let RuleAnswer::Limited { is_quota, decided, .. } = answer else { continue };
+        let is_over = !decided.decision.is_allowed();
         if *is_quota {
             quotas += 1;
             quotas_over += usize::from(is_over);
@@ -42,9 +42,9 @@ fn status_of(answer: &RuleAnswer) -> DescriptorStatus {
     match answer {
         RuleAnswer::NoRule => ok,
         RuleAnswer::Unlimited => DescriptorStatus { limit_remaining: u32::MAX, ..ok },
-        RuleAnswer::Limited { name, limit: Limit { requests, unit }, is_shadow, decided, .. } => {
+        RuleAnswer::Limited { name, limit: Limit { requests, unit }, decided, .. } => {
             DescriptorStatus {
-                code: code(*is_shadow || decided.decision.is_allowed()),
+                code: code(decided.decision.is_allowed()),
                 current_limit: Some(RateLimit {
                     requests_per_unit: *requests,
                     unit: unit_code(*unit).into(),
