@@ -36,6 +36,7 @@ mod man;
 mod mistakes;
 mod packaging;
 mod races;
+mod ratelimit;
 mod recipes;
 mod report;
 mod restores;

@@ -46,8 +46,11 @@ fn compare(
     assert_eq!((&*rule.name, &*rule.domain), (model.name, "d"), "{what}");
     let flags = [rule.is_shadow, rule.is_quota, rule.has_detailed_metric];
     assert_eq!(flags, [model.is_shadow, model.is_quota, model.is_detailed], "{what}");
-    let counted: Vec<_> =
-        entries.iter().zip(&found.shared).map(|((key, value), shared)| (*key, shared.unwrap_or(value))).collect();
+    let counted: Vec<_> = entries
+        .iter()
+        .zip(&found.shared)
+        .map(|((key, value), shared)| (*key, shared.unwrap_or(value)))
+        .collect();
     assert_eq!(counted, expected.counted, "{what}");
     assert_eq!(found.metric.as_deref().unwrap_or(&rule.path), expected.metric, "{what}");
     assert_ne!(found.metric.as_deref(), Some(&*rule.path), "{what}");

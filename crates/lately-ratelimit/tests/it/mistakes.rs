@@ -47,11 +47,16 @@ fn descriptors_need_a_key_and_are_there_once() {
     wrong("- value: a", "3:3: a descriptor needs a `key`");
     wrong("- key: ''", "3:3: a descriptor needs a `key`");
     wrong("- key: a*", "3:3: `*` in the key 'a*' is not supported: only values may have it");
-    wrong("- key: a\n- key: a\n  value: ''", "4:3: a second descriptor with the key 'a': the first is in line 3");
+    wrong(
+        "- key: a\n- key: a\n  value: ''",
+        "4:3: a second descriptor with the key 'a': the first is in line 3",
+    );
     for value in ["x", "x*"] {
         wrong(
             &format!("- key: a\n  value: {value}\n- key: b\n- key: a\n  value: {value}"),
-            &format!("6:3: a second descriptor with the key 'a' and the value '{value}': the first is in line 3"),
+            &format!(
+                "6:3: a second descriptor with the key 'a' and the value '{value}': the first is in line 3"
+            ),
         );
     }
     wrong("- key: a\n  shadow_mode: 1", "4:16: `shadow_mode` is true or false");
@@ -76,13 +81,17 @@ fn a_limit_needs_a_unit_and_a_number() {
     limit("{ unlimited: true, unit: day }", "4:40: an unlimited rule has no `unit`: remove one of them");
     limit("{ unlimited: 5 }", "4:28: `unlimited` is true or false");
     for number in ["-1", "1.5", "1e3", "4294967296", "'5'", "!!str 5", "five", "0x10", "010", "_1"] {
-        let text = format!("domain: d\ndescriptors:\n- key: a\n  rate_limit: {{ unit: day, requests_per_unit: {number} }}");
+        let text = format!(
+            "domain: d\ndescriptors:\n- key: a\n  rate_limit: {{ unit: day, requests_per_unit: {number} }}"
+        );
         let error = parse(&text).expect_err(number).to_string();
         let expected = ": `requests_per_unit` is a whole number from 0 to 4294967295, without quotes";
         assert!(error.starts_with("f:4:") && error.ends_with(expected), "{number} {error}");
     }
     for number in ["0", "4294967295", "1_000"] {
-        let text = format!("domain: d\ndescriptors:\n- key: a\n  rate_limit: {{ unit: day, requests_per_unit: {number} }}");
+        let text = format!(
+            "domain: d\ndescriptors:\n- key: a\n  rate_limit: {{ unit: day, requests_per_unit: {number} }}"
+        );
         assert!(parse(&text).is_ok(), "{number}");
     }
     limit(
@@ -96,7 +105,10 @@ fn a_limit_needs_a_unit_and_a_number() {
     limit("{ unit: day, replaces: [{}] }", "4:39: an entry of `replaces` needs a `name`");
     limit("{ unit: day, replaces: [n] }", "4:39: an entry of `replaces` is a map: `key: value`");
     limit("{ unit: day, replaces: { name: n } }", "4:38: `replaces` is a list: write - before each entry");
-    limit("{ unit: day, name: n, replaces: [{ name: n }] }", "4:56: 'n' is this rule: it cannot replace itself");
+    limit(
+        "{ unit: day, name: n, replaces: [{ name: n }] }",
+        "4:56: 'n' is this rule: it cannot replace itself",
+    );
 }
 
 #[test]
@@ -107,8 +119,12 @@ fn a_domain_has_one_file() {
 
 #[test]
 fn words_of_yaml_1_1_are_booleans() {
-    for (word, expected) in [("true", true), ("Yes", true), ("ON", true), ("y", true), ("no", false), ("Off", false)] {
-        let text = format!("domain: d\ndescriptors:\n- key: a\n  shadow_mode: {word}\n  rate_limit: {{ unit: DAY }}");
+    for (word, expected) in
+        [("true", true), ("Yes", true), ("ON", true), ("y", true), ("no", false), ("Off", false)]
+    {
+        let text = format!(
+            "domain: d\ndescriptors:\n- key: a\n  shadow_mode: {word}\n  rate_limit: {{ unit: DAY }}"
+        );
         assert_eq!(parse(&text).expect(word).all()[0].is_shadow, expected, "{word}");
     }
     wrong("- key: a\n  shadow_mode: tRUE", "4:16: `shadow_mode` is true or false");
@@ -177,7 +193,8 @@ fn files_are_bounded() {
     refused(&format!("domain: {name}n"), "1:9: `domain` is too long: at most 256 bytes");
 
     let value = "v".repeat(MAX_RULE_PATH_BYTES - 2);
-    let descriptor = |value: &str| format!("domain: d\ndescriptors:\n- key: k\n  descriptors: [{{ key: {value} }}]");
+    let descriptor =
+        |value: &str| format!("domain: d\ndescriptors:\n- key: k\n  descriptors: [{{ key: {value} }}]");
     assert!(parse(&descriptor(&value)).is_ok());
     let long = "its keys and values from the top are too long: at most 1024 bytes together";
     refused(&descriptor(&format!("{value}v")), &format!("4:17: {long}"));
@@ -204,7 +221,8 @@ fn descriptors_are_bounded_in_number_and_depth() {
     let deep = |levels: usize| {
         let descriptor = |level: usize| format!("{}descriptors:\n{0}- key: a\n", "  ".repeat(level));
         let descriptors: String = (0..levels).map(descriptor).collect();
-        let limit = format!("{}rate_limit: {{ unit: day, replaces: [{{ name: n }}] }}\n", "  ".repeat(levels));
+        let limit =
+            format!("{}rate_limit: {{ unit: day, replaces: [{{ name: n }}] }}\n", "  ".repeat(levels));
         format!("domain: d\n{descriptors}{limit}")
     };
     let rules = parse(&deep(MAX_RULE_DEPTH)).expect("valid");

@@ -60,10 +60,13 @@ fn rules() -> Rules {
 
 /// The limit of a descriptor such as `a=1 b=2`, and what is counted if that is not what it says.
 fn shown(rules: &Rules, descriptor: &str) -> String {
-    let entries: Vec<_> = descriptor.split_whitespace().map(|entry| entry.split_once('=').expect("a value")).collect();
+    let entries: Vec<_> =
+        descriptor.split_whitespace().map(|entry| entry.split_once('=').expect("a value")).collect();
     let Some(found) = rules.find("library", &entries) else { return "none".to_owned() };
     let rule = rules.rule(found.number);
-    let limit = rule.limit.map_or("unlimited".to_owned(), |limit| format!("{}/{}", limit.requests, limit.unit.name()));
+    let limit = rule
+        .limit
+        .map_or("unlimited".to_owned(), |limit| format!("{}/{}", limit.requests, limit.unit.name()));
     let shared: String = found.shared.iter().flatten().map(|shared| format!(" as {shared}")).collect();
     format!("{limit}{shared} {}", found.metric.as_deref().unwrap_or(&rule.path))
 }
@@ -97,7 +100,8 @@ fn each_feature_of_the_format_works() {
     ] {
         assert_eq!(shown(&rules, descriptor), expected, "{descriptor}");
     }
-    let flags: Vec<_> = rules.all().iter().rev().take(2).map(|rule| (rule.is_shadow, rule.is_quota)).collect();
+    let flags: Vec<_> =
+        rules.all().iter().rev().take(2).map(|rule| (rule.is_shadow, rule.is_quota)).collect();
     assert_eq!(flags, [(false, true), (true, false)]);
 }
 

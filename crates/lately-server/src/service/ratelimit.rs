@@ -264,7 +264,8 @@ mod tests {
     fn service(text: &str) -> Arc<Service> {
         let folder = tempfile::tempdir().expect("a folder");
         std::fs::write(folder.path().join("d.yaml"), text).expect("room");
-        let rule_folder = Some(RuleFolder::load(folder.path()).unwrap_or_else(|error| panic!("{error}\n{text}")));
+        let rule_folder =
+            Some(RuleFolder::load(folder.path()).unwrap_or_else(|error| panic!("{error}\n{text}")));
         let now = Timestamp::from_seconds(1_700_000_000).expect("a time");
         let config = Config { rule_folder, ..Config::default() };
         Arc::new(Service::new(config, Arc::new(ManualClock::new(now))).expect("valid"))

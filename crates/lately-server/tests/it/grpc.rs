@@ -72,8 +72,15 @@ pub(crate) fn with_limits_and(text: &str, rule_folder: Option<RuleFolder>) -> Ru
     std::fs::write(&path, text).expect("room");
     let loaded = Config::load(&path).expect("valid");
     let free = config();
-    let config =
-        Config { resp: free.resp, http: free.http, grpc: free.grpc, source: None, storage: None, rule_folder, ..loaded };
+    let config = Config {
+        resp: free.resp,
+        http: free.http,
+        grpc: free.grpc,
+        source: None,
+        storage: None,
+        rule_folder,
+        ..loaded
+    };
     Running::with(config, standing_clock())
 }
 

@@ -69,7 +69,11 @@ fn rules_of_all_kinds_answer_a_request() {
 fn an_unlimited_rule_leaves_the_largest_number() {
     let server = with_rules("- { key: off, rate_limit: { unlimited: true } }");
     let answer = answer(&server, asked(&["off=1", "other=1"]));
-    let left: Vec<_> = answer.statuses.iter().map(|status| (status.limit_remaining, status.current_limit.is_some())).collect();
+    let left: Vec<_> = answer
+        .statuses
+        .iter()
+        .map(|status| (status.limit_remaining, status.current_limit.is_some()))
+        .collect();
     assert_eq!(left, [(u32::MAX, false), (0, false)]);
 }
 
@@ -106,7 +110,8 @@ fn other_domains_have_the_limits_of_the_config() {
         format!("[[limit]]\nname = \"{domain}\"\ndomain = \"{domain}\"\ndescriptors = {{ path = \"*\" }}\nmax = 3\nwindow = \"1m\"\n")
     });
     let server = with_limits_and(&limits.concat(), rule_folder);
-    let of = |domain: &str, descriptor| RateLimitRequest { domain: domain.to_owned(), ..asked(&[descriptor]) };
+    let of =
+        |domain: &str, descriptor| RateLimitRequest { domain: domain.to_owned(), ..asked(&[descriptor]) };
     check(&server, of("edge", "path=/"), &["OK", "OK edge 3/MINUTE left 2 reset 60.000"]);
     // A domain with a file has its rules only.
     check(&server, of("rules", "path=/"), &["OK", "OK  1/DAY left 0 reset 86400.000"]);
@@ -169,7 +174,8 @@ fn statistics_of_values_are_bounded() {
     );
     let totals = || {
         let lines = metrics(&server);
-        let totals = lines.iter().filter_map(|line| line.strip_prefix("total_hits_total{domain=\"edge\",rule=\""));
+        let totals =
+            lines.iter().filter_map(|line| line.strip_prefix("total_hits_total{domain=\"edge\",rule=\""));
         totals.map(str::to_owned).collect::<Vec<_>>()
     };
     answer(&server, asked(&["a=1", "b=2 c=3", "b=2 c=4"]));
@@ -178,7 +184,9 @@ fn statistics_of_values_are_bounded() {
     answer(&server, asked(&[&format!("a={long}"), &format!("a={long}v")]));
     assert_eq!(totals().iter().filter(|line| line.starts_with("a")).count(), 3);
     assert!(totals().contains(&"a\"} 1".to_owned()), "a name that is too long counts for the path");
-    let values: Vec<String> = (0..lately_server::limits::MAX_DETAILED_RULE_SERIES + 50).map(|value| format!("a=n{value}")).collect();
+    let values: Vec<String> = (0..lately_server::limits::MAX_DETAILED_RULE_SERIES + 50)
+        .map(|value| format!("a=n{value}"))
+        .collect();
     for values in values.chunks(64) {
         answer(&server, asked(&values.iter().map(String::as_str).collect::<Vec<_>>()));
     }

@@ -42,18 +42,16 @@ fn status_of(answer: &RuleAnswer) -> DescriptorStatus {
     match answer {
         RuleAnswer::NoRule => ok,
         RuleAnswer::Unlimited => DescriptorStatus { limit_remaining: u32::MAX, ..ok },
-        RuleAnswer::Limited { name, limit: Limit { requests, unit }, decided, .. } => {
-            DescriptorStatus {
-                code: code(decided.decision.is_allowed()),
-                current_limit: Some(RateLimit {
-                    requests_per_unit: *requests,
-                    unit: unit_code(*unit).into(),
-                    name: name.to_string(),
-                }),
-                limit_remaining: u32::try_from(decided.decision.remaining).unwrap_or(u32::MAX),
-                duration_until_reset: reset_of(decided),
-            }
-        }
+        RuleAnswer::Limited { name, limit: Limit { requests, unit }, decided, .. } => DescriptorStatus {
+            code: code(decided.decision.is_allowed()),
+            current_limit: Some(RateLimit {
+                requests_per_unit: *requests,
+                unit: unit_code(*unit).into(),
+                name: name.to_string(),
+            }),
+            limit_remaining: u32::try_from(decided.decision.remaining).unwrap_or(u32::MAX),
+            duration_until_reset: reset_of(decided),
+        },
     }
 }
 
