@@ -44,8 +44,26 @@ impl Problem {
         Problem { at, message: message.into() }
     }
 
+    /// Control characters of the message, which may quote the file, are escaped.
     pub(crate) fn in_file(self, file: &str) -> RulesError {
         let Problem { at: Place { line, column }, message } = self;
+        let message = match message.contains(char::is_control) {
+            true => message.chars().map(escaped).collect(),
+            false => message,
+        };
         RulesError { file: file.to_owned(), line, column, message }
     }
 }
+
+fn escaped(character: char) -> String {
+    if character.is_control() { character.escape_default().to_string() } else { character.to_string() }
+}
+
+/// The start of a text of a file, for a message.
+pub(crate) fn shown(text: &str) -> &str {
+    let end = text.char_indices().nth(MAX_SHOWN_CHARS).map_or(text.len(), |(end, _)| end);
+    &text[..end]
+}
+
+/// Characters of a text that a message shows.
+const MAX_SHOWN_CHARS: usize = 80;

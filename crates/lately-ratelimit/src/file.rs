@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use crate::error::{Place, Problem};
+use crate::error::{Place, Problem, shown};
 use crate::limits::{
     MAX_RULE_DEPTH, MAX_RULE_DESCRIPTORS, MAX_RULE_NAME_BYTES, MAX_RULE_PATH_BYTES, MAX_RULE_REPLACES,
 };
@@ -109,7 +109,7 @@ fn descriptor(
     let key = fields.text("key")?.filter(|(_, key)| !key.is_empty());
     let (_, key) = key.ok_or_else(|| Problem::new(at, "a descriptor needs a `key`"))?;
     if key.contains('*') {
-        let message = format!("`*` in the key '{key}' is not supported: only values may have it");
+        let message = format!("`*` in the key '{}' is not supported: only values may have it", shown(key));
         return Err(Problem::new(at, message));
     }
     let (value_at, value) = fields.text("value")?.unwrap_or((at, ""));
@@ -185,8 +185,9 @@ fn limit(fields: &Fields<'_>, at: Place) -> Result<Option<Limit>, Problem> {
     }
     let (at, name) =
         unit.ok_or_else(|| Problem::new(at, format!("`rate_limit` needs a `unit`: {}", units())))?;
-    let unit = Unit::parse(name)
-        .ok_or_else(|| Problem::new(at, format!("unknown unit '{name}': give one of {}", units())))?;
+    let unit = Unit::parse(name).ok_or_else(|| {
+        Problem::new(at, format!("unknown unit '{}': give one of {}", shown(name), units()))
+    })?;
     Ok(Some(Limit { requests, unit }))
 }
 
@@ -316,8 +317,7 @@ fn is_in_yaml_case(text: &str, word: &str) -> bool {
 impl Keys {
     fn unknown(&self, key: &str, at: Place) -> Problem {
         let elsewhere = [&FILE, &DESCRIPTOR, &RATE_LIMIT].into_iter().find(|keys| keys.names.contains(&key));
-        let key: String = key.chars().take(MAX_SHOWN_CHARS).collect();
-        let place = self.place;
+        let (key, place) = (shown(key), self.place);
         let message = match elsewhere {
             Some(keys) => format!("`{key}` has no effect in {place}: it belongs into {}", keys.place),
             None if key == "metadata" => "`metadata` is not supported: remove it".to_owned(),
@@ -326,6 +326,3 @@ impl Keys {
         Problem::new(at, message)
     }
 }
-
-/// Characters of an unknown key that an error shows.
-const MAX_SHOWN_CHARS: usize = 40;

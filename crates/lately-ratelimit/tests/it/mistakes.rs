@@ -111,6 +111,15 @@ fn a_limit_needs_a_unit_and_a_number() {
     );
 }
 
+/// Messages go to a terminal and into logs.
+#[test]
+fn a_text_of_the_file_is_shown_in_one_short_line() {
+    refused("\"a\\nb\\e\": 1", r"1:1: unknown key `a\nb\u{1b}`: a file has domain, descriptors");
+    let long = "é".repeat(1_000);
+    let shown = "é".repeat(80);
+    refused(&format!("{long}: 1"), &format!("1:1: unknown key `{shown}`: a file has domain, descriptors"));
+}
+
 #[test]
 fn a_domain_has_one_file() {
     let error = Rules::parse(&[("a", "domain: d"), ("b", "\ndomain: d")]).expect_err("twice").to_string();
