@@ -56,12 +56,12 @@ impl Process {
         let folder = tempfile::tempdir()?;
         let config = folder.path().join("lately.toml");
         fs::write(&config, "[memory]\nceiling = \"8GiB\"\n")?;
-        let mut command = Command::new(binary);
-        command
-            .args(["serve", "--resp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"])
-            .args(more);
-        command.arg("--config").arg(&config);
-        Process::announced(&mut command, Some(folder))
+        Process::announced(serve(binary, &config).args(more), Some(folder))
+    }
+
+    /// `lately serve` with a config, and these options.
+    pub(crate) fn ours_with(options: &Options, config: &Path, more: &[&str]) -> Result<Process, Failure> {
+        Process::announced(serve(&lately_binary(options)?, config).args(more), None)
     }
 
     /// The server without work.
@@ -69,6 +69,7 @@ impl Process {
         let way = match way {
             Way::Tokio => "tokio",
             Way::Queue => "queue",
+            Way::Axum => "axum",
         };
         Process::announced(Command::new(std::env::current_exe()?).args(["--nothing", way]), None)
     }
@@ -104,6 +105,17 @@ impl Process {
                 "--redis-port",
                 &address.port().to_string(),
             ]);
+            Process::listening(&mut command, address, None)
+        }))
+    }
+
+    /// The same over HTTP.
+    pub(crate) fn throttlecrab_http() -> Option<Result<Process, Failure>> {
+        let program = throttlecrab_program()?;
+        Some(free_address().and_then(|address| {
+            let port = address.port().to_string();
+            let mut command = Command::new(program);
+            command.args(["--http", "--http-host", "127.0.0.1", "--http-port", &port]);
             Process::listening(&mut command, address, None)
         }))
     }
@@ -215,6 +227,14 @@ pub(crate) fn lately_binary(options: &Options) -> Result<PathBuf, Failure> {
         return Ok(path);
     }
     Err(Failure::new(format!("{} is not there: build it with cargo build --release", path.display())))
+}
+
+/// `lately serve` of this binary on free ports.
+fn serve(binary: &Path, config: &Path) -> Command {
+    let mut command = Command::new(binary);
+    command.args(["serve", "--resp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"]);
+    command.arg("--config").arg(config);
+    command
 }
 
 fn words(command: &Command) -> String {
