@@ -244,24 +244,26 @@ mod tests {
         let service = Service::new(config, Arc::new(ManualClock::new(Timestamp::MIN))).expect("valid");
         let rules = service.rules.get();
         let tally = &rules.rule(rules.find(b"login").expect("there")).tally;
+        let of_rule = Arc::<RuleTally>::default();
         let changes = || {
             let mut changes = Changes::default();
             for answer in [LimitAnswer::Allowed, LimitAnswer::Allowed, LimitAnswer::Denied] {
                 changes.add_answer(tally, answer);
             }
+            changes.add_rule_hits(&of_rule, RuleHits::unlimited(5));
             assert!(changes.held_bytes() > 0);
             changes
         };
-        let counts = || [tally.get(LimitAnswer::Allowed), tally.get(LimitAnswer::Denied)];
+        let counts = || [tally.get(LimitAnswer::Allowed), tally.get(LimitAnswer::Denied), of_rule.get(0)];
         changes().roll_back(&service);
-        assert_eq!(counts(), [0, 0]);
+        assert_eq!(counts(), [0, 0, 0]);
         let mut changes = changes();
-        assert_eq!(counts(), [0, 0]);
+        assert_eq!(counts(), [0, 0, 0]);
         changes.keep(&service);
-        assert_eq!(counts(), [2, 1]);
+        assert_eq!(counts(), [2, 1, 5]);
         // Neither counts it a second time.
         changes.keep(&service);
         changes.roll_back(&service);
-        assert_eq!(counts(), [2, 1]);
+        assert_eq!(counts(), [2, 1, 5]);
     }
 }

@@ -8,7 +8,7 @@ use lately_journal::Refused;
 use lately_ratelimit::{Found, Limit, Rule, RuleNumber, Rules, Unit};
 
 use super::commit::Changes;
-use super::descriptors::{Descriptor, push_escaped, shortened};
+use super::descriptors::{Descriptor, Entry, push_escaped, shortened};
 use super::rule_tally::{RuleHits, RuleTallies, RuleTally};
 use super::{Batch, DecideError, Decided, Service, Stats};
 use crate::config::RuleFolder;
@@ -83,16 +83,11 @@ impl RateLimits {
     fn of(&self, found: Found<'_>, domain: &str, descriptor: &Descriptor<'_>) -> RuleMatch {
         let Found { number, shared, metric } = found;
         let key = self.rules.rule(number).limit.map(|limit| {
-            let mut prefix = format!("{KEY_PREFIX}{}:", limit.unit.name()).into_bytes();
-            push_escaped(&mut prefix, domain.as_bytes());
-            let mut key = prefix.clone();
-            for (index, ((name, value), shared)) in descriptor.entries.iter().zip(shared).enumerate() {
-                key.push(if index == 0 { b':' } else { b',' });
-                push_escaped(&mut key, name.as_bytes());
-                key.push(b'=');
-                push_escaped(&mut key, shared.unwrap_or(value).as_bytes());
-            }
-            shortened(key, &prefix)
+            let values = descriptor.entries.iter().zip(shared);
+            key_of(
+                (limit.unit, domain),
+                values.map(|((name, value), shared)| (*name, shared.unwrap_or(value))),
+            )
         });
         let tally = metric.and_then(|name| self.tallies.of(domain, &name));
         let tally = tally.unwrap_or_else(|| Arc::clone(&self.of_rules[number.index()]));
@@ -102,6 +97,20 @@ impl RateLimits {
 
 /// The start of the keys that rules count. The name of the unit follows, so that each unit is a class of keys.
 const KEY_PREFIX: &str = "ratelimit:";
+
+/// The key that a rule counts. Different descriptors have different keys.
+fn key_of<'e>((unit, domain): (Unit, &str), entries: impl Iterator<Item = Entry<'e>>) -> Vec<u8> {
+    let domain = domain.replace('%', "%25").replace(':', "%3a");
+    let prefix = format!("{KEY_PREFIX}{}:{domain}", unit.name()).into_bytes();
+    let mut key = prefix.clone();
+    for (index, (name, value)) in entries.enumerate() {
+        key.push(if index == 0 { b':' } else { b',' });
+        push_escaped(&mut key, name.as_bytes());
+        key.push(b'=');
+        push_escaped(&mut key, value.as_bytes());
+    }
+    shortened(key, &prefix)
+}
 
 /// The classes of the keys that rules count: hits are kept for the unit.
 pub(crate) fn classes() -> impl Iterator<Item = (Pattern, Settings)> {
@@ -281,6 +290,31 @@ mod tests {
         let is_over = *count + cost > max;
         *count += if is_over { 0 } else { cost };
         (is_over, max - *count)
+    }
+
+    #[test]
+    fn different_descriptors_count_different_keys() {
+        let key = |domain: &str, entries: &[Entry<'_>]| {
+            String::from_utf8(key_of((Unit::Hour, domain), entries.iter().copied())).expect("text")
+        };
+        assert_eq!(key("a:b%", &[("c", "1,2"), ("d=", "")]), "ratelimit:hour:a%3ab%25:c=1%2c2,d%3d=");
+        assert_ne!(key("a:b", &[("c", "1")]), key("a", &[("b:c", "1")]));
+        assert_ne!(key("a", &[("c", "1,d=2")]), key("a", &[("c", "1"), ("d", "2")]));
+        assert_ne!(key("a", &[("c", "1"), ("d", "2")]), key("a", &[("d", "2"), ("c", "1")]));
+        let long = "v".repeat(2_000);
+        let hashed = key(&":".repeat(256), &[("c", &long)]);
+        assert!(hashed.len() < 1_024 && hashed.contains(":sha256:"), "{hashed}");
+        assert_ne!(hashed, key(&":".repeat(256), &[("d", &long)]));
+    }
+
+    #[test]
+    fn keys_have_the_class_of_their_unit() {
+        let service = service("domain: d");
+        for (unit, (_, settings)) in Unit::ALL.into_iter().zip(classes()) {
+            let key = key_of((unit, "d"), [("a", "1")].into_iter());
+            assert_eq!(*service.store.settings_of(&key), settings, "{}", unit.name());
+            assert_eq!([settings.window(), settings.retain(), settings.exact()], [window(unit); 3]);
+        }
     }
 
     proptest! {
