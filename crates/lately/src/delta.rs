@@ -13,6 +13,7 @@ mod encoding;
 use std::num::TryFromIntError;
 
 use crate::gcra::Arrival;
+use crate::lockout::PastLockout;
 use crate::number::Number;
 use crate::store::EvictionGuard;
 use crate::time::Timestamp;
@@ -95,6 +96,8 @@ pub enum Delta<'a> {
         generation: Generation,
         /// The end of the limit.
         until: Timestamp,
+        /// What the key's next lockout grows from, if lockouts grow.
+        past: Option<PastLockout>,
     },
     /// Hits were denied by a limit. They are not among the key's hits.
     Denied {
@@ -166,6 +169,8 @@ pub enum Delta<'a> {
 pub struct LimitState<'a> {
     /// The time until which a limit on the key is in force, if one is.
     pub limited_until: Option<Timestamp>,
+    /// What the key's next lockout grows from, if lockouts grow.
+    pub past: Option<PastLockout>,
     /// The theoretical arrival time.
     pub arrival: Arrival,
     /// The protection from eviction, if there is one.

@@ -5,6 +5,7 @@ use crate::entry::Entry;
 use crate::error::Malformed;
 use crate::gcra::Arrival;
 use crate::limits::{MAX_KEY_BYTES, MAX_SOURCE_BYTES, MAX_TOTAL};
+use crate::lockout::PastLockout;
 use crate::number::Number;
 use crate::store::{Before, EvictionGuard, Extras};
 use crate::time::Timestamp;
@@ -59,6 +60,8 @@ const VOID: u8 = 10;
 const HAS_ARRIVAL: u8 = 1;
 const HAS_DENIED: u8 = 1 << 1;
 const HAS_GUARD: u8 = 1 << 2;
+/// Of a restored key and of a limited one, in place of `AT`: its next lockout grows from a past one.
+const HAS_PAST: u8 = 1 << 4;
 /// Not the first generation.
 const GENERATION: u8 = 1 << 3;
 /// Not the time of the batch.
@@ -308,9 +311,15 @@ impl DeltaBatch {
             Delta::Hits { key, generation, at, hits } => {
                 self.push_hits(sequence, key, generation, at, hits);
             }
-            Delta::Limited { key, generation, until } => {
-                append(&mut self.bytes, (LIMITED, 0), sequence, key, generation, |head| {
+            Delta::Limited { key, generation, until, past } => {
+                let flags = if past.is_some() { HAS_PAST } else { 0 };
+                append(&mut self.bytes, (LIMITED, flags), sequence, key, generation, |head| {
                     head.number(until.as_millis().cast_unsigned());
+                    if let Some(past) = past {
+                        let (length_ms, forgotten_ms) = past.to_numbers();
+                        head.number(length_ms);
+                        head.number(forgotten_ms);
+                    }
                 });
             }
             Delta::Denied { key, generation, at, hits } => {
@@ -333,14 +342,15 @@ impl DeltaBatch {
                 append(&mut self.bytes, (kind, 0), sequence, key, generation, |_| ());
             }
             Delta::Restored { key, generation, limits, entry } => {
-                let LimitState { limited_until, arrival, guard, denied } = limits;
+                let LimitState { limited_until, past, arrival, guard, denied } = limits;
                 // A time of 0 means no limit.
                 let limited_ms = limited_until.map_or(0, Timestamp::as_millis);
                 let has_arrival = arrival != Arrival::default();
                 let flag = |has: bool, flag| if has { flag } else { 0 };
                 let flags = flag(has_arrival, HAS_ARRIVAL)
                     | flag(!denied.is_empty(), HAS_DENIED)
-                    | flag(guard.is_some(), HAS_GUARD);
+                    | flag(guard.is_some(), HAS_GUARD)
+                    | flag(past.is_some(), HAS_PAST);
                 append(&mut self.bytes, (RESTORED, flags), sequence, key, generation, |head| {
                     head.number(limited_ms.cast_unsigned());
                     if let Some(guard) = guard {
@@ -357,6 +367,11 @@ impl DeltaBatch {
                     let (millis, ticks) = arrival.to_parts();
                     self.bytes.extend_from_slice(&millis.to_le_bytes());
                     self.bytes.extend_from_slice(&ticks.to_le_bytes());
+                }
+                if let Some(past) = past {
+                    let (length_ms, forgotten_ms) = past.to_numbers();
+                    self.bytes.extend_from_slice(&length_ms.to_le_bytes());
+                    self.bytes.extend_from_slice(&forgotten_ms.to_le_bytes());
                 }
             }
             Delta::Flush { below } => append(&mut self.bytes, (FLUSH, 0), sequence, b"", below, |_| ()),
@@ -432,7 +447,8 @@ impl<'a> Deltas<'a> {
         if self.format == DeltaFormat::Current {
             let flags = *self.bytes.split_off_first()?;
             let known = match first {
-                RESTORED => HAS_ARRIVAL | HAS_DENIED | HAS_GUARD | GENERATION,
+                RESTORED => HAS_ARRIVAL | HAS_DENIED | HAS_GUARD | HAS_PAST | GENERATION,
+                LIMITED => HAS_PAST | GENERATION,
                 HITS | DENIED => GENERATION | AT | SEVERAL | HUGE,
                 POSITION | VOID => 0,
                 _ => GENERATION,
@@ -455,7 +471,8 @@ impl<'a> Deltas<'a> {
         let key_len = usize::try_from(Number::take(bytes)?).ok()?;
         let sequence = Sequence { part: u16::from_le_bytes([low, high]), number: Number::take(bytes)? };
         let generation = Generation::new(if flags & GENERATION == 0 { 0 } else { Number::take(bytes)? })?;
-        let at = if flags & AT == 0 {
+        let has_past = matches!(kind, LIMITED | RESTORED) && flags & HAS_PAST != 0;
+        let at = if has_past || flags & AT == 0 {
             self.now
         } else {
             let after_ms = unzigzag(Number::take(bytes)?);
@@ -468,6 +485,11 @@ impl<'a> Deltas<'a> {
             _ => return None,
         };
         let until_ms = if matches!(kind, LIMITED | RESTORED) { Number::take(bytes)? } else { 0 };
+        let past = if has_past && kind == LIMITED {
+            Some(PastLockout::from_numbers((Number::take(bytes)?, Number::take(bytes)?))?)
+        } else {
+            None
+        };
         let has = |flag| kind == RESTORED && flags & flag != 0;
         let is_guarded = kind == GUARDED || has(HAS_GUARD);
         let guard = if is_guarded { Some(EvictionGuard::from_number(Number::take(bytes)?)?) } else { None };
@@ -487,7 +509,7 @@ impl<'a> Deltas<'a> {
             HITS => Delta::Hits { key, generation, at, hits },
             LIMITED => {
                 let until = Timestamp::from_millis(i64::try_from(until_ms).ok()?)?;
-                Delta::Limited { key, generation, until }
+                Delta::Limited { key, generation, until, past }
             }
             DENIED => Delta::Denied { key, generation, at, hits },
             ARRIVAL => Delta::Arrival { key, generation, arrival },
@@ -503,7 +525,12 @@ impl<'a> Deltas<'a> {
                 let entry = bytes.split_off(..usize::try_from(entry_len).ok()?)?;
                 let denied = bytes.split_off(..usize::try_from(denied_len).ok()?)?;
                 let arrival = if has(HAS_ARRIVAL) { take_arrival(bytes)? } else { arrival };
-                let limits = LimitState { limited_until, arrival, guard, denied };
+                let past = if has_past {
+                    Some(PastLockout::from_numbers((take_word(bytes)?, take_word(bytes)?))?)
+                } else {
+                    None
+                };
+                let limits = LimitState { limited_until, past, arrival, guard, denied };
                 Delta::Restored { key, generation, limits, entry }
             }
             _ => return None,
@@ -549,6 +576,7 @@ fn unzigzag(value: u64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::time::Span;
 
     fn time(ms: i64) -> Timestamp {
         Timestamp::from_millis(ms).expect("a time")
@@ -569,12 +597,14 @@ mod tests {
         let key = &b"key"[..];
         let arrival = Arrival::from_parts(u64::MAX, 7);
         let guard = EvictionGuard { until: now, is_full: true };
-        let limits = LimitState { limited_until: Some(now), arrival, guard: Some(guard), denied: &long };
+        let past = Some(PastLockout { length: Span::MAX, forgotten_at: Timestamp::MAX });
+        let limits = LimitState { limited_until: Some(now), past, arrival, guard: Some(guard), denied: &long };
         let deltas = [
             Delta::Hits { key, generation: Generation(0), at: now, hits: 1 },
             Delta::Hits { key: &long, generation: Generation(7), at: Timestamp::MIN, hits: MAX_TOTAL },
             Delta::Hits { key, generation: Generation::MAX, at: Timestamp::MAX, hits: 2 },
-            Delta::Limited { key, generation: Generation(1), until: Timestamp::MAX },
+            Delta::Limited { key, generation: Generation(1), until: Timestamp::MAX, past: None },
+            Delta::Limited { key: &long, generation: Generation(1), until: now, past },
             Delta::Forget { key, generation: Generation(0), why: Forgotten::Deleted },
             Delta::Forget { key, generation: Generation(300), why: Forgotten::Evicted },
             Delta::Restored {
@@ -602,6 +632,7 @@ mod tests {
         batch.advance(now);
         let places = [
             (0, 1),
+            (0, 2),
             (1_023, Number::MAX),
             (512, 1 << 20),
             (1, 1),
@@ -719,7 +750,7 @@ mod tests {
         let wanted = [
             Delta::Hits { key, generation, at: now, hits: 1 },
             Delta::Hits { key, generation: Generation(2), at: time(1_699_999_999_123), hits: 3 },
-            Delta::Limited { key, generation, until: time(1_700_000_000_999) },
+            Delta::Limited { key, generation, until: time(1_700_000_000_999), past: None },
             Delta::Restored { key, generation: Generation(1), limits, entry: b"ee" },
         ];
         let read: Vec<_> = Deltas::of_format(DeltaFormat::Old, now, &bytes).map(Result::unwrap).collect();

@@ -229,7 +229,7 @@ impl Store {
     }
 
     /// Decides a request by a limit. Unlike [`Store::limit`], the request may have a time, be a peek, be of a shadow
-    /// limit, or start a lockout.
+    /// limit, start a lockout, or be admitted in another way.
     ///
     /// # Errors
     /// [`LimitError`] says why nothing could be decided. Nothing changes then.

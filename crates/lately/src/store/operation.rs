@@ -6,7 +6,8 @@ use crate::count::Count;
 use crate::delta::DeltaBatch;
 use crate::error::{HitError, LimitError};
 use crate::gcra::{Rate, Throttle};
-use crate::limit::{Decision, JointDecision};
+use crate::limit::{Admission, Decision, JointDecision};
+use crate::lockout::Lockout;
 use crate::time::{Span, Timestamp};
 
 /// Operations that are prefetched together. With more of them, their memory would not stay in the first-level
@@ -48,7 +49,7 @@ pub enum Op<'a> {
         /// How many hits.
         cost: u64,
     },
-    /// Decide a request by a limit, with a time, a peek, a shadow or a lockout.
+    /// Decide a request by a limit, with a time, a peek, a shadow, a lockout or another admission.
     Decide(Box<Request<'a>>),
     /// Decide a request for one hit by a rate, now.
     Throttle {
@@ -93,14 +94,26 @@ pub struct Request<'a> {
     pub is_shadow: bool,
     /// How long every request of the key is denied after a denial. Denials during a lockout do not extend it. A peek
     /// starts none.
-    pub lockout: Option<Span>,
+    pub lockout: Option<Lockout>,
+    /// When it is admitted.
+    pub admission: Admission,
 }
 
 impl<'a> Request<'a> {
     /// A request now, for `cost` hits of a key that may have at most `max` in any window of this length.
     #[must_use]
     pub fn new(key: &'a [u8], max: u64, window: Span, cost: u64) -> Request<'a> {
-        Request { key, max, window, cost, at: None, is_peek: false, is_shadow: false, lockout: None }
+        Request {
+            key,
+            max,
+            window,
+            cost,
+            at: None,
+            is_peek: false,
+            is_shadow: false,
+            lockout: None,
+            admission: Admission::Whole,
+        }
     }
 }
 
@@ -179,9 +192,17 @@ impl<'a> Op<'a> {
     #[must_use]
     pub fn of(request: Request<'a>) -> Op<'a> {
         match request {
-            Request { key, max, window, cost, at: None, is_peek: false, is_shadow: false, lockout: None } => {
-                Op::Limit { key, max, window, cost }
-            }
+            Request {
+                key,
+                max,
+                window,
+                cost,
+                at: None,
+                is_peek: false,
+                is_shadow: false,
+                lockout: None,
+                admission: Admission::Whole,
+            } => Op::Limit { key, max, window, cost },
             _ => Op::Decide(Box::new(request)),
         }
     }

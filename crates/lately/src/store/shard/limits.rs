@@ -12,6 +12,7 @@ use crate::delta::Delta;
 use crate::entry::Entry;
 use crate::error::HitError;
 use crate::gcra::Arrival;
+use crate::lockout::{PastLockout, StartedLockout};
 use crate::settings::Settings;
 use crate::time::{Span, Timestamp};
 
@@ -98,12 +99,28 @@ impl Shard {
         until: Timestamp,
         context: &mut Context<'_>,
     ) {
+        self.lock_out(key, hash, StartedLockout { until, past: None }, context);
+    }
+
+    /// Locks a key out like `limit_until`, and keeps what its next lockout grows from.
+    pub(in crate::store) fn lock_out(
+        &mut self,
+        key: &[u8],
+        hash: u64,
+        StartedLockout { until, past }: StartedLockout,
+        context: &mut Context<'_>,
+    ) {
         let place = self.slot_for(key, hash, context);
-        self.change_state(place, context.classes, |state, _, _| state.limit_until(until));
+        self.change_state(place, context.classes, |state, _, _| state.lock_out(until, past));
         self.record_change(context, |shard| {
             let generation = shard.generation_at(place);
-            Delta::Limited { key, generation, until }
+            Delta::Limited { key, generation, until, past }
         });
+    }
+
+    /// The last lockout of the key at `place`, if the next one grows from it.
+    pub(in crate::store) fn past_lockout_at(&self, place: u32) -> Option<PastLockout> {
+        self.slot_at(place)?.state.past_lockout().filter(|past| past.forgotten_at > self.now)
     }
 
     pub(in crate::store) fn limited_until(&mut self, key: &[u8], hash: u64) -> Option<Timestamp> {
@@ -121,7 +138,9 @@ impl Shard {
     ) -> i64 {
         let slot = self.place_of(key, hash).and_then(|place| Some((place, self.slot_at(place)?)));
         let Some((place, slot)) = slot else { return 0 };
-        let limited_ms = self.limit_at(place).map_or(0, Timestamp::as_millis);
+        let locked_ms = self.limit_at(place).map_or(0, Timestamp::as_millis);
+        let past_ms = self.past_lockout_at(place).map_or(0, |past| past.forgotten_at.as_millis());
+        let limited_ms = locked_ms.max(past_ms);
         let arrival_ms = slot.arrival().rounded_up().as_millis();
         limited_ms.max(arrival_ms).max(slot.state.denied_last().map_or(0, leaves_ms))
     }

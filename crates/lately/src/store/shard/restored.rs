@@ -45,7 +45,7 @@ impl Shard {
         let (class, now) = (context.classes.of(saved.key), self.now);
         let settings = context.classes.settings(class);
         let mut entry = read_safely(|| Entry::read(saved.entry, settings, now))?;
-        let LimitState { limited_until, arrival, guard, denied } = saved.limits;
+        let LimitState { limited_until, past, arrival, guard, denied } = saved.limits;
         let mut denied = if denied.is_empty() {
             Entry::new()
         } else {
@@ -57,11 +57,13 @@ impl Shard {
         }
         let known = self.place_of(saved.key, hash);
         let limited_until = limited_until.filter(|&until| until > now);
+        let past = past.filter(|past| past.forgotten_at > now);
         let guard = guard.filter(|guard| guard.until > now);
         let arrival = if arrival.is_after(now) { arrival } else { Arrival::default() };
         let kept_ms = context.frame(class, now).0.kept_ms;
         let has_denied = !denied.expired(kept_ms);
-        let has_limits = limited_until.is_some() || arrival != Arrival::default() || has_denied;
+        let has_lockout = limited_until.is_some() || past.is_some();
+        let has_limits = has_lockout || arrival != Arrival::default() || has_denied;
         if entry.expired(kept_ms) && !has_limits {
             known.into_iter().for_each(|place| self.remove(place));
             return Ok(None);
@@ -79,7 +81,7 @@ impl Shard {
         self.change(place, context.classes, |old, _, _| *old = entry);
         if has_limits || guard.is_some() {
             let denied = if has_denied { denied } else { Entry::new() };
-            let extras = Extras { limited_until, arrival, guard, denied, ..Extras::default() };
+            let extras = Extras { limited_until, past, arrival, guard, denied, ..Extras::default() };
             self.change_state(place, context.classes, |state, settings, now| {
                 state.give(extras, settings, now);
             });
@@ -127,9 +129,9 @@ impl Shard {
         if let Some(hits) = slot.state.denied(settings, self.now) {
             hits.write_panes(settings, &mut denied);
         }
-        let (limited_until, arrival, guard) =
-            (slot.state.limited_until(), slot.arrival(), slot.state.guard());
-        let limits = LimitState { limited_until, arrival, guard, denied: &denied };
+        let (limited_until, past) = (slot.state.limited_until(), slot.state.past_lockout());
+        let (arrival, guard) = (slot.arrival(), slot.state.guard());
+        let limits = LimitState { limited_until, past, arrival, guard, denied: &denied };
         let saved = SavedKey { key, generation: Generation::default(), limits, entry: &entry };
         self.bring(&saved, hash, context).expect("what was written is read");
     }
@@ -158,11 +160,12 @@ impl Shard {
                 hits.write_panes(settings, &mut denied);
             }
             let (limited_until, arrival) = (slot.state.limited_until(), slot.arrival());
+            let past = slot.state.past_lockout().filter(|past| past.forgotten_at > self.now);
             let guard = slot.state.guard().filter(|guard| guard.until > self.now);
             let saved = SavedKey {
                 key: slot.key(&self.side.long_keys),
                 generation: self.generation_at(place),
-                limits: LimitState { limited_until, arrival, guard, denied: &denied },
+                limits: LimitState { limited_until, past, arrival, guard, denied: &denied },
                 entry: &entry,
             };
             saved.write(out);

@@ -3,6 +3,7 @@
 use super::*;
 use crate::delta::{Delta, Deltas, Forgotten};
 use crate::gcra::Rate;
+use crate::lockout::{Factor, Lockout};
 use crate::store::executor::Executor;
 use crate::time::hours;
 
@@ -878,5 +879,48 @@ fn a_partial_rollback_leaves_no_gap_in_the_sequence() {
         let positions = [&b"log"[..], b"other"].map(|name| store.position(source(name)));
         assert_eq!((hits, positions), ([3, 0], [Some(3), None]));
         store.check_consistency();
+    }
+}
+
+/// A store that has loaded the parts of another.
+fn loaded_from(store: &Store, now: Timestamp) -> Store {
+    let loaded = self::store();
+    for part in 0..Store::PARTS {
+        let mut bytes = Vec::new();
+        let written = store.write_part(part, now, &mut bytes);
+        assert_eq!(loaded.read_part(&bytes, written.now), Ok(Vec::new()));
+    }
+    loaded
+}
+
+/// The growth of lockouts is in the change record and in snapshots.
+#[test]
+fn growing_lockouts_are_kept() {
+    let growing = Lockout::growing(minutes(1), Factor::new(2.0).expect("a factor"), None).expect("it fits");
+    let lock = |store: &Store, now: Timestamp, batch: &mut DeltaBatch| {
+        let request = Request { lockout: Some(growing), ..Request::new(b"k", 0, seconds(1), 1) };
+        let mut out = Vec::new();
+        store.apply_into(&[Op::of(request)], now, &mut out, batch);
+        let [Outcome::Limit(Ok(decision))] = out[..] else { panic!("{out:?}") };
+        decision.reset_after
+    };
+    let (original, copy) = replayed(|store, batch| {
+        assert_eq!(lock(store, START, batch), Some(minutes(1)));
+        assert_eq!(lock(store, after(minutes(1)), batch), Some(minutes(2)));
+    });
+    let loaded = loaded_from(&original, after(minutes(2)));
+    // Hits that are taken back restore the key as it is.
+    hit(&original, b"k", 5, after(minutes(2)), &mut DeltaBatch::default());
+    let width_ms = original.settings_of(b"k").levels().as_slice()[0].width_ms;
+    let cell = crate::merge::Cell::of(after(minutes(2)).as_millis(), width_ms);
+    original.take_back(b"k", std::iter::once((cell, 1)), after(minutes(2)), &mut DeltaBatch::default());
+    assert_eq!(original.hits(b"k", minutes(5), after(minutes(2))).estimate, 4);
+    for (name, store) in [("the original", &original), ("replayed", &copy), ("loaded", &loaded)] {
+        let mut batch = DeltaBatch::default();
+        assert_eq!(store.limited_until(b"k", after(minutes(2))), Some(after(minutes(3))), "{name}");
+        assert_eq!(lock(store, after(minutes(3)), &mut batch), Some(minutes(4)), "{name}");
+        store.check_consistency();
+        let restored = loaded_from(store, after(hours(8)));
+        assert_eq!(lock(&restored, after(hours(8)), &mut batch), Some(minutes(8)), "{name}");
     }
 }
