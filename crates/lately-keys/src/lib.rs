@@ -1,13 +1,15 @@
-//! Keys that are made of fields of a log line or of a request: templates of keys, and the addresses in them. It does no
-//! I/O and knows neither logs nor protocols.
+//! Keys that are made of fields of a log line or of a request: templates of keys, the addresses in them, and keys that
+//! are exempt from limits. It does no I/O and knows neither logs nor protocols.
 
 pub mod address;
 mod error;
+mod exempt;
 mod forwarded;
 pub mod limits;
 mod template;
 
 pub use address::{Network, Prefix};
 pub use error::KeyError;
+pub use exempt::Exempt;
 pub use forwarded::client_address;
 pub use template::{Part, Template};
