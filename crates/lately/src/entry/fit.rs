@@ -8,6 +8,7 @@
 
 use super::coarse::{Coarse, fits_from_ms};
 use super::large::{Large, Parts};
+use super::limit::LimitWindow;
 use super::moment::{Moment, PackedTime};
 use super::{Entry, list};
 use crate::limits::MAX_TOTAL;
@@ -161,6 +162,34 @@ impl Entry {
             hits -= taken;
         }
         *self = if pieces.has_hits() { Entry::of_pieces(pieces, settings, now) } else { Entry::new() };
+    }
+
+    /// Removes hits that count in the window of a limit, the newest first: at most `hits`. Returns how many.
+    pub(crate) fn give_back(
+        &mut self,
+        window: LimitWindow,
+        hits: u64,
+        settings: &Settings,
+        now: Timestamp,
+    ) -> u64 {
+        let given = hits.min(self.used(window, settings));
+        if given == 0 {
+            return 0;
+        }
+        let mut pieces = self.pieces(settings);
+        pieces.list.sort_by_key(Piece::end_ms);
+        // The hits that count are the newest ones.
+        let mut left = given;
+        for piece in pieces.list.iter_mut().rev() {
+            let taken = left.min(piece.hits());
+            *piece.hits_mut() -= taken;
+            left -= taken;
+        }
+        if pieces.list.last().is_some_and(|newest| newest.hits() == 0) {
+            pieces.newest_ms = None;
+        }
+        *self = if pieces.has_hits() { Entry::of_pieces(pieces, settings, now) } else { Entry::new() };
+        given
     }
 
     /// An entry with the hits of these pieces.

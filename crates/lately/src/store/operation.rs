@@ -51,6 +51,8 @@ pub enum Op<'a> {
     },
     /// Decide a request by a limit, with a time, a peek, a shadow, a lockout or another admission.
     Decide(Box<Request<'a>>),
+    /// Give the hits of a request back: [`Store::refund`].
+    Refund(Box<Request<'a>>),
     /// Decide a request for one hit by a rate, now.
     Throttle {
         /// The key.
@@ -150,7 +152,7 @@ pub enum Outcome {
     Hit(Result<u64, HitError>),
     /// The result of [`Op::Hits`] and [`Op::Denied`].
     Hits(Count),
-    /// The result of [`Op::Limit`], [`Op::Decide`], [`Op::Throttle`] and [`Op::ThrottleBy`].
+    /// The result of [`Op::Limit`], [`Op::Decide`], [`Op::Refund`], [`Op::Throttle`] and [`Op::ThrottleBy`].
     Limit(Result<Decision, LimitError>),
     /// The result of [`Op::LimitAll`].
     LimitAll(Result<JointDecision, LimitError>),
@@ -182,7 +184,7 @@ impl<'a> Op<'a> {
                 Some(key)
             }
             Op::Denied(question) => Some(question.key),
-            Op::Decide(request) => Some(request.key),
+            Op::Decide(request) | Op::Refund(request) => Some(request.key),
             Op::ThrottleBy(request) => Some(request.key),
             Op::LimitAll(_) => None,
         }

@@ -85,11 +85,6 @@ pub(super) fn decide(state: &WindowState<'_>, asked: &Asked) -> (Decision, Effec
     let &Asked { max, cost, at, window, is_peek, is_shadow, lockout, admission } = asked;
     let is_exempt = admission == Admission::Exempt;
     let locked_until = state.locked_until.filter(|&until| until > at && !is_exempt);
-    let remaining = |used: u64| match max.checked_sub(used) {
-        Some(left) => remaining_of(left),
-        None if admission == Admission::Overdraft => -remaining_of(used - max),
-        None => 0,
-    };
     // The limit that an exempt key exceeds denies nothing, so it does not protect the key from eviction.
     let left = |used: u64| (!is_exempt).then_some(max.saturating_sub(used));
     let nothing = Effect {
@@ -107,13 +102,14 @@ pub(super) fn decide(state: &WindowState<'_>, asked: &Asked) -> (Decision, Effec
     if retry == Retry::Now && locked_until.is_none() {
         if is_peek || cost == 0 {
             let reset_after = reset_after(state, asked);
-            return (Decision { max, remaining: remaining(state.used), retry, reset_after }, nothing);
+            return (Decision { max, remaining: remaining(state, asked), retry, reset_after }, nothing);
         }
         let used = state.used.saturating_add(cost);
         let effect = Effect { change: Change::Count, left: left(used), ..nothing };
-        return (Decision { max, remaining: remaining(used), retry, reset_after: None }, effect);
+        let remaining = remaining(&WindowState { used, ..*state }, asked);
+        return (Decision { max, remaining, retry, reset_after: None }, effect);
     }
-    let (remaining, reset_after) = (remaining(state.used), reset_after(state, asked));
+    let (remaining, reset_after) = (remaining(state, asked), reset_after(state, asked));
     let denied = Decision { max, remaining, retry, reset_after };
     let denies = !is_peek && !is_shadow;
     // A lockout is not extended by a request during it.
@@ -135,6 +131,16 @@ pub(super) fn decide(state: &WindowState<'_>, asked: &Asked) -> (Decision, Effec
     match locked_until.or(lockout.map(|lockout| lockout.until)) {
         Some(until) => (locked_out(denied, at, until), effect),
         None => (denied, effect),
+    }
+}
+
+/// The remaining hits of a limit.
+#[inline(always)]
+fn remaining(state: &WindowState<'_>, asked: &Asked) -> i64 {
+    match asked.max.checked_sub(state.used) {
+        Some(left) => remaining_of(left),
+        None if asked.admission == Admission::Overdraft => -remaining_of(state.used - asked.max),
+        None => 0,
     }
 }
 
@@ -299,6 +305,40 @@ impl Executor<'_> {
             locked.set_denial(place, denial, context.classes);
         }
         Ok(decision)
+    }
+}
+
+impl Executor<'_> {
+    /// Gives hits of a key of the locked shard back. The key is at `place`, or does not exist.
+    #[inline(never)]
+    pub(super) fn refund(
+        &mut self,
+        request: &Request<'_>,
+        hash: u64,
+        place: Option<u32>,
+    ) -> Result<Decision, LimitError> {
+        let &Request { key, max, window, cost, at, is_peek, admission, .. } = request;
+        check_key(key)?;
+        let (locked, context) = self.parts();
+        let mut place = place.and_then(|place| locked.alive(place, context));
+        let settings = locked.settings_to_decide((key, place), at, window, context)?;
+        let now = locked.now();
+        let at = at.unwrap_or(now);
+        if let Some(entry) = locked.entry_at(place).filter(|_| !is_peek) {
+            let mut entry = entry.clone();
+            if entry.give_back(LimitWindow::ending_at(at, window, now), cost, settings, now) > 0 {
+                locked.replace_hits((key, hash), &entry, context);
+                place = locked.place_of(key, hash);
+                if let Some(place) = place {
+                    locked.keep_moments(place, context.classes);
+                }
+            }
+        }
+        let others = self.store().hits_of_others(key, hash, now);
+        let asked = Asked { at, admission, ..Asked::now(max, 0, window, now) };
+        let state = self.parts().0.window_state(place, others.as_deref(), &asked, settings);
+        let remaining = remaining(&state, &asked);
+        Ok(Decision { max, remaining, retry: Retry::Now, reset_after: reset_after(&state, &asked) })
     }
 }
 

@@ -68,6 +68,21 @@ impl ExactLog {
         if request.admission == Admission::Overdraft { remaining } else { remaining.max(0) }
     }
 
+    /// Gives hits of a request back, the newest first.
+    pub(crate) fn refund(&mut self, request: &Request<'_>, now_ms: i64) -> Decision {
+        let (at_ms, window_ms) =
+            (request.at.map_or(now_ms, Timestamp::as_millis), request.window.as_millis());
+        self.0.sort_by_key(|(ms, _)| *ms);
+        let mut left = if request.is_peek { 0 } else { request.cost };
+        for (_, hits) in self.0.iter_mut().rev().take_while(|(ms, _)| *ms > at_ms - window_ms) {
+            let taken = left.min(*hits);
+            *hits -= taken;
+            left -= taken;
+        }
+        self.0.retain(|(_, hits)| *hits > 0);
+        Decision { retry: Retry::Now, ..self.peek(request, at_ms) }
+    }
+
     /// The decision, without counting the request.
     pub(crate) fn peek(&self, request: &Request<'_>, at_ms: i64) -> Decision {
         let &Request { max, cost, window, .. } = request;

@@ -27,6 +27,7 @@ enum Step {
     Wait { ms: i64 },
     Ask { cost: u64, back_ms: i64, is_peek: bool, admission: Admission },
     Hit { hits: u64, back_ms: i64 },
+    Refund { hits: u64, back_ms: i64, admission: Admission },
 }
 
 fn steps(len: usize) -> impl Strategy<Value = Vec<Step>> {
@@ -36,9 +37,11 @@ fn steps(len: usize) -> impl Strategy<Value = Vec<Step>> {
         prop_oneof![6 => Just(Admission::Whole), 2 => Just(Admission::Overdraft), 1 => Just(Admission::Exempt)];
     let step = prop_oneof![
         3 => (wait, 1_i64..=10).prop_map(|(most, share)| Step::Wait { ms: (most * share / 10).max(1) }),
-        5 => (0_u64..4, back.clone(), prop::bool::weighted(0.2), admission)
+        5 => (0_u64..4, back.clone(), prop::bool::weighted(0.2), admission.clone())
             .prop_map(|(cost, back_ms, is_peek, admission)| Step::Ask { cost, back_ms, is_peek, admission }),
-        1 => (1_u64..3, back).prop_map(|(hits, back_ms)| Step::Hit { hits, back_ms }),
+        1 => (1_u64..3, back.clone()).prop_map(|(hits, back_ms)| Step::Hit { hits, back_ms }),
+        1 => (0_u64..5, back, admission)
+            .prop_map(|(hits, back_ms, admission)| Step::Refund { hits, back_ms, admission }),
     ];
     prop::collection::vec(step, 1..len)
 }
@@ -64,6 +67,12 @@ proptest! {
                     let at_ms = now_ms - back_ms;
                     store.hit_n(b"k", hits, Some(time(at_ms)), time(now_ms)).expect("it is kept");
                     log.push(at_ms, hits);
+                }
+                Step::Refund { hits, back_ms, admission } => {
+                    let at = (back_ms != 0).then(|| time(now_ms - back_ms));
+                    let request = Request { at, admission, ..request(max, window_ms, hits) };
+                    let decided = store.refund(request, time(now_ms)).expect("it can be decided");
+                    prop_assert_eq!(decided, log.refund(&request, now_ms), "{:?} at {}", step, now_ms);
                 }
                 Step::Ask { cost, back_ms, is_peek, admission } => {
                     let at = (back_ms != 0).then(|| time(now_ms - back_ms));
@@ -489,4 +498,36 @@ fn lockouts_of_a_key_grow_and_are_forgotten() {
     assert_eq!(lock(20 * day_ms, lockout), 20_000);
     store.sweep(lately::Cursor::START, 10_000, time(START_MS + 51 * day_ms));
     assert!(store.is_empty(), "it was forgotten");
+}
+
+#[test]
+fn a_refund_gives_back_what_the_window_has() {
+    let store = Store::builder().build().expect("valid");
+    let now = time(START_MS + 5_000);
+    let used = |window_ms| store.hits(b"k", span(window_ms), now).estimate;
+    store.hit_n(b"k", 7, Some(time(START_MS)), now).expect("counted");
+    store.hit_n(b"k", 4, Some(now), now).expect("counted");
+    let peek = Request { is_peek: true, ..request(9, 2_000, 3) };
+    assert_eq!((store.refund(peek, now).expect("decided").remaining, used(60_000)), (5, 11));
+    assert_eq!((store.refund(request(9, 2_000, 3), now).expect("decided").remaining, used(60_000)), (8, 8));
+    // The seven are not in the window.
+    let decision = store.refund(request(9, 2_000, u64::MAX), now).expect("decided");
+    assert_eq!((decision.remaining, decision.reset_after, used(60_000)), (9, None, 7));
+    let overdrawn = Request { admission: Admission::Overdraft, ..request(2, 60_000, 1) };
+    assert_eq!(store.refund(overdrawn, now).expect("decided").remaining, -4);
+    store.refund(request(9, 60_000, 6), now).expect("decided");
+    assert!(store.is_empty(), "a key without hits is gone");
+    assert_eq!(store.refund(request(9, 60_000, 6), now).expect("no key").remaining, 9);
+    assert!(store.is_empty());
+}
+
+#[test]
+fn a_refund_ends_no_lockout() {
+    let store = Store::builder().build().expect("valid");
+    let lock = Request { lockout: Some(span(60_000).into()), ..request(1, 1_000, 1) };
+    let ask = |request| store.decide(request, time(START_MS)).expect("decided").is_allowed();
+    assert_eq!([ask(lock), ask(lock)], [true, false]);
+    assert_eq!(store.refund(request(1, 1_000, 1), time(START_MS)).expect("decided").remaining, 1);
+    assert!(!ask(request(1, 1_000, 1)));
+    store.check_consistency();
 }

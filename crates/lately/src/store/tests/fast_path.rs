@@ -54,7 +54,8 @@ fn op((key, kind, number, _): Step, now: Timestamp) -> Op<'static> {
             let admission = if number % 2 == 0 { Admission::Overdraft } else { Admission::Exempt };
             let lockout = Lockout::growing(seconds(1), Factor::new(2.0).expect("a factor"), Some(seconds(9)));
             let lockout = Some(lockout.expect("it fits"));
-            Op::of(Request { admission, lockout, ..Request::new(key, max, window, cost * 7) })
+            let request = Request { admission, lockout, ..Request::new(key, max, window, cost * 7) };
+            if number % 7 == 0 { Op::Refund(Box::new(request)) } else { Op::of(request) }
         }
         97 => Op::Denied(Box::new(Question { key, window: Some(window), at: None })),
         _ => Op::Hits { key, window: Some(window), at: None },

@@ -1,11 +1,13 @@
 //! Tests of deltas, parts and rollbacks.
 
+use proptest::prelude::*;
+
 use super::*;
 use crate::delta::{Delta, Deltas, Forgotten};
 use crate::gcra::Rate;
 use crate::lockout::{Factor, Lockout};
 use crate::store::executor::Executor;
-use crate::time::hours;
+use crate::time::{hours, milliseconds};
 
 /// A replay into a store that has loaded all parts, without changes.
 fn replay(store: &Store, portion: Portion) -> Replay<'_> {
@@ -922,5 +924,46 @@ fn growing_lockouts_are_kept() {
         store.check_consistency();
         let restored = loaded_from(store, after(hours(8)));
         assert_eq!(lock(&restored, after(hours(8)), &mut batch), Some(minutes(8)), "{name}");
+    }
+}
+
+proptest! {
+    /// Refunds are in the change record, and are rolled back.
+    #[test]
+    fn refunds_are_replayed_and_rolled_back(
+        steps in prop::collection::vec((0..3_u8, 0..10_u8, 1..6_u64, 0..40_000_u64), 1..80),
+        kept in 0..80_usize,
+    ) {
+        let (original, copy, kept_copy) = (store(), store(), store());
+        let kept = kept.min(steps.len());
+        let mut batches = [DeltaBatch::default(), DeltaBatch::default()];
+        let mut now = START;
+        for (number, &(key, kind, hits, ms)) in steps.iter().enumerate() {
+            let batch = &mut batches[usize::from(number >= kept)];
+            now = now.saturating_add(milliseconds(1 + ms));
+            let key = &[b'k', key][..];
+            match kind {
+                0 => _ = original.forget_into(key, now, Some(batch)),
+                1..=4 => hit(&original, key, hits, now, batch),
+                _ => {
+                    let request = Request::new(key, 9, minutes(1), hits);
+                    let op = if kind < 7 { Op::of(request) } else { Op::Refund(Box::new(request)) };
+                    original.apply_into(&[op], now, &mut Vec::new(), batch);
+                }
+            }
+        }
+        let mut replay = replay(&copy, Portion::ALL);
+        batches.iter().for_each(|batch| replay.record(batch.deltas()).expect("well formed"));
+        prop_assert_eq!(answers(&copy, now), answers(&original, now));
+        copy.check_consistency();
+        original.roll_back(&mut batches[1]);
+        original.end_rollback();
+        self::replay(&kept_copy, Portion::ALL).record(batches[0].deltas()).expect("well formed");
+        let counts = |store: &Store| [b"k\0", b"k\x01", b"k\x02"].map(|key| {
+            let windows = [seconds(1), minutes(1), minutes(5), days(7)];
+            windows.map(|window| (store.hits(key, window, now), store.denied(key, Some(window), None, now)))
+        });
+        prop_assert_eq!(counts(&original), counts(&kept_copy));
+        original.check_consistency();
     }
 }
