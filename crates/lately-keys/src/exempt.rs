@@ -115,7 +115,15 @@ mod tests {
         check("login:2001:db8:1:2::/64", "2001:db8:1:2::/64");
         check("jo 192.0.2.1", "192.0.2.1");
         check("login:fe80::1%eth0", "fe80::1%eth0");
-        for none in ["", "login:jo", "login:192.0.2.1:jo", "v192.0.2.1", "1.192.0.2.1", "login:192.0.2", "192.0.2.1/33"] {
+        for none in [
+            "",
+            "login:jo",
+            "login:192.0.2.1:jo",
+            "v192.0.2.1",
+            "1.192.0.2.1",
+            "login:192.0.2",
+            "192.0.2.1/33",
+        ] {
             check(none, "");
         }
         // Further from the end than any address begins.

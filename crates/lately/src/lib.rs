@@ -68,7 +68,8 @@ pub use delta::{
     Delta, DeltaBatch, DeltaFormat, DeltaMark, Deltas, Forgotten, Generation, LimitState, Sequence,
 };
 pub use error::{
-    HitError, LimitError, LockoutError, Malformed, MergeError, QueryError, SettingsError, TimeError, Unreadable,
+    HitError, LimitError, LockoutError, Malformed, MergeError, QueryError, SettingsError, TimeError,
+    Unreadable,
 };
 pub use gcra::{Arrival, Rate, Throttle};
 pub use hit_counter::HitCounter;

@@ -191,7 +191,10 @@ mod tests {
         check("2", milliseconds(100), &[100, 100]);
         check("1.001", Span::MAX, &[100, 100]);
         assert_eq!(lengths(Lockout::of(seconds(1)), 3), [1_000; 3]);
-        assert_eq!(lengths(growing(milliseconds(1), "2", Span::MAX), 60).last(), Some(&Span::MAX.as_millis()));
+        assert_eq!(
+            lengths(growing(milliseconds(1), "2", Span::MAX), 60).last(),
+            Some(&Span::MAX.as_millis())
+        );
     }
 
     #[test]

@@ -88,7 +88,9 @@ pub(crate) fn run(args: &BacktestArgs) -> Result<Outcome, CliError> {
     let key = args.logs.key().cloned().unwrap_or_default();
     let whole = Prefix::new(32, 128).expect("the lengths of addresses");
     for exempt in &args.exempt {
-        exempt.check(&key, whole).map_err(|error| CliError::new("--exempt", error, "see lately backtest --help"))?;
+        exempt
+            .check(&key, whole)
+            .map_err(|error| CliError::new("--exempt", error, "see lately backtest --help"))?;
     }
     let mut read = args.logs.read("backtest", &Template::default(), |record| backtest.request(record))?;
     read.check_some()?;

@@ -598,7 +598,8 @@ mod tests {
         let arrival = Arrival::from_parts(u64::MAX, 7);
         let guard = EvictionGuard { until: now, is_full: true };
         let past = Some(PastLockout { length: Span::MAX, forgotten_at: Timestamp::MAX });
-        let limits = LimitState { limited_until: Some(now), past, arrival, guard: Some(guard), denied: &long };
+        let limits =
+            LimitState { limited_until: Some(now), past, arrival, guard: Some(guard), denied: &long };
         let deltas = [
             Delta::Hits { key, generation: Generation(0), at: now, hits: 1 },
             Delta::Hits { key: &long, generation: Generation(7), at: Timestamp::MIN, hits: MAX_TOTAL },

@@ -335,7 +335,8 @@ impl KeyState {
     pub(super) fn lock_out(&mut self, until: Timestamp, past: Option<PastLockout>) {
         let kept = self.limited_mut().lockout.get_or_insert_default();
         kept.until = kept.until.max(until);
-        kept.past = [past, kept.past].into_iter().flatten().max_by_key(|past| (past.forgotten_at, past.length));
+        kept.past =
+            [past, kept.past].into_iter().flatten().max_by_key(|past| (past.forgotten_at, past.length));
         self.forget_denial();
     }
 

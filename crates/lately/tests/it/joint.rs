@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use lately::limits::MAX_LIMITS;
 use lately::{
-    Decision, HitError, JointRequest, Limit, LimitError, Lockout, Op, Outcome, Request, Retry, Span, Store, Timestamp,
+    Decision, HitError, JointRequest, Limit, LimitError, Lockout, Op, Outcome, Request, Retry, Span, Store,
+    Timestamp,
 };
 use proptest::prelude::*;
 

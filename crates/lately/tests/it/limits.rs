@@ -33,8 +33,7 @@ enum Step {
 fn steps(len: usize) -> impl Strategy<Value = Vec<Step>> {
     let wait = prop::sample::select(vec![1_i64, 9, 250, 1_000, 7_321, 60_000, 3_600_000]);
     let back = prop_oneof![4 => Just(0_i64), 1 => -5_000..20_000_i64];
-    let admission =
-        prop_oneof![6 => Just(Admission::Whole), 2 => Just(Admission::Overdraft), 1 => Just(Admission::Exempt)];
+    let admission = prop_oneof![6 => Just(Admission::Whole), 2 => Just(Admission::Overdraft), 1 => Just(Admission::Exempt)];
     let step = prop_oneof![
         3 => (wait, 1_i64..=10).prop_map(|(most, share)| Step::Wait { ms: (most * share / 10).max(1) }),
         5 => (0_u64..4, back.clone(), prop::bool::weighted(0.2), admission.clone())
@@ -474,7 +473,8 @@ fn an_exempt_key_is_never_denied_and_counts() {
 fn lockouts_of_a_key_grow_and_are_forgotten() {
     let store = Store::builder().build().expect("valid");
     let growing = |longest_ms| {
-        Lockout::growing(span(10_000), "2".parse().expect("a factor"), Some(span(longest_ms))).expect("it fits")
+        Lockout::growing(span(10_000), "2".parse().expect("a factor"), Some(span(longest_ms)))
+            .expect("it fits")
     };
     // Each request is denied.
     let lock = |at_ms: i64, lockout: Lockout| {
