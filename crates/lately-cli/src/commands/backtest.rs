@@ -53,7 +53,7 @@ pub(crate) struct BacktestArgs {
 
     /// Never deny keys with an address in this network, such as 10.0.0.0/8, or keys that match this pattern, such as
     /// 'login:monitor*'. May be repeated. If a key has several fields, its address is the field with a prefix, such as
-    /// {client/32/128}, or else ip, peer, remote_addr and the like.
+    /// {client/32/128}, or else ip, client, peer, remote_addr and the like.
     #[arg(long, value_name = "CIDR|PATTERN")]
     exempt: Vec<Exempt>,
 
