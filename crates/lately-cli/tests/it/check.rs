@@ -75,7 +75,7 @@ storage: path /var/lib/lately, durability always
 memory: ceiling 1048576B
 class ad:*: resolution 100ms, window 10s, exact 36s, retain 1d, max_skew 1s, precision 0.05
 class \u{1b}*: resolution 1s, window 5m, exact 6m, retain 7d, max_skew 10s, precision 0.01
-limit login: 5 in 1m, overdraft true, lockout 15m, lockout_factor 2, lockout_max 1d, exempt 10.0.0.0/8 login:\x1b*, shadow false, key none, deny 403, ipv4_prefix 32, ipv6_prefix 64
+limit login: 5 in 1m, overdraft true, lockout 15m, lockout_factor 2, lockout_max 1d, exempt 10.0.0.0/8 login:\u{1b}*, shadow false, key none, deny 403, ipv4_prefix 32, ipv6_prefix 64
 limit edge:1: 0 in 90s, overdraft false, lockout none, exempt none, shadow true, key e:{header:x-real-ip/24}, deny 429, ipv4_prefix 28, ipv6_prefix 64, domain edge\n, descriptor a=b, descriptor remote_address=*
 ";
     assert_eq!((run.out.as_str(), run.code), (expected, Some(0)));
