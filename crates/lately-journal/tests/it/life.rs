@@ -29,11 +29,6 @@ pub(crate) enum Action {
         key: Vec<u8>,
         hits: u64,
     },
-    /// Hits are given back.
-    Refund {
-        key: Vec<u8>,
-        hits: u64,
-    },
     Delete {
         key: Vec<u8>,
     },
@@ -99,12 +94,6 @@ fn apply(store: &Store, action: &Action, now: Timestamp, deltas: &mut DeltaBatch
             store.apply_into(&[Op::of(request)], now, &mut Vec::new(), deltas);
             // Without memory, a denial creates no key.
             denials(deltas) > before
-        }
-        Action::Refund { key, hits } => {
-            let before = deltas.bytes().len();
-            let request = Request::new(key, 0, days(7), *hits);
-            store.apply_into(&[Op::Refund(Box::new(request))], now, &mut Vec::new(), deltas);
-            deltas.bytes().len() > before
         }
         Action::Delete { key } => {
             // It is written even if another batch, which may be rolled back, has just deleted the key.
@@ -185,9 +174,7 @@ pub(crate) type Changed = Vec<(usize, DeltaBatch)>;
 /// The keys that were hit.
 pub(crate) fn hit_keys(deltas: &DeltaBatch) -> BTreeSet<Vec<u8>> {
     let hit = |delta| match delta {
-        Ok((_, Delta::Hits { key, .. } | Delta::Denied { key, .. } | Delta::Restored { key, .. })) => {
-            Some(key.to_vec())
-        }
+        Ok((_, Delta::Hits { key, .. } | Delta::Denied { key, .. })) => Some(key.to_vec()),
         _ => None,
     };
     deltas.deltas().filter_map(hit).collect()

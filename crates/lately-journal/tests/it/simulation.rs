@@ -109,7 +109,6 @@ impl Simulation {
                 5 => Action::Hit { key, weight: 1 << rng.index(40), late_ms: 0 },
                 6..9 => Action::Deny { key, hits: 1 + rng.index(5) as u64 },
                 9 => Action::Abandon { key, weight },
-                10 => Action::Refund { key, hits: weight },
                 _ => Action::Hit { key, weight, late_ms: 0 },
             }
         };
