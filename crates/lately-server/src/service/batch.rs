@@ -359,7 +359,7 @@ fn note_read(cluster: &Cluster, op: &Op<'_>, store: &Store, now: Timestamp) {
         }
         Op::Limit { key, window, .. } => cluster.note_limit(key, *window, store, now),
         Op::Decide(request) | Op::Refund(request) => {
-            cluster.note_limit(request.key, request.window, store, now)
+            cluster.note_limit(request.key, request.window, store, now);
         }
         Op::LimitAll(request) => {
             request.limits.iter().for_each(|limit| cluster.note_limit(limit.key, limit.window, store, now));
