@@ -48,10 +48,10 @@ redis=$!
 wait_for 'eady to accept connections' "$folder/redis" "$redis"
 
 for node in a b c; do
-    "$lately" serve --resp 127.0.0.1:0 --http 127.0.0.1:0 --data "$folder/data-$node" \
+    "$lately" serve --resp 127.0.0.1:0 --http 127.0.0.1:0 --grpc 127.0.0.1:0 --data "$folder/data-$node" \
         --cluster "redis://127.0.0.1:$port" --node "$node" >"$folder/$node" 2>&1 &
     nodes="$nodes $!"
-    wait_for '^http ' "$folder/$node" "$!"
+    wait_for '^grpc ' "$folder/$node" "$!"
 done
 a=$(sed -n 's/^resp //p' "$folder/a")
 b=$(sed -n 's/^resp //p' "$folder/b")

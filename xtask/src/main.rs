@@ -5,6 +5,7 @@ mod ci;
 mod clients;
 mod clippy;
 mod compare;
+mod deb;
 mod deny;
 mod doc;
 mod figures;
@@ -12,6 +13,7 @@ mod fmt;
 mod fuzz;
 mod limits;
 mod loom;
+mod proto;
 mod run;
 mod say;
 mod sim;
@@ -49,8 +51,12 @@ enum Verb {
     Doc,
     /// Check licences, sources and duplicate versions of the dependencies
     Deny,
+    /// Make the Debian package
+    Deb,
     /// Measure Lately and its rivals
     Bench(bench::Options),
+    /// Compile the protocol files of lately-server
+    Proto(proto::Options),
     /// Fill the tables of README.md and docs/ from docs/benchmarks.json
     Figures,
     /// Play through the models of what threads share
@@ -82,7 +88,9 @@ fn dispatch(verb: &Verb) -> Outcome {
         Verb::Tidy => tidy::run(&root),
         Verb::Doc => doc::run(&root),
         Verb::Deny => deny::run(&root),
+        Verb::Deb => deb::run(&root),
         Verb::Bench(options) => bench::run(&root, options),
+        Verb::Proto(options) => proto::run(&root, options),
         Verb::Figures => figures::run(&root),
         Verb::Loom => loom::run(&root),
         Verb::Fuzz(options) => fuzz::run(&root, options),

@@ -56,7 +56,9 @@ fn run_tests(root: &Path, options: &Options) -> Outcome<Vec<Skip>> {
             .env("PATH", path_with(&clients.programs)?)
             .env("LATELY_TEST_PYTHON", &clients.python)
             .env("LATELY_TEST_SCHEMATHESIS", &clients.schemathesis)
+            .env("LATELY_TEST_HELM", &clients.helm)
             .env("LATELY_TEST_VALKEY", &clients.valkey)
+            .env("LATELY_TEST_ENVOY", &clients.envoy)
             .env("LATELY_TEST_NODE", &clients.node)
             .env("LATELY_TEST_NODE_MODULES", &clients.node_modules);
     }

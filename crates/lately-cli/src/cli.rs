@@ -3,8 +3,8 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    backtest, bench, check, cluster, completions, count, dump, hit, hits, limit, restore, route, serve, ship,
-    top,
+    backtest, bench, check, cluster, completions, count, dump, health, hit, hits, limit, man, restore, route,
+    serve, ship, top,
 };
 
 /// Count hits in sliding windows and decide rate limits: a server, its client, and a tool for logs.
@@ -34,7 +34,9 @@ pub(crate) enum Command {
     Dump(dump::Dump),
     Restore(restore::Restore),
     Check(check::Check),
+    Health(health::Health),
     Completions(completions::Completions),
+    Man(man::Man),
 }
 
 #[cfg(test)]

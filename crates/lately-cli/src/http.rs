@@ -7,15 +7,18 @@ use lately_server::limits::{FAIR_BYTES, FAIR_SHARE, HTTP_LEAST_BYTES};
 use lately_server::{RUN_ID_HEADER, Restored};
 use serde_json::Value;
 use ureq::http::Response;
-use ureq::{Agent, Body, SendBody};
+use ureq::{Agent, Body, RequestBuilder, SendBody};
 
 use crate::error::CliError;
+use crate::login::Login;
 
 /// A server's HTTP listener.
 pub(crate) struct Http {
     address: String,
     /// The `run_id` of the server, so that another one refuses.
     run_id: String,
+    scheme: &'static str,
+    authorization: Option<String>,
     agent: Agent,
 }
 
@@ -24,10 +27,23 @@ const NO_HTTP: &str = "does the server listen for HTTP there? --http names anoth
 const HALF: &str = "some keys may have been restored: restore the dump again with --replace";
 
 impl Http {
-    pub(crate) fn new(address: String, run_id: String) -> Http {
+    pub(crate) fn new(address: String, run_id: String, login: &Login) -> Result<Http, CliError> {
         // The body of an error has the cause.
-        let agent = Agent::config_builder().http_status_as_error(false).build().into();
-        Http { address, run_id, agent }
+        let mut config = Agent::config_builder().http_status_as_error(false);
+        if let Some(tls) = login.https()? {
+            config = config.tls_config(tls);
+        }
+        let agent = config.build().into();
+        Ok(Http { address, run_id, scheme: login.http_scheme(), authorization: login.authorization(), agent })
+    }
+
+    /// Adds what every request has.
+    fn signed<B>(&self, request: RequestBuilder<B>) -> RequestBuilder<B> {
+        let request = request.header(RUN_ID_HEADER, &self.run_id);
+        match &self.authorization {
+            Some(authorization) => request.header("authorization", authorization),
+            None => request,
+        }
     }
 
     /// The body of an answer, or the error in it.
@@ -46,6 +62,8 @@ impl Http {
             404 if title == Some("no cluster") => {
                 "start it with --cluster URL --node NAME to count together with other servers"
             }
+            401 => "log in with --password-file FILE, and --user NAME if it is not default",
+            403 if title == Some("NOPERM") => "log in as a user that may: --user NAME --password-file FILE",
             403 => "run it on the machine of the server, or give the near end of an SSH tunnel with --http",
             408 => "send it faster: from a file on this machine, for example",
             404 => "the server is of another version",
@@ -59,8 +77,7 @@ impl Http {
 
     /// Gets a path.
     pub(crate) fn get(&self, path: &str) -> Result<impl Read + use<>, CliError> {
-        let answer =
-            self.agent.get(format!("http://{}{path}", self.address)).header(RUN_ID_HEADER, &self.run_id);
+        let answer = self.signed(self.agent.get(format!("{}://{}{path}", self.scheme, self.address)));
         self.answer(answer.call().map_err(|error| CliError::new(&self.address, cause(&error), NO_HTTP))?)
     }
 
@@ -71,10 +88,9 @@ impl Http {
         dump: &mut impl Read,
         replace: bool,
     ) -> Result<Restored, CliError> {
-        let url = format!("http://{}/v1/restore?replace={replace}", self.address);
+        let url = format!("{}://{}/v1/restore?replace={replace}", self.scheme, self.address);
         // With `Expect`, a server refuses before the dump is sent.
-        let request =
-            self.agent.post(url).header(RUN_ID_HEADER, &self.run_id).header("expect", "100-continue");
+        let request = self.signed(self.agent.post(url)).header("expect", "100-continue");
         let request = request.content_type("application/vnd.lately.dump");
         let mut dump = Meter::new(dump);
         let answer = request.send(SendBody::from_reader(&mut dump));

@@ -54,7 +54,7 @@ pub(crate) const REPORT_TEXT_CHARACTERS: usize = 60;
 /// The most bytes of a report for the full texts of shortened ones.
 pub(crate) const REPORT_TITLE_BYTES: usize = 64_000;
 
-/// File descriptors of the server, without those of RESP and HTTP clients and of threads.
+/// File descriptors of the server, without those of RESP, HTTP and gRPC clients and of threads.
 pub(crate) const OWN_FILES: u64 = 64;
 
 /// Bytes of one log that `top` reads before it handles keys of the keyboard and the other logs again.

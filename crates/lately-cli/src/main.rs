@@ -11,6 +11,7 @@ mod limits;
 mod live;
 mod log_args;
 mod log_file;
+mod login;
 mod new_file;
 mod numbers;
 mod output;
@@ -18,6 +19,7 @@ mod pace;
 mod progress;
 mod report;
 mod server;
+mod service_manager;
 mod ship;
 mod storage;
 mod table;
@@ -62,6 +64,8 @@ fn run(command: Command) -> Result<Outcome, CliError> {
         Command::Dump(dump) => commands::dump::run(&dump),
         Command::Restore(restore) => commands::restore::run(&restore),
         Command::Check(check) => commands::check::run(&check),
+        Command::Health(health) => commands::health::run(&health),
         Command::Completions(completions) => commands::completions::run(&completions),
+        Command::Man(man) => commands::man::run(&man),
     }
 }

@@ -5,11 +5,12 @@ use std::sync::mpsc;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use clap::Args;
-use redis::{Cmd, Connection, ErrorKind, FromRedisValue, IntoConnectionInfo, RedisResult};
+use redis::{Cmd, Connection, ErrorKind, FromRedisValue, RedisResult};
 
 use crate::error::CliError;
 use crate::http::Http;
 use crate::limits::SERVER_TIMEOUT;
+use crate::login::LoginArgs;
 
 /// The server to connect to.
 #[derive(Args)]
@@ -17,6 +18,9 @@ pub(crate) struct ServerArgs {
     /// Address of the server's RESP listener [env: LATELY_SERVER] [default: 127.0.0.1:7379].
     #[arg(long, value_name = "ADDR")]
     server: Option<String>,
+
+    #[command(flatten)]
+    login: LoginArgs,
 }
 
 /// A connection to a running server.
@@ -39,6 +43,10 @@ impl ServerArgs {
 
     /// The address for a direct connection. Checked by connecting once.
     pub(crate) fn resolve(&self) -> Result<SocketAddr, CliError> {
+        if self.login.is_any() {
+            let cause = "a direct connection has neither a login nor TLS";
+            return Err(CliError::new("bench", cause, "use a server without users and TLS"));
+        }
         let server = self.connect()?;
         // Fail early if this is no RESP server.
         server.ask::<String>(&redis::cmd("PING"))?;
@@ -67,13 +75,14 @@ impl ServerArgs {
         };
         let host = asked.rsplit_once(':').map_or("127.0.0.1", |(host, _)| host);
         let reported = format!("{host}:{}", field("http_port")?);
-        Ok(Http::new(address.unwrap_or(&reported).to_owned(), field("run_id")?.to_owned()))
+        Http::new(address.unwrap_or(&reported).to_owned(), field("run_id")?.to_owned(), &self.login.read()?)
     }
 
     pub(crate) fn connect(&self) -> Result<Server, CliError> {
         let address = self.address();
         let failed = |error| {
-            CliError::new(&address, reason(&error), "is the server running there? lately serve starts one")
+            let hint = hint_of(&error).unwrap_or("is the server running there? lately serve starts one");
+            CliError::new(&address, reason(&error), hint)
         };
         let invalid = || {
             CliError::new(
@@ -86,10 +95,11 @@ impl ServerArgs {
         if !is_address(&address) {
             return Err(invalid());
         }
-        let info = format!("redis://{address}/").into_connection_info().map_err(|_| invalid())?;
-        // Otherwise the client would wait for a silent server twice.
-        let settings = info.redis_settings().clone().set_skip_set_lib_name();
-        let client = redis::Client::open(info.set_redis_settings(settings)).map_err(|_| invalid())?;
+        let client = match self.login.read()?.redis(&address) {
+            Ok(client) => client,
+            Err(error) if self.login.is_any() => return Err(failed(error)),
+            Err(_) => return Err(invalid()),
+        };
         let connection = client.get_connection_with_timeout(SERVER_TIMEOUT).map_err(failed)?;
         connection.set_read_timeout(Some(SERVER_TIMEOUT)).map_err(failed)?;
         connection.set_write_timeout(Some(SERVER_TIMEOUT)).map_err(failed)?;
@@ -102,6 +112,7 @@ impl Server {
     pub(crate) fn ask<T: FromRedisValue + Send + 'static>(&self, command: &Cmd) -> Result<T, CliError> {
         self.wait_for(command).map_err(|error| {
             let hint = match error.kind() {
+                _ if hint_of(&error).is_some() => hint_of(&error).unwrap_or_default(),
                 ErrorKind::Parse => "give the address that lately serve names for RESP",
                 _ if error.code().is_some() => "the server refused it and changed nothing",
                 _ => "is it a lately server?",
@@ -122,6 +133,17 @@ impl Server {
         answer
             .recv_timeout(SERVER_TIMEOUT)
             .unwrap_or_else(|_| Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()))
+    }
+}
+
+/// What to do about an error of a login.
+fn hint_of(error: &redis::RedisError) -> Option<&'static str> {
+    match error.code() {
+        Some("NOAUTH") => Some("log in with --password-file FILE, and --user NAME if it is not default"),
+        Some("NOPERM") => Some("log in as a user that may: --user NAME --password-file FILE"),
+        Some("WRONGPASS") => Some("check --user and --password-file"),
+        _ if error.kind() == ErrorKind::AuthenticationFailed => Some("check --user and --password-file"),
+        _ => None,
     }
 }
 

@@ -51,7 +51,10 @@ fn hint_for(command: &str, flag: &str) -> Option<&'static str> {
             "set idle_timeout = \"1h\" below [server] in a config file, and pass it with --config",
         ),
         (&["--appendonly", "--appendfsync", "--save"], "use --durability interval, always or off"),
-        (&["--requirepass", "--password", "--aclfile"], "this version has no authentication"),
+        (
+            &["--requirepass", "--password", "--aclfile"],
+            "write the password to a file, and name it with password_file in [server] of the config file",
+        ),
         (&["--daemonize", "-d"], "the server stays in the foreground: run it with systemd or in a container"),
         (&["-c"], "use --config FILE"),
     ];

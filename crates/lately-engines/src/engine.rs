@@ -52,6 +52,11 @@ pub trait Engine: Send {
     /// may be empty.
     fn life(&self) -> u64;
 
+    /// What was wrong with something that was read and left out, once.
+    fn warning(&mut self) -> Option<String> {
+        None
+    }
+
     /// Reads blocks. Returns the counts of each, in the same order.
     ///
     /// # Errors

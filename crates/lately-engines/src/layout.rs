@@ -27,30 +27,33 @@ pub(crate) fn name(block: &Block<'_>) -> Vec<u8> {
     name
 }
 
-/// The members of a count with their scores.
-pub(crate) fn members(known: &Known) -> impl Iterator<Item = (Vec<u8>, u64)> {
-    let Known { origin, cell, tally, removed } = known;
+/// The members of a count with their scores. `origin` is its origin as text.
+pub(crate) fn members(known: &Known, origin: &str) -> impl Iterator<Item = (Vec<u8>, u64)> {
+    let Known { cell, tally, removed, .. } = known;
     let place = (cell.start_ms / cell.width_ms).rem_euclid(CELLS_OF_A_BLOCK);
     let place = u8::try_from(place).expect("a place in a block");
     let scores = [(COUNTED, tally.counted), (DELETED, tally.deleted), (REMOVED, *removed)];
-    let name = origin.to_string();
     scores.into_iter().filter(|&(_, score)| score > 0).map(move |(kind, score)| {
         let score = score.min(MOST_HITS);
         let mut member = vec![kind, place];
-        member.extend_from_slice(name.as_bytes());
+        member.extend_from_slice(origin.as_bytes());
         (member, score)
     })
 }
 
-/// Parses the members of a block.
-pub(crate) fn read_block(block: &Block<'_>, members: &[(Vec<u8>, f64)]) -> Result<Told, EngineError> {
+/// Parses the members of a block. Also returns what is wrong with the first one that no node wrote. Such members are left out.
+pub(crate) fn read_block(block: &Block<'_>, members: &[(Vec<u8>, f64)]) -> (Told, Option<EngineError>) {
     let mut counts: HashMap<(Origin, Cell), Known> = HashMap::new();
+    let mut foreign = None;
     for (member, score) in members {
-        let (kind, origin, cell, hits) = read_member(block, member, *score).ok_or_else(|| {
-            let name = String::from_utf8_lossy(&name(block)).escape_debug().to_string();
-            let what = format!("{} with a score of {score}", String::from_utf8_lossy(member).escape_debug());
-            EngineError::Foreign { name, what }
-        })?;
+        let Some((kind, origin, cell, hits)) = read_member(block, member, *score) else {
+            foreign.get_or_insert_with(|| {
+                let name = String::from_utf8_lossy(&name(block)).escape_debug().to_string();
+                let member = String::from_utf8_lossy(member).escape_debug().to_string();
+                EngineError::Foreign { name, what: format!("{member} with a score of {score}") }
+            });
+            continue;
+        };
         let known = counts.entry((origin, cell)).or_insert_with_key(|(origin, cell)| Known {
             origin: origin.clone(),
             cell: *cell,
@@ -63,7 +66,7 @@ pub(crate) fn read_block(block: &Block<'_>, members: &[(Vec<u8>, f64)]) -> Resul
             _ => known.removed = hits,
         }
     }
-    Ok(counts.into_values().collect())
+    (counts.into_values().collect(), foreign)
 }
 
 fn read_member(block: &Block<'_>, member: &[u8], score: f64) -> Option<(u8, Origin, Cell, u64)> {
@@ -97,10 +100,11 @@ mod tests {
         assert!((block.start_ms()..block.end_ms()).contains(&cell.start_ms));
         let origin = Origin::new("eu-1", 7).expect("a name");
         let known = Known { origin, cell, tally: Tally { counted: 12, deleted: 5 }, removed: 3 };
-        let written: Vec<_> = members(&known).collect();
+        let written: Vec<_> = members(&known, &known.origin.to_string()).collect();
         #[expect(clippy::cast_precision_loss, reason = "small numbers")]
         let written: Vec<_> = written.into_iter().map(|(member, score)| (member, score as f64)).collect();
-        assert_eq!(read_block(&block, &written).expect("ours"), [known]);
+        let (counts, foreign) = read_block(&block, &written);
+        assert!(counts == [known] && foreign.is_none());
     }
 
     /// Symptom: one hit of more than 2^53 stopped the reading of all keys. Cause: its score could be written and not be read. Fix: no
@@ -112,20 +116,19 @@ mod tests {
         for hits in [MOST_HITS - 1, MOST_HITS, MOST_HITS + 1, u64::MAX] {
             let tally = Tally { counted: hits, deleted: hits };
             let known = Known { origin: origin.clone(), cell, tally, removed: hits };
-            let written = members(&known);
+            let name = known.origin.to_string();
+            let written = members(&known, &name);
             #[expect(clippy::cast_precision_loss, reason = "at most 2^53")]
             let written: Vec<_> = written.map(|(member, score)| (member, score as f64)).collect();
             let most = hits.min(MOST_HITS);
             let tally = Tally { counted: most, deleted: most };
-            assert_eq!(
-                read_block(&block, &written).expect("ours"),
-                [Known { tally, removed: most, ..known }]
-            );
+            let (counts, foreign) = read_block(&block, &written);
+            assert!(counts == [Known { tally, removed: most, ..known }] && foreign.is_none());
         }
     }
 
     #[test]
-    fn what_no_node_wrote_is_refused() {
+    fn what_no_node_wrote_is_left_out() {
         let block = Block { key: b"k", width_ms: 1_000, number: 1 };
         for (member, score) in [
             (&b""[..], 1.0),
@@ -139,8 +142,11 @@ mod tests {
             (b"c\x00a.1", f64::NAN),
             (b"c\x00a.1", f64::INFINITY),
         ] {
-            assert!(read_block(&block, &[(member.to_vec(), score)]).is_err(), "{member:?} {score}");
+            let ours = (b"c\x3fa.1".to_vec(), 3.0);
+            let (counts, foreign) = read_block(&block, &[(member.to_vec(), score), ours]);
+            assert!(counts.len() == 1 && counts[0].tally.counted == 3, "{member:?} {score}");
+            let text = foreign.expect("it is named").to_string();
+            assert!(text.starts_with("'lately:1000:1:{k}' holds what no node wrote: "), "{text}");
         }
-        assert!(read_block(&block, &[(b"c\x3fa.1".to_vec(), 3.0)]).is_ok());
     }
 }

@@ -1,6 +1,7 @@
 //! Commands: requests whose options are parsed and checked. Each family of commands has a file, with its part
 //! of the command table. Names, arities and documentation come from the table.
 
+mod acl;
 mod client;
 mod connection;
 mod coolest;
@@ -112,6 +113,8 @@ pub enum Command<'a> {
     Hello(Hello<'a>),
     /// `AUTH [user] password`
     Auth { user: Option<&'a [u8]>, password: &'a [u8] },
+    /// `ACL WHOAMI`
+    WhoAmI,
     /// `SELECT 0`. Another database is an error.
     Select,
     /// `CLIENT …`

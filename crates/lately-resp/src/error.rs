@@ -30,6 +30,12 @@ pub mod texts {
     pub const LOADING: &str = "LOADING Lately is loading the dataset in memory";
     /// A login that failed.
     pub const WRONGPASS: &str = "WRONGPASS invalid username-password pair or user is disabled.";
+    /// Any command but those for the login, before it.
+    pub const NOAUTH: &str = "NOAUTH Authentication required.";
+    /// `HELLO` without a login, before one.
+    pub const HELLO_NOAUTH: &str = "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time";
+    /// A login, while too many others wait for their turn.
+    pub const BUSY_LOGIN: &str = "ERR too many logins are waiting: try again later";
     /// `AUTH` with only a password, where none is set.
     pub const AUTH_WITHOUT_PASSWORD: &str = "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?";
     /// `SHUTDOWN ABORT` while none is under way.
@@ -87,6 +93,12 @@ pub enum ProtocolError {
         "ERR Protocol error: HTTP request: this port speaks the Redis protocol, HTTP has a port of its own"
     )]
     Http,
+    /// Too many arguments, or one that is too long, before the login.
+    #[error("ERR Protocol error: unauthenticated {what} length")]
+    Unauthenticated {
+        /// `multibulk` or `bulk`.
+        what: &'static str,
+    },
     /// The request is too long.
     #[error("ERR Protocol error: too big request, a request has at most {most} bytes")]
     RequestLength {
@@ -121,15 +133,33 @@ pub enum CommandError {
         /// The command's name; of a subcommand `client|setname`.
         name: &'static str,
     },
-    /// The client may not run the command.
-    #[error("NOPERM this user has no permissions to run the '{name}' command")]
+    /// The client has to log in first.
+    #[error("{}", texts::NOAUTH)]
+    NotLoggedIn,
+    /// The user may not run the command.
+    #[error("NOPERM User {user} has no permissions to run the '{name}' command")]
     ForbiddenCommand {
+        /// The user's name.
+        user: String,
         /// The command's name; of a subcommand `client|setname`.
         name: &'static str,
     },
-    /// The client may run the command, but not on these keys.
-    #[error("NOPERM this user has no permissions to access one of the keys used as arguments")]
-    ForbiddenKey,
+    /// The user may run the command, but not on this key.
+    #[error("NOPERM User {user} has no permissions to access the '{key}' key")]
+    ForbiddenKey {
+        /// The user's name.
+        user: String,
+        /// The key, truncated.
+        key: String,
+    },
+    /// The command is about all keys, and the user may use only some of them.
+    #[error("NOPERM User {user} has no permissions to run the '{name}' command on all keys")]
+    ForbiddenOnAllKeys {
+        /// The user's name.
+        user: String,
+        /// The command's name.
+        name: &'static str,
+    },
     /// Wrong options of a command that Redis has, in the words of Redis.
     #[error("ERR syntax error")]
     Syntax,
@@ -352,11 +382,19 @@ impl CommandError {
             CommandError::UnknownCommand { .. }
             | CommandError::UnknownSubcommand { .. }
             | CommandError::Arity { .. }
+            | CommandError::NotLoggedIn
             | CommandError::ForbiddenCommand { .. }
-            | CommandError::ForbiddenKey => true,
+            | CommandError::ForbiddenKey { .. }
+            | CommandError::ForbiddenOnAllKeys { .. } => true,
             CommandError::Usage { error, .. } => error.aborts_transaction(),
             _ => false,
         }
+    }
+
+    /// The user may not run the command on this key.
+    #[must_use]
+    pub fn forbidden_key(user: String, key: &[u8]) -> CommandError {
+        CommandError::ForbiddenKey { user, key: echo(key) }
     }
 
     /// An error of the store or the config about an argument, with the usage of the command of this name.

@@ -25,11 +25,23 @@ pub const MAX_COUNTED_KEYS: usize = 16_384;
 /// have a description of kilobytes.
 pub const MAX_COMMAND_NAMES: usize = 128;
 
-/// Ids of one `CLIENT LIST`: more than the default bound of clients.
-pub const MAX_CLIENT_IDS: usize = 16_384;
+/// Ids of one `CLIENT LIST`.
+pub const MAX_CLIENT_IDS: usize = 1_024;
 
-/// Patterns of one `CONFIG GET`: far more than there are settings, and each may take long to match.
+/// Patterns of one `CONFIG GET`: far more than there are settings.
 pub const MAX_PATTERNS: usize = 128;
+
+/// Bytes of the patterns of one `CONFIG GET`. Each byte may be compared with each byte of the names.
+pub const MAX_PATTERN_BYTES: usize = 1_024;
+
+/// Sections of one `INFO`: far more than there are.
+pub const MAX_SECTIONS: usize = 128;
+
+/// Arguments of the request in `COMMAND GETKEYS`, including its name.
+pub const MAX_GETKEYS_ARGUMENTS: usize = 1_024;
+
+/// Options of one `SHUTDOWN`: as many as there are.
+pub const MAX_SHUTDOWN_OPTIONS: usize = 5;
 
 /// The bytes of a request that an error repeats.
 pub const MAX_ECHOED_BYTES: usize = 128;
@@ -64,6 +76,10 @@ pub struct Limits {
     /// The longest request, in bytes.
     pub request_bytes: usize,
 }
+
+/// The bounds of a request before the login: as in Redis, it has 10 arguments of at most 16 KiB.
+pub const BEFORE_LOGIN: Limits =
+    Limits { bulk_bytes: 16 << 10, arguments: 10, line_bytes: 16 << 10, request_bytes: 256 << 10 };
 
 impl Default for Limits {
     fn default() -> Limits {

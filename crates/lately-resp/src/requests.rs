@@ -109,7 +109,12 @@ impl Requests {
                 Ok(Parsed::Empty { consumed: bytes }) => consumed += bytes,
                 Ok(Parsed::Complete { consumed: bytes }) => {
                     let before = self.ranges.len();
-                    self.ranges.extend_from_slice(&args.ranges);
+                    if before == 0 && args.ranges.len() > KEPT_BATCH {
+                        // A copy of a million arguments would take milliseconds.
+                        self.ranges = std::mem::take(&mut args.ranges);
+                    } else {
+                        self.ranges.extend_from_slice(&args.ranges);
+                    }
                     let (source, end) = (args.source, consumed + bytes);
                     let start = match source {
                         Source::Buffer => consumed,
@@ -202,17 +207,19 @@ impl<'a> Iterator for Selected<'a> {
 
 impl<'a> Selected<'a> {
     /// The keys, which are the second arguments, of the next requests that differ from the one before only in
-    /// their key. Requests whose keys are not taken are returned by the iterator as usual.
-    pub fn repeated_keys(&mut self) -> impl Iterator<Item = &'a [u8]> {
+    /// their key, up to the first key that `may` refuses. Requests whose keys are not taken are returned by the
+    /// iterator as usual.
+    pub fn repeated_keys<F: Fn(&[u8]) -> bool>(&mut self, may: F) -> impl Iterator<Item = &'a [u8]> {
         const { assert!(SHORT_BYTES <= MAX_KEY_BYTES, "no more is looked for in those that repeat") };
-        std::iter::from_fn(|| {
+        std::iter::from_fn(move || {
             let place = self.places.as_slice().first().filter(|place| place.repeats)?;
             let &(start, end) = self.requests.ranges.get(place.args.0 + 1)?;
-            if start == end {
+            let key = &self.buffer[place.start + start..place.start + end];
+            if key.is_empty() || !may(key) {
                 return None;
             }
             self.places.next();
-            Some(&self.buffer[place.start + start..place.start + end])
+            Some(key)
         })
     }
 }
@@ -288,6 +295,10 @@ mod tests {
         assert_eq!((requests.len(), progress.end), (MAX_BATCH_ARGUMENTS, End::Full));
         let (requests, _, progress) = parsed(&most[5..]);
         assert_eq!((requests.len(), progress.end), (MAX_BATCH_ARGUMENTS - 1, End::Incomplete));
+        // The arguments of a long request are moved, not copied.
+        let (requests, args, _) = parsed(&format!("DEL{}\n", " k".repeat(KEPT_BATCH)));
+        assert_eq!(requests.iter(b"").next().map(ArgList::len), Some(KEPT_BATCH + 1));
+        assert_eq!(args.ranges.capacity(), 0);
         // A request with more arguments is a batch of its own.
         let many = format!("DEL{}\nPING\n", " k".repeat(MAX_BATCH_ARGUMENTS));
         let (requests, _, progress) = parsed(&many);

@@ -12,12 +12,13 @@ mod reload;
 mod server;
 mod service;
 mod stopper;
+mod tls;
 mod watch;
 
 pub use config::{Config, ConfigError, Storage};
 pub use offline::{Dumped, OfflineError, dump_folder, restore_folder};
 pub use reload::Reloader;
-pub use server::{Server, ServerError, check_addresses};
+pub use server::{Server, ServerError, check_addresses, check_files};
 pub use service::Service;
 pub use service::cluster::{ClusterConfig, ClusterError};
 pub use service::dumps::Restored;

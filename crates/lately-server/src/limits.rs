@@ -156,6 +156,31 @@ pub const HTTP2_CONNECTION_BYTES: u32 = 256 << 10;
 /// resets begin.
 pub const MAX_HTTP2_RESETS: usize = 64;
 
+/// gRPC connections at once. Another one replaces the oldest without an open request. If there is none, it waits until
+/// one ends.
+pub const MAX_GRPC_CONNECTIONS: usize = 256;
+
+/// Bytes of a message that a gRPC client sends.
+pub const MAX_GRPC_MESSAGE_BYTES: usize = 64 << 10;
+
+/// Bytes of messages that a gRPC client may send ahead on a connection.
+pub const GRPC_CONNECTION_BYTES: u32 = 128 << 10;
+
+/// A gRPC connection without traffic is pinged this often, and closed when a ping is not answered within
+/// [`GRPC_PING_TIMEOUT`].
+pub const GRPC_PING_EVERY: Duration = Duration::from_secs(30);
+/// See [`GRPC_PING_EVERY`].
+pub const GRPC_PING_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Hits of a stream over gRPC that are counted and committed at once, if they have arrived.
+pub const STREAM_BATCH_HITS: usize = 16;
+
+/// Descriptors of a request of Envoy: they are decided in one batch.
+pub const MAX_DESCRIPTORS: usize = RUN_OPERATIONS;
+
+/// Entries of a descriptor.
+pub const MAX_DESCRIPTOR_ENTRIES: usize = 32;
+
 /// The lowest rate of a dump or restore, in bytes a second.
 pub const HTTP_LEAST_BYTES: u64 = 32_000;
 
@@ -248,9 +273,9 @@ pub const SWEEP_SLOTS: usize = 500;
 /// Time between steps of the background sweep.
 pub const SWEEP_EVERY: Duration = Duration::from_millis(10);
 
-/// Memory of the process without keys: code and the buffers of threads. Beyond this and one [`RESIDENT_SHARE`]th of the
-/// ceiling, memory that is not accounted for counts as fragmented.
-pub const PROCESS_BYTES: u64 = 13 << 20;
+/// Memory of the process without keys and without its program: the buffers of threads. Beyond this and one [`RESIDENT_SHARE`]th of
+/// the ceiling, memory that is not accounted for counts as fragmented.
+pub const PROCESS_BYTES: u64 = 3 << 20;
 /// The share of the ceiling that may be fragmented without a charge, one twentieth. See [`PROCESS_BYTES`].
 pub const RESIDENT_SHARE: u64 = 20;
 
@@ -308,7 +333,7 @@ pub const MAX_LIMIT_NAME_BYTES: usize = 64;
 pub const MAX_LISTED_LIMITS: usize = 8;
 
 /// Time between checks of the config file.
-pub const CONFIG_LOOK_EVERY: Duration = Duration::from_secs(1);
+pub const CONFIG_CHECK_EVERY: Duration = Duration::from_secs(1);
 
 /// How long changes are gathered before they are sent to the engine of a cluster, where the config names no time.
 pub const DEFAULT_FLUSH: Duration = Duration::from_millis(50);
@@ -378,6 +403,9 @@ pub(crate) const MAX_NODE_STATUS_BYTES: usize = 4_096;
 /// How long before an answer needs the cells of a wider level they are read from the engine, in milliseconds.
 pub(crate) const READ_AHEAD_MS: i64 = 10_000;
 
+/// How often the log says that something in the engine was left out, in milliseconds.
+pub(crate) const WARNING_EVERY_MS: i64 = 60_000;
+
 /// Keys whose counts are sent together.
 pub(crate) const CLUSTER_SEND_KEYS: usize = 500;
 
@@ -420,3 +448,66 @@ pub(crate) const RECONCILE_SETTLE_MS: i64 = 2_000;
 
 /// How long counts are still sent at a stop, in milliseconds.
 pub(crate) const DRAIN_SENDS_MS: i64 = 10_000;
+
+/// Users in a config.
+pub const MAX_USERS: usize = 128;
+
+/// The longest name of a user, in bytes.
+pub const MAX_USER_NAME_BYTES: usize = 64;
+
+/// Key patterns of a user.
+pub const MAX_USER_PATTERNS: usize = 64;
+
+/// The longest password, in bytes.
+pub const MAX_PASSWORD_BYTES: usize = 512;
+
+/// The longest file of a password, a certificate or a key, in bytes.
+pub const MAX_NAMED_FILE_BYTES: u64 = 256 << 10;
+
+/// The memory that one verification of an Argon2 hash from a password file may take, in KiB.
+pub const MAX_ARGON2_KIB: u32 = 256 << 10;
+
+/// Passes over that memory, times lanes.
+pub const MAX_ARGON2_PASSES: u32 = 16;
+
+/// A client that has not logged in is disconnected when it sends nothing for this long.
+pub const LOGIN_IDLE: Duration = Duration::from_secs(60);
+
+/// How long a login waits for its turn and its verification. Then it is refused.
+pub const LOGIN_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How long a login of HTTP waits. It is less than [`HTTP_TIMEOUT`], so that there is an answer.
+pub const HTTP_LOGIN_TIMEOUT: Duration = Duration::from_secs(8);
+
+/// Logins that wait at once, of all addresses. Others are refused.
+pub const MAX_WAITING_LOGINS: usize = 1_024;
+
+/// Logins that wait at once, of one address and user.
+pub const MAX_WAITING_LOGINS_OF_ONE: usize = 16;
+
+/// The delay of the next login of an address and a user after a failed one. It doubles with each.
+pub const FIRST_LOGIN_DELAY: Duration = Duration::from_millis(250);
+
+/// The longest such delay. It is below the timeouts of clients, which otherwise would not see the error.
+pub const MOST_LOGIN_DELAY: Duration = Duration::from_secs(2);
+
+/// Failed logins of an address and a user are forgotten this long after the last.
+pub const FORGET_LOGINS: Duration = Duration::from_secs(600);
+
+/// Addresses and users whose failed logins are known. The one that failed longest ago is replaced.
+pub const MAX_FAILED_LOGINS: usize = 4_096;
+
+/// Memory of a connection with TLS, without buffers.
+pub const TLS_BYTES: usize = 12 << 10;
+
+/// Plain bytes that are encrypted at once: a whole record.
+pub const TLS_PIECE_BYTES: usize = 16 << 10;
+
+/// Encrypted bytes of a connection that the socket has not taken: a record and its frame, with room to spare.
+pub const TLS_UNSENT_BYTES: usize = 2 * TLS_PIECE_BYTES;
+
+/// A TLS handshake that takes longer is ended.
+pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// TLS handshakes under way on one event loop. The oldest is ended for another one.
+pub const MAX_HANDSHAKES: usize = 256;

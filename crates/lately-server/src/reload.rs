@@ -1,21 +1,27 @@
-//! Reloads the config file while the server runs. New limits take effect at once, everything else at the next start.
+//! Reloads the config file while the server runs, and the files of passwords and certificates that it names. New limits,
+//! users, passwords and certificates take effect at once, everything else at the next start.
 //!
-//! The file is read once a second and its content compared with what was loaded. A change is loaded when two reads in
+//! The files are read once a second and their content compared with what was loaded. A change is loaded when two reads in
 //! a row find the same content, because an editor writes in pieces. Content is compared, not the time or the inode:
 //! that finds every kind of change, whether the file is written in place, replaced, or reached by a link that moved, as
 //! in Kubernetes. SIGHUP has the file read and loaded at once.
 //!
 //! A file with a mistake changes nothing. The mistake is logged once per content, and again after each SIGHUP.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use tokio::sync::Notify;
 use tokio::time::MissedTickBehavior;
 
-use crate::config::{Config, NamedLimit, Source};
-use crate::limits::CONFIG_LOOK_EVERY;
+use crate::config::{Config, FileError, NamedLimit, Source, Tls, read_file};
+use crate::limits::CONFIG_CHECK_EVERY;
+use crate::server::check_addresses;
 use crate::service::Service;
+use crate::service::password::Keyed;
+use crate::service::users::Users;
 use crate::stopper::Stopper;
+use crate::tls::{self, CurrentTls};
 
 /// Makes a server reload its config file. Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -28,113 +34,200 @@ impl Reloader {
     }
 }
 
-/// The content of the file, or why it cannot be read.
-type Content = Result<String, String>;
+/// What a reload replaces.
+#[derive(Clone)]
+pub(crate) struct Live {
+    pub(crate) service: Arc<Service>,
+    pub(crate) tls: Option<Arc<CurrentTls>>,
+}
 
-/// The state of the file.
-struct Reload {
+/// What a check finds.
+#[derive(Clone, PartialEq, Debug)]
+struct Found {
+    /// The content of the config file, or why it cannot be read.
+    config: Result<String, String>,
+    /// Keyed hashes of the contents of the files that it names, or why they cannot be read.
+    files: Vec<Result<Vec<u8>, String>>,
+}
+
+/// The state of the files.
+pub(crate) struct Reload {
     source: Source,
     /// The config at the start.
     started: Config,
-    /// The content that was loaded or refused last.
-    judged: Content,
-    /// The content that the last look found, if it differs from `judged`.
-    changed: Option<Content>,
+    /// What was loaded or refused last.
+    handled: Found,
+    /// What the last check found, if it differs from `handled`.
+    changed: Option<Found>,
+    /// The content of the config file that names the files below, and these.
+    named: (String, Vec<PathBuf>),
+    keyed: Keyed,
 }
 
-/// The result of a look.
-#[derive(Default, PartialEq, Debug)]
+/// The result of a check.
+#[derive(Default)]
 struct Change {
-    /// The new limits, if they replace the old ones.
-    limits: Option<Vec<NamedLimit>>,
+    /// What replaces the old.
+    loaded: Option<Loaded>,
     /// Lines to log.
-    news: Vec<String>,
+    log_lines: Vec<String>,
 }
 
-/// Checks the file for changes until the server stops.
+/// What takes effect at once.
+struct Loaded {
+    limits: Vec<NamedLimit>,
+    users: Users,
+    tls: Option<Arc<rustls::ServerConfig>>,
+}
+
+/// Checks the files for changes until the server stops.
 pub(crate) async fn keep(
-    service: Arc<Service>,
-    source: Option<Source>,
+    live: Live,
+    mut kept: Option<Reload>,
     (reloader, stopper): (Reloader, Stopper),
-    tell: impl Fn(&str),
+    log: impl Fn(&str),
 ) {
-    let mut ticks = tokio::time::interval(CONFIG_LOOK_EVERY);
+    let mut ticks = tokio::time::interval(CONFIG_CHECK_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let is_watched = source.as_ref().is_some_and(|source| source.is_regular);
-    let mut kept = source.map(Reload::new);
+    let is_watched = kept.as_ref().is_some_and(|reload| reload.source.is_regular);
     loop {
-        let is_asked = tokio::select! {
+        let is_requested = tokio::select! {
             _ = ticks.tick(), if is_watched => false,
             () = reloader.0.notified() => true,
             () = stopper.stopped() => return,
         };
         let Some(mut reload) = kept.take() else {
-            tell("config: there is no file to reload: the server was started without --config");
+            log("config: there is no file to reload: the server was started without --config");
             continue;
         };
+        let of_look = live.clone();
         // Reading may block on a slow disk.
-        let looking = tokio::task::spawn_blocking(move || {
-            let found = Source::read_again(&reload.source.path).map_err(|error| error.to_string());
-            let change = reload.look(found, is_asked);
+        let checking = tokio::task::spawn_blocking(move || {
+            let found = reload.read();
+            let change = reload.check(&of_look, found, is_requested);
             (reload, change)
         });
-        let (reload, Change { limits, news }) = tokio::select! {
-            looked = looking => looked.expect("a panic is a bug that has been reported"),
+        let (reload, Change { loaded, log_lines }) = tokio::select! {
+            checked = checking => checked.expect("a panic is a bug that has been reported"),
             () = stopper.stopped() => return,
         };
         kept = Some(reload);
-        if let Some(limits) = limits {
-            service.rules.replace(&limits);
+        if let Some(Loaded { limits, users, tls }) = loaded {
+            live.service.rules.replace(&limits);
+            live.service.users.replace(users);
+            if let (Some(current), Some(tls)) = (&live.tls, tls) {
+                current.replace(tls);
+            }
         }
-        news.iter().for_each(|news| tell(news));
+        log_lines.iter().for_each(|line| log(line));
     }
 }
 
 impl Reload {
-    fn new(source: Source) -> Reload {
+    /// Remembers the contents at the start.
+    pub(crate) fn new(source: Source) -> Reload {
         let started = Config::parse(&source.text).unwrap_or_default();
-        let judged = Ok(source.text.clone());
-        Reload { source, started, judged, changed: None }
+        let named = (source.text.clone(), files_of(&started));
+        let handled = Found { config: Ok(source.text.clone()), files: Vec::new() };
+        let mut reload = Reload { source, started, handled, changed: None, named, keyed: Keyed::new() };
+        reload.handled.files = reload.read_files();
+        reload
     }
 
-    /// Compares the content with what was loaded, and loads it when it is requested or stable.
-    fn look(&mut self, found: Content, is_asked: bool) -> Change {
-        if !is_asked && found == self.judged {
+    /// Reads the config file, and the files that it names. If it is invalid, those that the one before named.
+    fn read(&mut self) -> Found {
+        let config = Source::read_again(&self.source.path).map_err(|error| error.to_string());
+        if let Ok(text) = &config
+            && *text != self.named.0
+            && let Ok(parsed) = Config::parse(text)
+        {
+            self.named = (text.clone(), files_of(&parsed));
+        }
+        Found { config, files: self.read_files() }
+    }
+
+    fn read_files(&self) -> Vec<Result<Vec<u8>, String>> {
+        let hash = |path: &PathBuf| {
+            let content = read_file(path).map_err(|error| error.to_string())?;
+            Ok(self.keyed.tag(&content).as_ref().to_vec())
+        };
+        self.named.1.iter().map(hash).collect()
+    }
+
+    /// Compares the contents with what was loaded, and loads them when that is requested or they are stable.
+    fn check(&mut self, live: &Live, found: Found, is_requested: bool) -> Change {
+        if !is_requested && found == self.handled {
             self.changed = None;
             return Change::default();
         }
-        if !is_asked && self.changed.as_ref() != Some(&found) {
+        if !is_requested && self.changed.as_ref() != Some(&found) {
             self.changed = Some(found);
             return Change::default();
         }
         self.changed = None;
-        let change = self.judge(&found);
-        self.judged = found;
+        let change = self.load(live, &found.config);
+        self.handled = found;
         change
     }
 
-    fn judge(&self, found: &Content) -> Change {
+    fn load(&self, live: &Live, found: &Result<String, String>) -> Change {
         let path = &self.source.path;
         let config = found
             .as_ref()
             .map_err(Clone::clone)
             .and_then(|text| not_empty(text).ok_or_else(|| format!("{} is empty", path.display())))
             .and_then(|text| Config::parse(text).map_err(|problem| problem.in_file(path, text).to_string()));
-        let config = match config {
-            Ok(config) => config,
+        let loaded = config.and_then(|config| load(live, &config).map(|loaded| (config, loaded)));
+        let (config, loaded) = match loaded {
+            Ok(both) => both,
             Err(why) => {
-                let news = vec![format!("config: {why}: the old config stays")];
-                return Change { limits: None, news };
+                let log_lines = vec![format!("config: {why}: the old config stays")];
+                return Change { loaded: None, log_lines };
             }
         };
         let differs = |name| format!("config: {name} differs: it takes effect at the next start");
-        let limits = config.limits.len();
-        let noun = if limits == 1 { "limit" } else { "limits" };
-        let reloaded = format!("config: {} reloaded: {limits} {noun}", path.display());
-        let news =
+        let count = |count: usize, noun: &str| format!("{count} {noun}{}", if count == 1 { "" } else { "s" });
+        let mut reloaded =
+            format!("config: {} reloaded: {}", path.display(), count(config.limits.len(), "limit"));
+        if !config.users.is_empty() {
+            reloaded += &format!(", {}", count(config.users.len(), "user"));
+        }
+        let log_lines =
             self.started.fixed_differences(&config).into_iter().map(differs).chain([reloaded]).collect();
-        Change { limits: Some(config.limits), news }
+        Change { loaded: Some(loaded), log_lines }
     }
+}
+
+/// Loads what takes effect at once.
+fn load(live: &Live, config: &Config) -> Result<Loaded, String> {
+    // The server listens where it listened at the start, and users may be gone.
+    let running = &live.service.config;
+    let open = Config {
+        resp: running.resp,
+        http: running.http,
+        grpc: running.grpc,
+        metrics: None,
+        insecure: running.insecure,
+        users: config.users.clone(),
+        ..Config::default()
+    };
+    check_addresses(&open).map_err(|error| error.to_string())?;
+    let text = |error: FileError| error.to_string();
+    let users = live.service.users.load(&config.users).map_err(text)?;
+    // Whether there is TLS cannot change while the server runs.
+    let files = config.tls.as_ref().filter(|_| live.tls.is_some());
+    let tls = files.map(tls::load).transpose().map_err(text)?;
+    Ok(Loaded { limits: config.limits.clone(), users, tls })
+}
+
+/// The files that a config names.
+fn files_of(config: &Config) -> Vec<PathBuf> {
+    let of_tls = |tls: &Tls| {
+        let client_ca = tls.client_ca.clone();
+        [tls.cert.clone(), tls.key.clone()].into_iter().chain(client_ca).collect::<Vec<_>>()
+    };
+    let of_users = config.users.iter().map(|user| user.password_file.clone());
+    of_users.chain(config.tls.as_ref().map(of_tls).unwrap_or_default()).collect()
 }
 
 /// Refuses an empty file. It is a valid config, but while the server runs it is more likely a file being rewritten.
@@ -145,39 +238,58 @@ fn not_empty(text: &String) -> Option<&String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::fixture::service;
 
     const ONE: &str = "[[limit]]\nname = \"a\"\nmax = 1\nwindow = 1\n";
     const RELOADED: &str = "config: lately.toml reloaded: 1 limit";
+
+    fn live() -> Live {
+        Live { service: service(), tls: None }
+    }
 
     fn reload() -> Reload {
         Reload::new(Source { path: "lately.toml".into(), text: String::new(), is_regular: true })
     }
 
-    /// The lines logged after a look that finds this content.
-    fn news(reload: &mut Reload, found: &str) -> Vec<String> {
-        reload.look(Ok(found.to_owned()), false).news
+    /// What a check finds that reads this.
+    fn found(config: Result<&str, &str>) -> Found {
+        Found { config: config.map(str::to_owned).map_err(str::to_owned), files: Vec::new() }
+    }
+
+    /// The limits that replace the old ones.
+    fn limits(change: Change) -> Option<Vec<NamedLimit>> {
+        change.loaded.map(|loaded| loaded.limits)
+    }
+
+    fn is_nothing(change: &Change) -> bool {
+        change.loaded.is_none() && change.log_lines.is_empty()
+    }
+
+    /// The lines logged after a check that finds this content.
+    fn log_lines(reload: &mut Reload, found: &str) -> Vec<String> {
+        reload.check(&live(), self::found(Ok(found)), false).log_lines
     }
 
     #[test]
     fn a_change_is_loaded_once_it_is_stable() {
         let mut reload = reload();
-        assert_eq!(news(&mut reload, ""), [""; 0]);
+        assert_eq!(log_lines(&mut reload, ""), [""; 0]);
         // While a file is being written it may be empty, or half of it may be valid.
         for found in [ONE, "# a", "# ab", "# a", " \n"] {
-            assert_eq!(news(&mut reload, found), [""; 0], "{found}");
+            assert_eq!(log_lines(&mut reload, found), [""; 0], "{found}");
         }
-        assert_eq!(news(&mut reload, ONE), [""; 0]);
-        let change = reload.look(Ok(ONE.to_owned()), false);
-        assert_eq!(change.news, [RELOADED]);
-        assert_eq!(change.limits.map(|limits| limits[0].name.clone()), Some("a".to_owned()));
-        assert_eq!(reload.look(Ok(ONE.to_owned()), false), Change::default());
+        assert_eq!(log_lines(&mut reload, ONE), [""; 0]);
+        let change = reload.check(&live(), found(Ok(ONE)), false);
+        assert_eq!(change.log_lines, [RELOADED]);
+        assert_eq!(limits(change).map(|limits| limits[0].name.clone()), Some("a".to_owned()));
+        assert!(is_nothing(&reload.check(&live(), found(Ok(ONE)), false)));
         assert_eq!(
-            [news(&mut reload, "# none"), news(&mut reload, "# none")].concat(),
+            [log_lines(&mut reload, "# none"), log_lines(&mut reload, "# none")].concat(),
             ["config: lately.toml reloaded: 0 limits"]
         );
         // An editor empties the file first.
         assert_eq!(
-            [news(&mut reload, "\n"), news(&mut reload, "\n")].concat(),
+            [log_lines(&mut reload, "\n"), log_lines(&mut reload, "\n")].concat(),
             ["config: lately.toml is empty: the old config stays"]
         );
     }
@@ -185,56 +297,56 @@ mod tests {
     #[test]
     fn a_requested_reload_happens_at_once() {
         let mut reload = reload();
-        let mut ask = |found: &str| reload.look(Ok(found.to_owned()), true);
-        assert_eq!(ask(ONE).news, [RELOADED]);
-        assert_eq!(ask(ONE).news, [RELOADED]);
+        let mut ask = |text: &str| reload.check(&live(), found(Ok(text)), true);
+        assert_eq!(ask(ONE).log_lines, [RELOADED]);
+        assert_eq!(ask(ONE).log_lines, [RELOADED]);
         assert_eq!(
-            ask("x").news,
+            ask("x").log_lines,
             [
                 "config: lately.toml:1:2: write `x = …`: a key and its value have = between them: the old config stays"
             ]
         );
-        assert_eq!(ask("x").news.len(), 1);
+        assert_eq!(ask("x").log_lines.len(), 1);
         // A look does not log it again.
-        assert_eq!(news(&mut reload, "x"), [""; 0]);
-        assert_eq!(news(&mut reload, "x"), [""; 0]);
+        assert_eq!(log_lines(&mut reload, "x"), [""; 0]);
+        assert_eq!(log_lines(&mut reload, "x"), [""; 0]);
     }
 
     #[test]
     fn a_bad_file_is_logged_once_and_changes_nothing() {
         let mut reload = reload();
-        assert_eq!(news(&mut reload, "[sever]"), [""; 0]);
-        let change = reload.look(Ok("[sever]".to_owned()), false);
-        assert_eq!(change.limits, None);
+        assert_eq!(log_lines(&mut reload, "[sever]"), [""; 0]);
+        let change = reload.check(&live(), found(Ok("[sever]")), false);
+        assert!(change.loaded.is_none());
         assert!(
-            change.news[0].starts_with("config: lately.toml:1:2: unknown field `sever`"),
+            change.log_lines[0].starts_with("config: lately.toml:1:2: unknown field `sever`"),
             "{:?}",
-            change.news
+            change.log_lines
         );
-        assert!(change.news[0].ends_with(": the old config stays"), "{:?}", change.news);
-        assert_eq!(news(&mut reload, "[sever]"), [""; 0]);
-        let gone = || Err("lately.toml: it is gone".to_owned());
-        assert_eq!(reload.look(gone(), false), Change::default());
+        assert!(change.log_lines[0].ends_with(": the old config stays"), "{:?}", change.log_lines);
+        assert_eq!(log_lines(&mut reload, "[sever]"), [""; 0]);
+        let gone = || found(Err("lately.toml: it is gone"));
+        assert!(is_nothing(&reload.check(&live(), gone(), false)));
         assert_eq!(
-            reload.look(gone(), false).news,
+            reload.check(&live(), gone(), false).log_lines,
             ["config: lately.toml: it is gone: the old config stays"]
         );
-        assert_eq!(reload.look(gone(), false), Change::default());
+        assert!(is_nothing(&reload.check(&live(), gone(), false)));
         // The first good file after a bad one is logged, too.
-        assert_eq!(news(&mut reload, "# none"), [""; 0]);
-        assert_eq!(news(&mut reload, "# none"), ["config: lately.toml reloaded: 0 limits"]);
+        assert_eq!(log_lines(&mut reload, "# none"), [""; 0]);
+        assert_eq!(log_lines(&mut reload, "# none"), ["config: lately.toml reloaded: 0 limits"]);
     }
 
     #[test]
     fn settings_that_need_a_restart_are_logged() {
         let mut reload = reload();
         let text = format!("[memory]\nceiling = \"2GiB\"\n[[class]]\nmatch = \"a\"\n{ONE}");
-        let change = reload.look(Ok(text), true);
+        let change = reload.check(&live(), found(Ok(&text)), true);
         let differs = ["memory.ceiling", "[[class]]"]
             .map(|name| format!("config: {name} differs: it takes effect at the next start"));
-        assert_eq!(change.news, [&differs[..], &[RELOADED.to_owned()]].concat());
-        assert_eq!(change.limits.map(|limits| limits.len()), Some(1));
-        assert_eq!(reload.look(Ok(String::new()), true).news.len(), 1);
+        assert_eq!(change.log_lines, [&differs[..], &[RELOADED.to_owned()]].concat());
+        assert_eq!(limits(change).map(|limits| limits.len()), Some(1));
+        assert_eq!(reload.check(&live(), found(Ok("")), true).log_lines.len(), 1);
     }
 
     #[test]

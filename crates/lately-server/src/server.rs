@@ -10,15 +10,18 @@ use thiserror::Error;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::time::MissedTickBehavior;
 
-use crate::config::{Config, Source};
+use crate::config::{Config, FileError};
 use crate::limits::{CLOCK_STEP_MS, LISTEN_BACKLOG, PROGRESS_EVERY, READY_WITHIN, SWEEP_EVERY, WATCH_EVERY};
 use crate::protocol;
+use crate::protocol::http::Speaks;
 use crate::protocol::resp::Resp;
-use crate::reload::{self, Reloader};
+use crate::reload::{self, Live, Reload, Reloader};
 use crate::service::Fragmentation;
 use crate::service::Service;
 use crate::service::cluster::{self, ClusterError, Signals};
+use crate::service::users::CurrentUsers;
 use crate::stopper::Stopper;
+use crate::tls::CurrentTls;
 use crate::watch::Watch;
 
 /// Why a server did not start.
@@ -28,19 +31,22 @@ pub enum ServerError {
     /// An address cannot be bound.
     #[error("cannot listen on {address} for {what}: {error}")]
     Bind {
-        /// `RESP`, `HTTP` or `metrics`.
+        /// `RESP`, `HTTP`, `gRPC` or `metrics`.
         what: &'static str,
         /// The address.
         address: SocketAddr,
         /// Why.
         error: std::io::Error,
     },
-    /// An address beyond loopback, without `insecure`.
+    /// A file of a password, a certificate or a key cannot be used.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// An address beyond loopback, without users and without `insecure`.
     #[error(
-        "refusing to listen on {address} for {what}: there is no authentication, anybody who reaches it could count, read and delete"
+        "refusing to listen on {address} for {what}: there are no users, anybody who reaches it could count, read and delete"
     )]
     Exposed {
-        /// `RESP` or `HTTP`.
+        /// `RESP`, `HTTP` or `gRPC`.
         what: &'static str,
         /// The address.
         address: SocketAddr,
@@ -48,9 +54,9 @@ pub enum ServerError {
     /// Two listeners at one address.
     #[error("{what} and {other} cannot both listen on {address}: give each its own port")]
     SameAddress {
-        /// `RESP` or `HTTP`.
+        /// `RESP`, `HTTP` or `gRPC`.
         what: &'static str,
-        /// `HTTP` or `metrics`.
+        /// `HTTP`, `gRPC` or `metrics`.
         other: &'static str,
         /// The address.
         address: SocketAddr,
@@ -80,9 +86,11 @@ pub struct Server {
     service: Arc<Service>,
     resp: Resp,
     http: TcpListener,
+    grpc: TcpListener,
     metrics: Option<TcpListener>,
+    tls: Option<Arc<CurrentTls>>,
     stopper: Stopper,
-    source: Option<Source>,
+    source: Option<Reload>,
     reloader: Reloader,
     folder: Option<Folder>,
     tell: Tell,
@@ -102,24 +110,33 @@ impl Server {
     /// [`ServerError`] when the folder is in use, or an address cannot be bound or is not allowed.
     pub async fn bind(mut config: Config, clock: Arc<dyn Clock>) -> Result<Server, ServerError> {
         check_addresses(&config)?;
+        // Before the files are read: a change from here on is found.
+        let source = config.source.take().map(Reload::new);
+        let tls = config.tls.as_ref().map(CurrentTls::new).transpose()?.map(Arc::new);
+        let users = CurrentUsers::new(&config.users);
+        users.replace(users.load(&config.users)?);
         let resp = listen(RESP, config.resp)?;
         let http = listen(HTTP, config.http)?;
+        let grpc = listen(GRPC, config.grpc)?;
         let metrics = config.metrics.map(|address| listen(METRICS, address)).transpose()?;
         // Opened last: a refused start leaves no folder behind.
         let folder = config.storage.as_ref().map(|storage| Folder::open(&storage.path)).transpose()?;
         // From here on the config has the bound addresses: port 0 became a real port.
         config.resp = address_of(&resp, config.resp);
         config.http = address_of(&http, config.http);
+        config.grpc = address_of(&grpc, config.grpc);
         config.metrics = metrics.as_ref().zip(config.metrics).map(|(it, asked)| address_of(it, asked));
         let address = config.resp;
-        let (source, reloader) = (config.source.take(), Reloader::default());
-        let service = Arc::new(Service::new(config, clock)?);
+        let reloader = Reloader::default();
+        let mut service = Service::new(config, clock)?;
+        service.users = users;
+        let service = Arc::new(service);
         cluster::start(&service)?;
         let stopper = Stopper::new();
-        let resp = Resp::new(resp, Arc::clone(&service), stopper.clone())
+        let resp = Resp::new(resp, Arc::clone(&service), tls.clone(), stopper.clone())
             .map_err(|error| ServerError::Bind { what: "RESP", address, error })?;
         let (tell, ready) = (Arc::new(|_: &str| ()), Box::new(|| ()));
-        Ok(Server { service, resp, http, metrics, stopper, source, reloader, folder, tell, ready })
+        Ok(Server { service, resp, http, grpc, metrics, tls, stopper, source, reloader, folder, tell, ready })
     }
 
     /// The address of the RESP listener.
@@ -132,6 +149,12 @@ impl Server {
     #[must_use]
     pub fn http_address(&self) -> SocketAddr {
         self.service.config.http
+    }
+
+    /// The address of the gRPC listener.
+    #[must_use]
+    pub fn grpc_address(&self) -> SocketAddr {
+        self.service.config.grpc
     }
 
     /// The address of the listener for health and metrics, if there is one.
@@ -171,10 +194,24 @@ impl Server {
     /// # Errors
     /// [`ServerError`] when the data folder cannot be loaded, or the last counts cannot be synced.
     pub async fn run(self) -> Result<(), ServerError> {
-        let Server { service, resp, http, metrics, stopper, source, reloader, folder, tell, ready } = self;
+        let Server {
+            service,
+            resp,
+            http,
+            grpc,
+            metrics,
+            tls,
+            stopper,
+            source,
+            reloader,
+            folder,
+            tell,
+            ready,
+        } = self;
         let reload = {
             let tell = Arc::clone(&tell);
-            reload::keep(Arc::clone(&service), source, (reloader, stopper.clone()), move |news| tell(news))
+            let live = Live { service: Arc::clone(&service), tls: tls.clone() };
+            reload::keep(live, source, (reloader, stopper.clone()), move |news| tell(news))
         };
         let drained = Stopper::new();
         let signals = Signals { stopper: stopper.clone(), drained: drained.clone(), tell: Arc::clone(&tell) };
@@ -182,10 +219,15 @@ impl Server {
         let tend = tend(Arc::clone(&service), stopper.clone(), Arc::clone(&tell));
         let resp = tokio::spawn(resp.serve());
         let all = protocol::http::all(Arc::clone(&service));
-        let http = tokio::spawn(protocol::http::serve(http, all, stopper.clone()));
+        let http = (http, Speaks::Http);
+        let http = tokio::spawn(protocol::http::serve(http, all, tls.clone(), stopper.clone()));
+        let methods = protocol::grpc::router(Arc::clone(&service), stopper.clone());
+        let grpc = (grpc, Speaks::Grpc);
+        let grpc = tokio::spawn(protocol::http::serve(grpc, methods, tls, stopper.clone()));
         let watching = protocol::http::watching(Arc::clone(&service));
-        let metrics =
-            metrics.map(|listener| tokio::spawn(protocol::http::serve(listener, watching, stopper.clone())));
+        let metrics = metrics
+            .map(|listener| (listener, Speaks::Http))
+            .map(|listener| tokio::spawn(protocol::http::serve(listener, watching, None, stopper.clone())));
         let tend = tokio::spawn(tend);
         let reload = tokio::spawn(reload);
         let loaded = match folder {
@@ -199,7 +241,7 @@ impl Server {
             stopper.stop();
         }
         // A panic of a task has been reported. Wait for the others all the same.
-        let _ = tokio::join!(resp, http, tend, reload);
+        let _ = tokio::join!(resp, http, grpc, tend, reload);
         if let Some(metrics) = metrics {
             let _ = metrics.await;
         }
@@ -332,11 +374,11 @@ async fn close(service: &Arc<Service>, threads: Vec<JoinHandle<()>>) -> Result<(
 /// Checks the addresses of a config, without binding them.
 ///
 /// # Errors
-/// [`ServerError::Exposed`]: RESP or HTTP would listen beyond loopback without `insecure`. The listener for metrics
+/// [`ServerError::Exposed`]: RESP, HTTP or gRPC would listen beyond loopback without users and without `insecure`. The listener for metrics
 /// may, because it neither reads keys nor changes anything. [`ServerError::SameAddress`]: two listeners have one
 /// address.
 pub fn check_addresses(config: &Config) -> Result<(), ServerError> {
-    let listeners = [(RESP, config.resp), (HTTP, config.http)];
+    let listeners = [(RESP, config.resp), (HTTP, config.http), (GRPC, config.grpc)];
     let all: Vec<_> = listeners.into_iter().chain(config.metrics.map(|address| (METRICS, address))).collect();
     for (index, &(other, address)) in all.iter().enumerate() {
         if let Some(&(what, _)) = all[..index].iter().find(|(_, before)| collide(*before, address)) {
@@ -345,9 +387,21 @@ pub fn check_addresses(config: &Config) -> Result<(), ServerError> {
     }
     let exposed = |(_, address): &(_, SocketAddr)| !address.ip().to_canonical().is_loopback();
     match listeners.into_iter().find(exposed) {
-        Some((what, address)) if !config.insecure => Err(ServerError::Exposed { what, address }),
+        Some((what, address)) if !config.insecure && config.users.is_empty() => {
+            Err(ServerError::Exposed { what, address })
+        }
         _ => Ok(()),
     }
+}
+
+/// Reads the files of passwords, certificates and keys that a config names, as a start does.
+///
+/// # Errors
+/// [`ServerError::File`]: the first one that cannot be used.
+pub fn check_files(config: &Config) -> Result<(), ServerError> {
+    CurrentUsers::new(&config.users).load(&config.users)?;
+    config.tls.as_ref().map(CurrentTls::new).transpose()?;
+    Ok(())
 }
 
 /// Whether two listeners would collide. With port 0 each gets its own port.
@@ -359,6 +413,7 @@ fn collide(one: SocketAddr, other: SocketAddr) -> bool {
 /// Names of the listeners in errors.
 const RESP: &str = "RESP";
 const HTTP: &str = "HTTP";
+const GRPC: &str = "gRPC";
 const METRICS: &str = "metrics";
 
 fn listen(what: &'static str, address: SocketAddr) -> Result<TcpListener, ServerError> {

@@ -19,7 +19,7 @@ impl Stopper {
     }
 
     /// Waits for the stop.
-    pub(crate) async fn stopped(&self) {
+    pub async fn stopped(&self) {
         // The sender is in `self`: the wait cannot fail.
         let _ = self.0.subscribe().wait_for(|stopped| *stopped).await;
     }

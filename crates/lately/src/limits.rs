@@ -88,4 +88,4 @@ pub const WIDE_CELLS_EVERY_MS: i64 = 5_000;
 pub const MAX_NODE_BYTES: usize = 64;
 
 /// Origins that a store knows: nodes, and their lives within the retention.
-pub const MAX_ORIGINS: usize = 10_000;
+pub const MAX_ORIGINS: usize = 100_000;

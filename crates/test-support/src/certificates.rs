@@ -31,7 +31,28 @@ impl Certificates {
         certificates
     }
 
-    /// `ca.pem`, `cert.pem` or `key.pem`.
+    /// Makes `NAME.pem` and `NAME-key.pem`, a certificate for 127.0.0.1 that the authority signs. It is valid from now for so many
+    /// days; if there are fewer than 0, it is expired.
+    ///
+    /// # Panics
+    /// `openssl` fails.
+    pub fn sign(&self, name: &str, days: i32) {
+        let file = |suffix: &str| self.file(&format!("{name}{suffix}")).to_string_lossy().into_owned();
+        let (key, request, extensions) = (file("-key.pem"), file(".csr"), file(".cnf"));
+        std::fs::write(&extensions, "subjectAltName=IP:127.0.0.1\nbasicConstraints=critical,CA:FALSE\n")
+            .expect("room");
+        let new_key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-noenc"];
+        let subject = format!("/CN={name}");
+        let files = ["-subj", &subject, "-keyout", &key, "-out", &request];
+        openssl(&[&["req"], &new_key[..], &files].concat());
+        let authority = [self.file("ca.pem"), self.file("ca-key.pem")];
+        let [authority, authority_key] = authority.each_ref().map(|path| path.to_string_lossy());
+        let (days, made) = (days.to_string(), file(".pem"));
+        let signed = ["-CA", &authority, "-CAkey", &authority_key, "-days", &days, "-extfile", &extensions];
+        openssl(&[&["x509", "-req", "-in", &request, "-out", &made], &signed[..]].concat());
+    }
+
+    /// `ca.pem`, `cert.pem` or `key.pem`, or what [`Certificates::sign`] made.
     #[must_use]
     pub fn file(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
@@ -39,8 +60,11 @@ impl Certificates {
 }
 
 fn request(more: &[&str]) {
-    let mut command = Command::new("openssl");
-    command.args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-noenc"]);
-    let made = command.args(more).stdin(Stdio::null()).output().expect("openssl");
+    let new = ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-noenc"];
+    openssl(&[&new[..], more].concat());
+}
+
+fn openssl(args: &[&str]) {
+    let made = Command::new("openssl").args(args).stdin(Stdio::null()).output().expect("openssl");
     assert!(made.status.success(), "openssl: {}", String::from_utf8_lossy(&made.stderr));
 }

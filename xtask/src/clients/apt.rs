@@ -58,6 +58,9 @@ fn missing() -> Vec<&'static str> {
     if find("h2load").is_none() {
         packages.push("nghttp2-client");
     }
+    if find("groff").is_none() {
+        packages.push("groff-base");
+    }
     if nginx::find().is_none() {
         packages.push("nginx");
     }

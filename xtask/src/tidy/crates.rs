@@ -15,7 +15,7 @@ struct Place {
 
 /// From the inside out. Dependencies of tests are not restricted: tests of an inner crate may use an outer
 /// one.
-const PLACES: [Place; 13] = [
+const PLACES: [Place; 14] = [
     Place { name: "lately", inner: &[], whole: Some(&["foldhash", "thin-vec"]) },
     Place { name: "lately-classics", inner: &[], whole: Some(&[]) },
     Place { name: "lately-resp", inner: &["lately"], whole: None },
@@ -26,6 +26,7 @@ const PLACES: [Place; 13] = [
     },
     Place { name: "lately-logs", inner: &["lately", "lately-keys"], whole: None },
     Place { name: "lately-journal", inner: &["lately"], whole: None },
+    Place { name: "lately-tower", inner: &["lately", "lately-keys"], whole: None },
     Place { name: "lately-engines", inner: &["lately"], whole: None },
     Place {
         name: "lately-server",
@@ -49,7 +50,7 @@ const PLACES: [Place; 13] = [
     // Rivals are dependencies of this crate only.
     Place {
         name: "lately-bench",
-        inner: &["lately", "lately-classics", "lately-resp", "lately-load"],
+        inner: &["lately", "lately-classics", "lately-resp", "lately-load", "lately-tower"],
         whole: None,
     },
     Place { name: "test-support", inner: &["lately"], whole: None },

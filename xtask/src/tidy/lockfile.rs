@@ -1,7 +1,9 @@
 //! Checks that each crate has one version: a second one must be built, downloaded and trusted, too.
 
 /// Crates that may have several versions, with reasons. They are in deny.toml, too.
-const SEVERAL_VERSIONS: [&str; 5] = [
+const SEVERAL_VERSIONS: [&str; 6] = [
+    // 0.22 is a dependency of tonic, gRPC.
+    "base64",
     // Version 2 is a dependency of utoipa, of a part of jiff that is never built, and of rivals in lately-bench.
     "syn",
     // Older versions are dependencies of dashmap and governor, rivals in lately-bench.

@@ -9,6 +9,7 @@ mod growth;
 mod halves;
 mod keyed;
 pub(crate) mod keys;
+mod layer;
 mod rivals;
 mod scale;
 mod shared;
@@ -48,6 +49,9 @@ pub(crate) fn rows(options: &Options) -> Vec<Row> {
     }
     if wants("growth") {
         rows.extend(section("library/growth", || growth::rows(&scale)));
+    }
+    if wants("layer") {
+        rows.extend(section("library/layer", || layer::rows(&scale)));
     }
     if options.wants_to_compare("library/week") {
         rows.extend(section("library/week", || full::week_rows(&scale)));

@@ -43,6 +43,14 @@ impl Measured {
         Measured::or_none(load(server, plan, Verdict::Denied))
     }
 
+    /// A figure. NaN if the load failed, which is reported.
+    pub(crate) fn number_or_none(figure: Result<f64, Failure>) -> f64 {
+        figure.unwrap_or_else(|failure| {
+            output::message(format_args!("lately-bench: {failure}"));
+            f64::NAN
+        })
+    }
+
     /// The figures. NaN if the load failed, which is reported.
     pub(crate) fn or_none(measured: Result<Measured, Failure>) -> Measured {
         measured.unwrap_or_else(|failure| {

@@ -1,5 +1,6 @@
 //! Servers: ours, its rivals, and one without work, on free ports and under the same load.
 
+mod cluster;
 mod durability;
 pub(crate) mod failure;
 mod growth;
@@ -25,7 +26,7 @@ const TABLE: &str = "server";
 type Section = fn(&Options) -> Result<Vec<Row>, Failure>;
 
 /// The sections, in the order in which they run, each with its names for `--only`.
-const SECTIONS: [(&[&str], Section); 7] = [
+const SECTIONS: [(&[&str], Section); 8] = [
     (&pipelines::NAMES, pipelines::rows),
     (&["server/reads"], reads::rows),
     (&["server/spread"], spread::rows),
@@ -33,6 +34,7 @@ const SECTIONS: [(&[&str], Section); 7] = [
     (&["server/limits"], limits::rows),
     (&["server/durability"], durability::rows),
     (&["server/memory"], memory::rows),
+    (&["server/cluster"], cluster::rows),
 ];
 
 /// The rows of the servers. A section that cannot be measured is a missed row.

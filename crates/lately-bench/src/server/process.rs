@@ -46,7 +46,8 @@ impl Process {
         Process::ours(options, &words)
     }
 
-    fn ours(options: &Options, more: &[&OsStr]) -> Result<Process, Failure> {
+    /// `lately serve` with these options.
+    pub(crate) fn ours(options: &Options, more: &[&OsStr]) -> Result<Process, Failure> {
         Process::lately_at(&lately_binary(options)?, more)
     }
 
@@ -56,7 +57,9 @@ impl Process {
         let config = folder.path().join("lately.toml");
         fs::write(&config, "[memory]\nceiling = \"8GiB\"\n")?;
         let mut command = Command::new(binary);
-        command.args(["serve", "--resp", "127.0.0.1:0", "--http", "127.0.0.1:0"]).args(more);
+        command
+            .args(["serve", "--resp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"])
+            .args(more);
         command.arg("--config").arg(&config);
         Process::announced(&mut command, Some(folder))
     }

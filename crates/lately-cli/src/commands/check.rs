@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use lately::{Pattern, Settings, Span};
-use lately_server::config::{HostName, NamedLimit};
+use lately_server::config::{HostName, NamedLimit, Tls, User};
 use lately_server::{Config, Storage};
 use serde::Serialize;
 
@@ -18,14 +18,14 @@ use crate::table::{harmless_json, printable, printable_path};
 
 /// Check a config file, and print its settings with all defaults.
 ///
-/// It prints a line each for server, storage and memory, then one for each class and limit, and one for the cluster. It binds no address and
-/// opens no folder. If the server would refuse the file, the exit code is 2, and the error names line and column.
+/// It prints a line each for server, storage and memory, then one for each class and limit, and one for TLS, for each user, and for the
+/// cluster, if there are any. It reads the files of passwords and certificates. It binds no address and opens no folder. If the server would refuse the file, the exit code is 2, and the error names line and column.
 #[derive(Args)]
 pub(crate) struct Check {
     /// The config file.
     file: PathBuf,
 
-    /// Print one object: server, storage, memory, classes, limits, cluster.
+    /// Print one object: server, storage, memory, classes, limits, tls, users, cluster.
     #[arg(long)]
     json: bool,
 }
@@ -33,7 +33,9 @@ pub(crate) struct Check {
 pub(crate) fn run(check: &Check) -> Result<Outcome, CliError> {
     let config = Config::load(&check.file)
         .map_err(|error| CliError::new("config", error, "lately serve would not start with it"))?;
-    lately_server::check_addresses(&config).map_err(|error| serve::refusal("config", &error, false))?;
+    let refused = |error: &_| serve::refusal("config", error, false);
+    lately_server::check_addresses(&config).map_err(|error| refused(&error))?;
+    lately_server::check_files(&config).map_err(|error| refused(&error))?;
     output::data(|out| {
         if check.json {
             let object = serde_json::to_string(&Checked::of(&config)).map_err(io::Error::other)?;
@@ -52,7 +54,7 @@ pub(crate) fn run(check: &Check) -> Result<Outcome, CliError> {
 }
 
 fn write_lines(out: &mut dyn Write, config: &Config) -> io::Result<()> {
-    let Config { resp, http, insecure, max_clients, ceiling_bytes, .. } = config;
+    let Config { resp, http, grpc, insecure, max_clients, ceiling_bytes, .. } = config;
     let metrics = or_word(config.metrics, "none");
     let hosts: Vec<&str> = config.hosts.iter().map(HostName::as_str).collect();
     let hosts = or_word((!hosts.is_empty()).then(|| hosts.join(" ")), "none");
@@ -62,7 +64,7 @@ fn write_lines(out: &mut dyn Write, config: &Config) -> io::Result<()> {
     let idle_timeout = or_word(idle_timeout(config), "never");
     writeln!(
         out,
-        "server: resp {resp}, http {http}, metrics {metrics}, hosts {hosts}, trusted_proxies {proxies}, ratelimit_headers {headers}, insecure {insecure}, max_clients {max_clients}, idle_timeout {idle_timeout}"
+        "server: resp {resp}, http {http}, grpc {grpc}, metrics {metrics}, hosts {hosts}, trusted_proxies {proxies}, ratelimit_headers {headers}, insecure {insecure}, max_clients {max_clients}, idle_timeout {idle_timeout}"
     )?;
     let (path, durability) = storage(config);
     writeln!(out, "storage: path {}, durability {durability}", printable_path(&path))?;
@@ -74,6 +76,22 @@ fn write_lines(out: &mut dyn Write, config: &Config) -> io::Result<()> {
             out,
             "class {pattern}: resolution {resolution}, window {window}, exact {exact}, retain {retain}, max_skew {max_skew}, precision {precision}"
         )?;
+    }
+    if let Some(Tls { cert, key, client_ca }) = &config.tls {
+        let client_ca = or_word(client_ca.as_deref().map(printable_path), "none");
+        writeln!(
+            out,
+            "tls: cert {}, key {}, client_ca {client_ca}",
+            printable_path(cert),
+            printable_path(key)
+        )?;
+    }
+    for user in &config.users {
+        let keys: Vec<String> = user.keys.iter().map(|pattern| printable(pattern.as_bytes())).collect();
+        let verbs: Vec<&str> = user.verbs.iter().map(|verb| verb.name()).collect();
+        let file = printable_path(&user.password_file);
+        let (name, keys, verbs) = (&user.name, keys.join(" "), verbs.join(" "));
+        writeln!(out, "user {name}: keys {keys}, verbs {verbs}, password_file {file}")?;
     }
     if let Some(cluster) = &config.cluster {
         let (urls, flush_ms) = (cluster.shown_urls().join(" "), cluster.flush.as_millis());
@@ -146,7 +164,24 @@ struct Checked<'a> {
     memory: CheckedMemory,
     classes: Vec<CheckedClass>,
     limits: Vec<CheckedLimit<'a>>,
+    tls: Option<CheckedTls>,
+    users: Vec<CheckedUser<'a>>,
     cluster: Option<CheckedCluster<'a>>,
+}
+
+#[derive(Serialize)]
+struct CheckedTls {
+    cert: String,
+    key: String,
+    client_ca: Option<String>,
+}
+
+#[derive(Serialize)]
+struct CheckedUser<'a> {
+    name: &'a str,
+    keys: Vec<String>,
+    verbs: Vec<&'static str>,
+    password_file: String,
 }
 
 #[derive(Serialize)]
@@ -162,6 +197,7 @@ struct CheckedCluster<'a> {
 struct CheckedServer<'a> {
     resp: SocketAddr,
     http: SocketAddr,
+    grpc: SocketAddr,
     metrics: Option<SocketAddr>,
     hosts: Vec<&'a str>,
     trusted_proxies: Vec<String>,
@@ -220,6 +256,7 @@ impl Checked<'_> {
             server: CheckedServer {
                 resp: config.resp,
                 http: config.http,
+                grpc: config.grpc,
                 metrics: config.metrics,
                 hosts: config.hosts.iter().map(HostName::as_str).collect(),
                 trusted_proxies: networks(config),
@@ -232,6 +269,12 @@ impl Checked<'_> {
             memory: CheckedMemory { ceiling_bytes: config.ceiling_bytes },
             classes: config.classes.iter().map(CheckedClass::of).collect(),
             limits: config.limits.iter().map(CheckedLimit::of).collect(),
+            tls: config.tls.as_ref().map(|Tls { cert, key, client_ca }| CheckedTls {
+                cert: text(cert),
+                key: text(key),
+                client_ca: client_ca.as_deref().map(text),
+            }),
+            users: config.users.iter().map(CheckedUser::of).collect(),
             cluster: config.cluster.as_ref().map(|cluster| CheckedCluster {
                 engine: "redis",
                 node: &cluster.node,
@@ -252,6 +295,18 @@ impl CheckedClass {
         let pattern = String::from_utf8_lossy(pattern.as_bytes()).into_owned();
         let precision = settings.precision();
         CheckedClass { pattern, resolution_ms, window_ms, exact_ms, retain_ms, max_skew_ms, precision }
+    }
+}
+
+impl CheckedUser<'_> {
+    fn of(user: &User) -> CheckedUser<'_> {
+        let keys = user.keys.iter().map(|keys| String::from_utf8_lossy(keys.as_bytes()).into_owned());
+        CheckedUser {
+            name: &user.name,
+            keys: keys.collect(),
+            verbs: user.verbs.iter().map(|verb| verb.name()).collect(),
+            password_file: text(&user.password_file),
+        }
     }
 }
 

@@ -12,9 +12,10 @@ use clap::Args;
 use lately::SystemClock;
 use lately_journal::{Durability, JournalError};
 use lately_server::config::{Mode, parse_address};
-use lately_server::limits::MAX_HTTP_CONNECTIONS;
+use lately_server::limits::{MAX_GRPC_CONNECTIONS, MAX_HTTP_CONNECTIONS};
 use lately_server::{ClusterConfig, ClusterError, Config, Reloader, Server, ServerError, Stopper, Storage};
 use rustix::io::Errno;
+use sd_notify::NotifyState;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::error::{CliError, Outcome};
@@ -23,19 +24,23 @@ use crate::limits::{
     THREADS_PER_ARENA, THREADS_WITHOUT_MORE,
 };
 use crate::output;
+use crate::service_manager;
 use crate::storage::folder_parser;
 use crate::table::printable_path;
 
 /// Run the server until SIGTERM, SIGINT or SHUTDOWN.
 ///
-/// When the server is ready, it prints its addresses to standard output, a line each: resp ADDR, http ADDR, and
-/// metrics ADDR if it has one. If loading takes longer than a second, it prints them then, and answers LOADING until
+/// When the server is ready, it prints its addresses to standard output, a line each: resp ADDR, http ADDR, grpc ADDR,
+/// and metrics ADDR if it has one. If loading takes longer than a second, it prints them then, and answers LOADING until
 /// all counts are loaded.
 ///
 /// Counts are kept in the data folder. On a stop the server answers the requests that were already sent, syncs all
 /// counts to the disk, and exits with 0.
 ///
-/// The server reloads the limits of the config file when the file changes, and on SIGHUP.
+/// With NOTIFY_SOCKET in the environment, the server tells systemd when it is ready and when it stops.
+///
+/// The server reloads limits, users, passwords and certificates when the config file or the files that it names change,
+/// and on SIGHUP.
 #[derive(Args)]
 pub(crate) struct Serve {
     /// The config file (TOML). Flags override it.
@@ -49,6 +54,10 @@ pub(crate) struct Serve {
     /// Address for HTTP: counting, health, metrics, dump and restore [default: 127.0.0.1:7380].
     #[arg(long, value_name = "ADDR", value_parser = parse_address)]
     http: Option<SocketAddr>,
+
+    /// Address for gRPC: Envoy's rate limit service, counting [default: 127.0.0.1:7381].
+    #[arg(long, value_name = "ADDR", value_parser = parse_address)]
+    grpc: Option<SocketAddr>,
 
     /// A second HTTP address with /healthz, /readyz and /metrics only. It may be beyond loopback [default: none].
     #[arg(long, value_name = "ADDR", value_parser = parse_address)]
@@ -85,8 +94,8 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "NAME", requires = "cluster")]
     node: Option<String>,
 
-    /// Allow addresses beyond loopback. There is no authentication: anybody who reaches the server can count, read and
-    /// delete. Dump and restore work on the same machine only.
+    /// Allow addresses beyond loopback without users. Anybody who reaches the server can then count, read and delete. Dump
+    /// and restore work on the same machine only. With users in the config this is not needed.
     #[arg(long)]
     insecure: bool,
 }
@@ -123,9 +132,19 @@ pub(crate) fn run(serve: &Serve) -> Result<Outcome, CliError> {
         let clock = SystemClock::with_max_skew(config.least_max_skew());
         let server = Server::bind(config, Arc::new(clock)).await.map_err(failed)?;
         tokio::spawn(signals.watch(server.stopper(), server.reloader()));
+        let stopper = server.stopper();
+        let stopping = tokio::spawn(notify_stop(stopper.clone()));
         let announcement = announcement(&server, storage.as_ref());
         let server = server.log_to(|line| output::message(&format_args!("lately: {line}")));
-        server.when_ready(announcement).run().await.map_err(failed)?;
+        let ready = || {
+            announcement();
+            service_manager::notify(NotifyState::Ready);
+        };
+        let served = server.when_ready(ready).run().await;
+        // A start that failed is a stop, too.
+        stopper.stop();
+        let _ = stopping.await;
+        served.map_err(failed)?;
         output::message(&"lately: stopped");
         Ok(Outcome::Done)
     });
@@ -171,8 +190,8 @@ fn threads_in(ceiling_bytes: u64, threads: usize) -> usize {
 /// If there is no room for a single client.
 fn raise_file_limit(Config { max_clients, loops, metrics, .. }: &mut Config) -> Result<(), CliError> {
     let http_listeners = 1 + u64::from(metrics.is_some());
-    let others =
-        OWN_FILES + MAX_HTTP_CONNECTIONS as u64 * http_listeners + FILES_PER_THREAD * (*loops - 1) as u64;
+    let connections = MAX_HTTP_CONNECTIONS as u64 * http_listeners + MAX_GRPC_CONNECTIONS as u64;
+    let others = OWN_FILES + connections + FILES_PER_THREAD * (*loops - 1) as u64;
     let needed = others.saturating_add(*max_clients as u64);
     let limit = rlimit::increase_nofile_limit(needed).unwrap_or(0);
     lengthen_file_table(limit.min(needed));
@@ -212,6 +231,7 @@ fn configure(serve: &Serve) -> Result<Config, CliError> {
     config.storage = storage(serve, &config)?;
     config.resp = serve.resp.unwrap_or(config.resp);
     config.http = serve.http.unwrap_or(config.http);
+    config.grpc = serve.grpc.unwrap_or(config.grpc);
     config.metrics = serve.metrics.or(config.metrics);
     config.insecure |= serve.insecure;
     if let Some(node) = &serve.node {
@@ -290,8 +310,9 @@ pub(super) fn refusal(command: &str, error: &ServerError, repair: bool) -> CliEr
         }
         ServerError::Close(_) => "check the disk: the system log may say more",
         ServerError::Exposed { .. } => {
-            "listen on 127.0.0.1 or ::1, or use --insecure if the network is trusted"
+            "have clients log in, with password_file in [server] or a [[user]]; listen on 127.0.0.1 or ::1; or use --insecure if the network is trusted"
         }
+        ServerError::File(_) => "correct the file, or name another one in the config file",
         ServerError::Bind { address, error, .. }
             if error.raw_os_error() == Some(Errno::ADDRNOTAVAIL.raw_os_error()) =>
         {
@@ -310,7 +331,7 @@ pub(super) fn refusal(command: &str, error: &ServerError, repair: bool) -> CliEr
 
 /// Logs and prints the addresses, and logs the storage settings.
 fn announcement(server: &Server, storage: Option<&Storage>) -> impl FnOnce() + Send + use<> {
-    let (resp, http) = (server.resp_address(), server.http_address());
+    let (resp, http, grpc) = (server.resp_address(), server.http_address(), server.grpc_address());
     let metrics = server.metrics_address();
     let kept = match storage {
         Some(Storage { path, durability, .. }) => {
@@ -325,17 +346,23 @@ fn announcement(server: &Server, storage: Option<&Storage>) -> impl FnOnce() + S
         None => "counts are in memory only: they are gone when the server stops".to_owned(),
     };
     move || {
-        output::message(&format_args!("lately: serving RESP on {resp} and HTTP on {http}"));
+        output::message(&format_args!("lately: serving RESP on {resp}, HTTP on {http} and gRPC on {grpc}"));
         if let Some(metrics) = metrics {
             output::message(&format_args!("lately: serving health and metrics on {metrics}"));
         }
         output::message(&format_args!("lately: {kept}"));
         // The addresses are data for the program that started the server. The server runs even if they cannot be written.
         let _ = output::data(|out| {
-            writeln!(out, "resp {resp}\nhttp {http}")?;
+            writeln!(out, "resp {resp}\nhttp {http}\ngrpc {grpc}")?;
             metrics.map_or(Ok(()), |metrics| writeln!(out, "metrics {metrics}"))
         });
     }
+}
+
+/// Tells the service manager that the server stops, as soon as it does.
+async fn notify_stop(stopper: Stopper) {
+    stopper.stopped().await;
+    service_manager::notify(NotifyState::Stopping);
 }
 
 /// Handlers of signals.

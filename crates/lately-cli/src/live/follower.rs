@@ -118,7 +118,7 @@ impl Follower {
         (open.offset * 100).checked_div(length).map_or(100, |percent| percent.min(100))
     }
 
-    /// Calls `visit` with each new complete line, up to some MiB of them. Call [`Follower::look`] first.
+    /// Calls `visit` with each new complete line, up to some MiB of them. Call [`Follower::check_path`] first.
     pub(crate) fn poll(&mut self, now: Timestamp, visit: &mut impl FnMut(Line<'_>)) -> Polled {
         let mut left = FOLLOW_POLL_BYTES;
         let polled = self.read(now, &mut left, visit).unwrap_or_else(|error| {

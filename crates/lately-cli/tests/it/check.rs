@@ -70,7 +70,7 @@ descriptors = { remote_address = "*", a = "b" }
 #[test]
 fn check_prints_the_settings() {
     let run = check(FULL, &[]);
-    let expected = r"server: resp 0.0.0.0:1, http [::1]:2, metrics 0.0.0.0:3, hosts a.example ::1, trusted_proxies 10.0.0.0/8 ::1, ratelimit_headers off, insecure true, max_clients 7, idle_timeout never
+    let expected = r"server: resp 0.0.0.0:1, http [::1]:2, grpc 127.0.0.1:7381, metrics 0.0.0.0:3, hosts a.example ::1, trusted_proxies 10.0.0.0/8 ::1, ratelimit_headers off, insecure true, max_clients 7, idle_timeout never
 storage: path /var/lib/lately, durability always
 memory: ceiling 1048576B
 class ad:*: resolution 100ms, window 10s, exact 36s, retain 1d, max_skew 1s, precision 0.05
@@ -81,7 +81,7 @@ limit edge:1: 0 in 90s, overdraft false, lockout none, exempt none, shadow true,
     assert_eq!((run.out.as_str(), run.code), (expected, Some(0)));
     let no_effect = "lately: config: FILE: domain and descriptors of limits have no effect in this version\n";
     assert_eq!(run.err, no_effect);
-    let empty = "server: resp 127.0.0.1:7379, http 127.0.0.1:7380, metrics none, hosts none, trusted_proxies none, ratelimit_headers current, insecure false, max_clients 10000, idle_timeout 1h
+    let empty = "server: resp 127.0.0.1:7379, http 127.0.0.1:7380, grpc 127.0.0.1:7381, metrics none, hosts none, trusted_proxies none, ratelimit_headers current, insecure false, max_clients 10000, idle_timeout 1h
 storage: path ./lately-data, durability interval
 memory: ceiling 1073741824B
 ";
@@ -95,14 +95,14 @@ memory: ceiling 1073741824B
 fn check_prints_the_settings_as_json() {
     let run = check(FULL, &["--json"]);
     let expected = concat!(
-        r#"{"server":{"resp":"0.0.0.0:1","http":"[::1]:2","metrics":"0.0.0.0:3","#,
+        r#"{"server":{"resp":"0.0.0.0:1","http":"[::1]:2","grpc":"127.0.0.1:7381","metrics":"0.0.0.0:3","#,
         r#""hosts":["a.example","::1"],"trusted_proxies":["10.0.0.0/8","::1"],"ratelimit_headers":"off","insecure":true,"max_clients":7,"idle_timeout_ms":null},"#,
         r#""storage":{"path":"/var/lib/lately","durability":"always"},"memory":{"ceiling_bytes":1048576},"#,
         r#""classes":[{"match":"ad:*","resolution_ms":100,"window_ms":10000,"exact_ms":36000,"retain_ms":86400000,"max_skew_ms":1000,"precision":0.05},"#,
         r#"{"match":"\u001b*","resolution_ms":1000,"window_ms":300000,"exact_ms":360000,"retain_ms":604800000,"max_skew_ms":10000,"precision":0.01}],"#,
         r#""limits":[{"name":"login","max":5,"window_ms":60000,"overdraft":true,"lockout_ms":900000,"lockout_factor":2.0,"lockout_max_ms":86400000,"exempt":["10.0.0.0/8","login:\u001b*"],"shadow":false,"key":null,"deny":403,"ipv4_prefix":32,"ipv6_prefix":64,"domain":null,"descriptors":{}},"#,
         r#"{"name":"edge:1","max":0,"window_ms":90000,"overdraft":false,"lockout_ms":null,"lockout_factor":null,"lockout_max_ms":null,"exempt":[],"shadow":true,"key":"e:{header:x-real-ip/24}","deny":429,"ipv4_prefix":28,"ipv6_prefix":64,"domain":"edge\n","descriptors":{"a":"b","remote_address":"*"}}],"#,
-        r#""cluster":null}"#,
+        r#""tls":null,"users":[],"cluster":null}"#,
         "\n"
     );
     assert_eq!((run.out.as_str(), run.code), (expected, Some(0)));
@@ -122,7 +122,11 @@ fn check_prints_the_settings_as_json() {
     let run = check("", &["--json"]);
     assert!(run.out.contains(r#""idle_timeout_ms":3600000},"#), "{}", run.out);
     assert!(run.out.contains(r#""metrics":null,"hosts":[],"#), "{}", run.out);
-    assert!(run.out.ends_with("\"classes\":[],\"limits\":[],\"cluster\":null}\n"), "{}", run.out);
+    assert!(
+        run.out.ends_with("\"classes\":[],\"limits\":[],\"tls\":null,\"users\":[],\"cluster\":null}\n"),
+        "{}",
+        run.out
+    );
 }
 
 #[test]
@@ -146,7 +150,7 @@ fn a_bad_config_is_reported_with_its_position() {
     refused("\n[cluster]\n", "FILE:2:1: [cluster] names no engine: add engine = \"redis\"");
     refused(
         "\n[clusters]\n",
-        "FILE:2:2: unknown field `clusters`, expected one of `server`, `storage`, `memory`, `class`, `limit`, `cluster`",
+        "FILE:2:2: unknown field `clusters`, expected one of `server`, `storage`, `memory`, `class`, `limit`, `user`, `cluster`",
     );
     refused("x", "FILE:1:2: write `x = …`: a key and its value have = between them");
     let run = check(b"[server]\n# \xc3\xa4\xff\n", &[]);
@@ -172,7 +176,7 @@ fn the_reference_shows_the_output_of_its_example() {
 #[test]
 fn a_refused_address_is_a_mistake() {
     let run = check("[server]\nhttp = \"0.0.0.0:1\"\n", &[]);
-    let expected = "lately: config: refusing to listen on 0.0.0.0:1 for HTTP: there is no authentication, ";
+    let expected = "lately: config: refusing to listen on 0.0.0.0:1 for HTTP: there are no users, ";
     assert!(run.err.starts_with(expected), "{}", run.err);
     assert_eq!((run.out.as_str(), run.code), ("", Some(2)));
 }

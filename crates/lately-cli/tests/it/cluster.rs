@@ -394,6 +394,26 @@ fn what_a_killed_node_had_not_sent_is_sent_by_its_successor() {
     assert!(all_say(&[&one, &other], "HITS k 7d", 128));
 }
 
+/// Symptom: one member of a sorted set that no node had written stopped the reading of all keys. Cause: it was an error of the whole
+/// read. Fix: it is left out, and the log names it.
+#[test]
+fn what_no_node_wrote_is_left_out() {
+    if !has("redis-server") {
+        return;
+    }
+    let redis = RedisServer::start();
+    let (one, other) = (node(&redis, "a"), node(&redis, "b"));
+    one.ask::<u64>("HIT k 3");
+    assert!(all_say(&[&other], "HITS k", 3));
+    let names = redis.command("KEYS lately:1000:*");
+    let name = names.lines().find(|line| line.starts_with("lately:1000:")).expect("a set").to_owned();
+    assert!(redis.command(&format!("ZADD {name} 7 nobody")).starts_with(":1"));
+    one.ask::<u64>("HIT k 2");
+    one.ask::<u64>("HIT another 4");
+    assert!(all_say(&[&other], "HITS k", 5));
+    assert!(all_say(&[&other], "HITS another", 4));
+}
+
 #[test]
 fn an_engine_that_was_emptied_gets_everything_again() {
     if !has("redis-server") {
@@ -411,10 +431,7 @@ fn an_engine_that_was_emptied_gets_everything_again() {
     assert!(all_say(&[&other], "HITS deleted 7d", 5));
     other.ask::<u64>("DEL deleted");
     assert!(all_say(&[&one, &other], "HITS deleted 7d", 0));
-    let size = || redis.command("DBSIZE").trim_start_matches(':').trim().parse::<u64>().expect("a number");
-    let before = size();
     assert!(redis.command("FLUSHALL").starts_with("+OK"));
-    assert!(becomes(|| size() >= before));
     // A node without what others told it before.
     let third = node(&redis, "c");
     let question = "MHITS 7d deleted k";

@@ -10,7 +10,7 @@ use crate::common::{has, installed};
 use crate::running::{Running, becomes, serve, serve_with};
 
 /// Runs curl to its end. Returns the status of the answer, and its head and body.
-fn curl(args: &[&str]) -> (u16, String) {
+pub(crate) fn curl(args: &[&str]) -> (u16, String) {
     let Output { status, stdout, stderr } = Command::new("curl")
         .args(["--silent", "--show-error", "--include", "--max-time", "60", "--write-out", "\n%{http_code}"])
         .args(args)

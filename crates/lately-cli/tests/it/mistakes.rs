@@ -239,7 +239,7 @@ fn command_lines() {
         "give HOST:PORT, such as 127.0.0.1:7380",
     );
     check(
-        "serve --resp 127.0.0.1:0 --http 127.0.0.1:0 --data FOLDER",
+        "serve --resp 127.0.0.1:0 --http 127.0.0.1:0 --grpc 127.0.0.1:0 --data FOLDER",
         "serve: FOLDER is no folder of counts: it has other files in it, such as notes",
         "name a folder of its own with --data: an empty one, or one that is not there yet",
     );
@@ -320,7 +320,7 @@ fn config_files() {
     check(&with("[[limit]]", "[limit]"), "1:2: write [[limit]], with two brackets: there may be several");
     check(
         &with("[[limit]]", "[[limits]]"),
-        "1:3: unknown field `limits`, expected one of `server`, `storage`, `memory`, `class`, `limit`, `cluster`",
+        "1:3: unknown field `limits`, expected one of `server`, `storage`, `memory`, `class`, `limit`, `user`, `cluster`",
     );
     check(&limit("shadow = yes"), "5:10: `yes` is no value of TOML: give true or false, without quotes");
     check(

@@ -17,12 +17,14 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 const LONG_PATIENCE: Duration = Duration::from_secs(120);
 
 /// Arguments for free ports.
-pub(crate) const FREE: [&str; 5] = ["serve", "--resp", "127.0.0.1:0", "--http", "127.0.0.1:0"];
+pub(crate) const FREE: [&str; 7] =
+    ["serve", "--resp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"];
 
 /// A server on free ports; killed when dropped.
 pub(crate) struct Running {
     pub(crate) resp: String,
     pub(crate) http: String,
+    pub(crate) grpc: String,
     child: Child,
     out: BufReader<ChildStdout>,
     err: BufReader<ChildStderr>,
@@ -74,7 +76,7 @@ pub(crate) fn start_command(command: &mut Command) -> Running {
     let mut child = command.stdin(Stdio::null()).spawn().expect("the binary starts");
     let mut out = BufReader::new(child.stdout.take().expect("a pipe"));
     let mut err = BufReader::new(child.stderr.take().expect("a pipe"));
-    let mut address = |name: &str| {
+    let address = |name: &str| {
         let mut line = String::new();
         out.read_line(&mut line).expect("text");
         let address = line.strip_prefix(name).and_then(|rest| rest.strip_suffix('\n'));
@@ -84,8 +86,8 @@ pub(crate) fn start_command(command: &mut Command) -> Running {
             panic!("no line that starts with '{name}': '{line}'; messages: {messages}")
         })
     };
-    let (resp, http) = (address("resp "), address("http "));
-    Running { resp, http, child, out, err, messages: String::new() }
+    let [resp, http, grpc] = ["resp ", "http ", "grpc "].map(address);
+    Running { resp, http, grpc, child, out, err, messages: String::new() }
 }
 
 impl Running {

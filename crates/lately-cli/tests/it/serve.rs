@@ -52,17 +52,17 @@ fn command_with_files(files: u32, more: &[&str]) -> Command {
 #[test]
 fn serve_logs_its_addresses_and_durability() {
     let server = serve();
-    for address in [&server.resp, &server.http] {
+    for address in [&server.resp, &server.http, &server.grpc] {
         assert!(address.starts_with("127.0.0.1:") && !address.ends_with(":0"), "{address}");
     }
-    let (resp, http) = (server.resp.clone(), server.http.clone());
+    let (resp, http, grpc) = (server.resp.clone(), server.http.clone(), server.grpc.clone());
     ping(&mut TcpStream::connect(&resp).expect("it listens"));
     check_healthy(&server);
     server.signal("TERM");
     let run = server.ended();
     check_stopped(&run);
     for message in [
-        format!("lately: serving RESP on {resp} and HTTP on {http}\n"),
+        format!("lately: serving RESP on {resp}, HTTP on {http} and gRPC on {grpc}\n"),
         "lately: counts are in memory only: they are gone when the server stops\n".to_owned(),
     ] {
         assert!(run.err.contains(&message), "{}", run.err);
@@ -135,21 +135,21 @@ fn clients_are_accepted_when_descriptors_are_free_again() {
 /// checks. Cause: it started without room for a client. Fix: it refuses to start.
 #[test]
 fn a_server_without_files_for_a_client_does_not_start() {
-    // The server needs 64 files of its own, and 64 for HTTP.
-    for files in [40, 128] {
+    // The server needs 64 files of its own, 64 for HTTP and 256 for gRPC.
+    for files in [40, 384] {
         let run = command_with_files(files, &[]).output().expect("it ends");
         let error = String::from_utf8(run.stderr).expect("text");
         let expected = format!(
-            "lately: serve: the limit of {files} open files is too low: the server needs 128, and one for each client\n\
-             hint: raise it with ulimit -n 10128; 129 is the least\n"
+            "lately: serve: the limit of {files} open files is too low: the server needs 384, and one for each client\n\
+             hint: raise it with ulimit -n 10384; 385 is the least\n"
         );
         assert_eq!((error, run.status.code()), (expected, Some(2)));
     }
-    let server = serve_with_files(129, &[]);
+    let server = serve_with_files(385, &[]);
     let mut client = TcpStream::connect(&server.resp).expect("it listens");
     ping(&mut client);
     check_healthy(&server);
-    check_message(server, "leaves room for 1 of max_clients = 10000: raise it with ulimit -n 10128\n");
+    check_message(server, "leaves room for 1 of max_clients = 10000: raise it with ulimit -n 10384\n");
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn flags_override_the_config() {
     std::fs::write(&config, text).expect("room for a file");
     let (config, data) = (config.to_str().expect("UTF-8"), data.to_str().expect("UTF-8"));
     // The flag overrides the HTTP address of the file.
-    let flags = ["serve", "--config", config, "--http", "127.0.0.1:0"];
+    let flags = ["serve", "--config", config, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"];
     let server = start(&[&flags[..], &["--data", data, "--threads", "2"]].concat());
     let found: Vec<String> = server.ask("CONFIG GET maxclients");
     assert_eq!(found, ["maxclients", "7"]);
@@ -177,8 +177,17 @@ fn flags_override_the_config() {
     assert!(run.err.contains(&kept), "{}", run.err);
     assert!(std::fs::exists(data).expect("a folder to look into"));
 
-    let everywhere =
-        start(&["serve", "--resp", "0.0.0.0:0", "--http", "127.0.0.1:0", "--insecure", "--in-memory"]);
+    let everywhere = start(&[
+        "serve",
+        "--resp",
+        "0.0.0.0:0",
+        "--http",
+        "127.0.0.1:0",
+        "--grpc",
+        "127.0.0.1:0",
+        "--insecure",
+        "--in-memory",
+    ]);
     assert!(everywhere.resp.starts_with("0.0.0.0:"), "{}", everywhere.resp);
     let mut client = TcpStream::connect(format!("127.0.0.1:{}", everywhere.port())).expect("it listens");
     ping(&mut client);
@@ -187,8 +196,17 @@ fn flags_override_the_config() {
 #[test]
 fn localhost_is_an_address_and_the_folder_path_is_absolute() {
     let folder = tempfile::tempdir().expect("a folder");
-    let mut command =
-        command(&["serve", "--resp", "localhost:0", "--http", "LOCALHOST:0", "--data", "counts"]);
+    let mut command = command(&[
+        "serve",
+        "--resp",
+        "localhost:0",
+        "--http",
+        "LOCALHOST:0",
+        "--grpc",
+        "127.0.0.1:0",
+        "--data",
+        "counts",
+    ]);
     let mut server = start_command(command.current_dir(folder.path()));
     assert!(server.resp.starts_with("127.0.0.1:") && server.http.starts_with("127.0.0.1:"));
     let folder = folder.path().canonicalize().expect("a path");
@@ -255,9 +273,9 @@ fn a_bad_config_is_refused_with_line_and_column() {
 
 #[test]
 fn invalid_addresses_are_refused() {
-    let insecure = "listen on 127.0.0.1 or ::1, or use --insecure if the network is trusted";
-    for (flag, what) in [("--resp", "RESP"), ("--http", "HTTP")] {
-        let args = ["serve", "--resp", "127.0.0.1:0", "--http", "127.0.0.1:0"];
+    let insecure = "have clients log in, with password_file in [server] or a [[user]]; listen on 127.0.0.1 or ::1; or use --insecure if the network is trusted";
+    for (flag, what) in [("--resp", "RESP"), ("--http", "HTTP"), ("--grpc", "gRPC")] {
+        let args = ["serve", "--resp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"];
         let at = args.iter().position(|arg| *arg == flag).expect("a flag") + 1;
         let serve_at = |address: &str| {
             let mut args = args;
@@ -340,8 +358,8 @@ fn each_thread_stays_within_its_files() {
 /// than reported, and the table has its final size at the start.
 #[test]
 fn the_number_of_clients_follows_the_limit_of_files() {
-    let server = serve_with_files(300, &[]);
-    assert!(server.file_table() >= 300, "{}", server.file_table());
+    let server = serve_with_files(556, &[]);
+    assert!(server.file_table() >= 556, "{}", server.file_table());
     let connect = || TcpStream::connect(&server.resp).expect("it listens");
     let mut clients: Vec<TcpStream> = (0..172).map(|_| connect()).collect();
     clients.iter_mut().for_each(ping);
@@ -349,12 +367,12 @@ fn the_number_of_clients_follows_the_limit_of_files() {
     connect().read_to_string(&mut refusal).expect("an error");
     assert_eq!(refusal, "-ERR max number of clients reached\r\n");
     check_healthy(&server);
-    check_message(server, "leaves room for 172 of max_clients = 10000: raise it with ulimit -n 10128\n");
+    check_message(server, "leaves room for 172 of max_clients = 10000: raise it with ulimit -n 10384\n");
     // The largest number that a config can have.
     let folder = tempfile::tempdir().expect("a folder");
     let config = folder.path().join("lately.toml");
     fs::write(&config, format!("[server]\nmax_clients = {}\n", usize::MAX)).expect("a file");
-    let server = serve_with_files(300, &["--config", config.to_str().expect("text")]);
+    let server = serve_with_files(556, &["--config", config.to_str().expect("text")]);
     check_message(server, &format!("leaves room for 172 of max_clients = {}: ", usize::MAX));
 }
 

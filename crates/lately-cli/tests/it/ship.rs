@@ -194,6 +194,8 @@ fn survives_kills(durability: &str, seed: u64) {
                 &address,
                 "--http",
                 "127.0.0.1:0",
+                "--grpc",
+                "127.0.0.1:0",
                 "--data",
                 data.path().to_str().expect("text"),
             ];
@@ -377,7 +379,18 @@ fn a_missing_server_is_retried() {
     writer.write();
     shipping.wait_for("it is tried again");
     let folder = data.path().to_str().expect("text");
-    let server = start(&["serve", "--resp", &address, "--http", "127.0.0.1:0", "--data", folder]).loaded();
+    let server = start(&[
+        "serve",
+        "--resp",
+        &address,
+        "--http",
+        "127.0.0.1:0",
+        "--grpc",
+        "127.0.0.1:0",
+        "--data",
+        folder,
+    ])
+    .loaded();
     assert!(has_all(&server, writer.lines));
     shipping.wait_for("the server takes lines again");
     drop(server);
@@ -408,7 +421,18 @@ fn rotations_before_the_first_answer_lose_nothing() {
     writer.write();
     let data = tempfile::tempdir().expect("a folder");
     let folder = data.path().to_str().expect("text");
-    let server = start(&["serve", "--resp", &address, "--http", "127.0.0.1:0", "--data", folder]).loaded();
+    let server = start(&[
+        "serve",
+        "--resp",
+        &address,
+        "--http",
+        "127.0.0.1:0",
+        "--grpc",
+        "127.0.0.1:0",
+        "--data",
+        folder,
+    ])
+    .loaded();
     assert!(has_all(&server, writer.lines), "{:?} of {}", counts(&server), writer.lines);
     let messages = shipping.end();
     assert!(!messages.contains("missing"), "{messages}");
@@ -417,7 +441,7 @@ fn rotations_before_the_first_answer_lose_nothing() {
 
 /// Starts a server without data at an address that is free.
 fn serve_at(address: &str) -> Running {
-    start(&["serve", "--resp", address, "--http", "127.0.0.1:0", "--in-memory"])
+    start(&["serve", "--resp", address, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--in-memory"])
 }
 
 /// Copies a log to `name` and truncates it, as logrotate does with `copytruncate`. With `keeps_time`, the copy has the time of the log.
@@ -963,7 +987,8 @@ fn a_server_from_an_older_dump_gets_the_missing_lines() {
     assert_eq!(run.code, Some(0), "{}", run.err);
     let address = ledger.server.resp.clone();
     ledger.server.signal("KILL");
-    let restart = ["serve", "--resp", &address, "--http", "127.0.0.1:0", "--data", folder];
+    let restart =
+        ["serve", "--resp", &address, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--data", folder];
     drop(std::mem::replace(&mut ledger.server, serve()));
     ledger.server = start(&restart).loaded();
     ledger.append("a.log", 10);

@@ -14,6 +14,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use lately::Origin;
 use redis::{Cmd, FromRedisValue, Pipeline, RedisError, Value, from_redis_value};
 
 use crate::layout::{members, name, read_block};
@@ -47,6 +48,8 @@ pub struct Redis {
     claimed: Option<String>,
     /// Hashes of the blocks whose time to live was set in this life.
     lasting: HashSet<u64>,
+    /// See [`Engine::warning`].
+    warning: Option<String>,
     hasher: RandomState,
 }
 
@@ -102,6 +105,7 @@ impl Redis {
             connections: HashMap::new(),
             life: 0,
             owner_ids: Vec::new(),
+            warning: None,
             lookups: 0,
             claimed: None,
             lasting: HashSet::new(),
@@ -270,23 +274,31 @@ impl Redis {
             if unanswered.is_empty() {
                 break;
             }
-            let mut by_server: HashMap<(Host, bool), Vec<usize>> = HashMap::new();
+            // Few servers, and many commands for each.
+            let mut by_server: Vec<(Host, bool, Vec<usize>)> = Vec::new();
+            let mut has_unowned = false;
             for Unanswered { index, redirected } in unanswered.drain(..) {
-                let owner = self.slots.as_ref().and_then(|slots| slots.owner(commands[index].slot)).cloned();
-                let to = match redirected {
-                    Some((host, redirect)) => Some((host, redirect == Redirect::Ask)),
+                let slot = commands[index].slot;
+                let owner = self.slots.as_ref().and_then(|slots| slots.owner(slot));
+                let to = match &redirected {
+                    Some((host, redirect)) => Some((host, *redirect == Redirect::Ask)),
                     None => owner.map(|owner| (owner, false)),
                 };
-                let Some(to) = to else {
-                    self.slots = None;
-                    let slot = commands[index].slot;
+                let Some((host, asking)) = to else {
+                    has_unowned = true;
                     failed.get_or_insert(EngineError::ClusterDown(format!("slot {slot} has no server")));
                     continue;
                 };
-                by_server.entry(to).or_default().push(index);
+                match by_server.iter_mut().find(|(of, ask, _)| of == host && *ask == asking) {
+                    Some((.., indices)) => indices.push(index),
+                    None => by_server.push((host.clone(), asking, vec![index])),
+                }
+            }
+            if has_unowned {
+                self.slots = None;
             }
             let mut exchanges = Vec::with_capacity(by_server.len());
-            for ((host, asking), indices) in by_server {
+            for (host, asking, indices) in by_server {
                 match self.connection(&host).await {
                     Ok(connection) => exchanges.push(exchange(connection.clone(), commands, indices, asking)),
                     Err(error) => {
@@ -428,12 +440,20 @@ impl Engine for Redis {
         for writes in writes.chunks(ENGINE_COMMANDS / 2) {
             let mut new = Vec::new();
             let mut commands = Vec::with_capacity(2 * writes.len());
+            let mut last: Option<(&Origin, String)> = None;
             let life = self.life;
             for Write { block, keep_until, counts } in writes {
                 let name = name(block);
                 let mut add = Command::new("ZADD", &name).arg("GT");
-                for (member, score) in counts.iter().flat_map(|known| members(known)) {
-                    add = add.arg(score).arg(member);
+                for known in counts {
+                    // Most are of one origin.
+                    let (_, origin) = match last.take().filter(|(origin, _)| **origin == known.origin) {
+                        Some(same) => last.insert(same),
+                        None => last.insert((&known.origin, known.origin.to_string())),
+                    };
+                    for (member, score) in members(known, origin) {
+                        add = add.arg(score).arg(member);
+                    }
                 }
                 commands.push(add);
                 let hash = self.hasher.hash_one(block);
@@ -516,9 +536,17 @@ impl Engine for Redis {
                 .collect();
             let sets: Vec<Vec<(Vec<u8>, f64)>> = self.run(&commands).await?;
             for (block, members) in blocks.iter().zip(&sets) {
-                all.push(read_block(block, members)?);
+                let (counts, foreign) = read_block(block, members);
+                all.push(counts);
+                if self.warning.is_none() {
+                    self.warning = foreign.map(|error| error.to_string());
+                }
             }
         }
         Ok(all)
+    }
+
+    fn warning(&mut self) -> Option<String> {
+        self.warning.take()
     }
 }

@@ -4,6 +4,7 @@
 use std::io;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::time::Duration;
 
 use super::{Fault, Journal, lock};
 use crate::checkpoint::Checkpoint;
@@ -142,6 +143,11 @@ impl<D: Disk> Journal<D> {
 
     /// Makes checkpoints when they are due, until the journal is closed. Runs in a thread of its own.
     pub fn keep_short(&self) {
+        self.keep_short_with(|most| self.checkpoint_wakeup.wait(most));
+    }
+
+    /// Like [`Journal::keep_short`], with the function that sleeps until a wakeup.
+    fn keep_short_with(&self, wait: impl Fn(Duration)) {
         let mut pause = SYNC_EVERY;
         while !self.closing.load(Acquire) {
             self.grow_reserve();
@@ -151,12 +157,15 @@ impl<D: Disk> Journal<D> {
                 // each attempt writes all keys in vain and adds a segment to the log. Clear the request
                 // first, so that a new one is not lost.
                 self.wanted.store(false, Relaxed);
-                let made = self.make_checkpoint(|| self.checkpoint_wakeup.wait(BLOCK_PAUSE));
+                let made = self.make_checkpoint(|| wait(BLOCK_PAUSE));
                 self.wanted.fetch_or(made.is_err(), Relaxed);
                 *lock(&self.checkpoint_error) = made.as_ref().err().map(ToString::to_string);
                 pause = if made.is_ok() { SYNC_EVERY } else { (2 * pause).min(CHECKPOINT_RETRY_MOST) };
             }
-            self.checkpoint_wakeup.wait(pause);
+            // A pause of the checkpoint may have taken the wakeup of `close`.
+            if !self.closing.load(Acquire) {
+                wait(pause);
+            }
         }
     }
 
@@ -194,6 +203,7 @@ impl<D: Disk> Journal<D> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
     use std::sync::Arc;
 
     use lately::Store;
@@ -203,15 +213,35 @@ mod tests {
     use crate::journal::Durability;
     use crate::recover::Recovery;
 
+    fn journal(root: &tempfile::TempDir) -> Journal<Folder> {
+        let folder = Folder::open(root.path()).expect("made");
+        let store = Arc::new(Store::builder().build().expect("valid"));
+        Journal::begin(folder, store, Durability::Interval, &Recovery::default()).expect("begun")
+    }
+
+    /// Symptom: a stop during a checkpoint took a second. Cause: the pause of the checkpoint took the wakeup
+    /// of the stop, and the thread then waited before its next attempt. Fix: it checks for the stop first.
+    #[test]
+    fn a_stop_during_a_checkpoint_is_not_followed_by_a_wait() {
+        let root = tempfile::tempdir().expect("a folder");
+        let journal = journal(&root);
+        journal.want_checkpoint();
+        let waits = RefCell::new(Vec::new());
+        journal.keep_short_with(|most| {
+            waits.borrow_mut().push(most);
+            journal.closing.store(true, Release);
+            journal.checkpoint_wakeup.wake();
+            journal.checkpoint_wakeup.wait(most);
+        });
+        assert_eq!(waits.into_inner(), [BLOCK_PAUSE]);
+    }
+
     /// Symptom: a checkpoint that did not fit was tried again with each MiB of the log. Cause: the thread
     /// that waited before the next attempt was woken. Fix: it is not woken while a checkpoint is wanted.
     #[test]
     fn a_growing_log_does_not_wake_the_retry_of_a_checkpoint() {
         let root = tempfile::tempdir().expect("a folder");
-        let folder = Folder::open(root.path()).expect("made");
-        let store = Arc::new(Store::builder().build().expect("valid"));
-        let journal = Journal::begin(folder, store, Durability::Interval, &Recovery::default());
-        let journal = journal.expect("begun");
+        let journal = journal(&root);
         let long = journal.bounds.log_bytes;
         let steps = [(CHECK_BYTES - 1, 1), (CHECK_BYTES, 1), (CHECK_BYTES + 1, 1), (long + 1, 2)];
         assert_eq!(steps.map(|(bytes, more)| journal.must_check(bytes, more)), [false, true, false, true]);

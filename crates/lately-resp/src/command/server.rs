@@ -5,13 +5,16 @@ use crate::command::Command;
 use crate::command::options::{at_most, is_word};
 use crate::command::spec::{ArgumentSpec, CommandFlag, CommandSpec, ContainerName, Verb};
 use crate::error::CommandError;
-use crate::limits::{MAX_COMMAND_NAMES, MAX_PATTERNS};
+use crate::limits::{
+    MAX_COMMAND_NAMES, MAX_GETKEYS_ARGUMENTS, MAX_PATTERN_BYTES, MAX_PATTERNS, MAX_SECTIONS,
+    MAX_SHUTDOWN_OPTIONS,
+};
 
 const GROUP: &str = "server";
 const NAMES: &[ArgumentSpec] = &[ArgumentSpec::of("command-name", "string").optional().multiple()];
 
 pub(super) static SPECS: [CommandSpec; 6] = [
-    CommandSpec::new("info", -1, None, |args| Ok(Command::Info { sections: args.from(1) }))
+    CommandSpec::new("info", -1, None, parse_info)
         .while_loading()
         .doc(GROUP, "Describes the server in lines of name and value")
         .arguments(&[ArgumentSpec::of("section", "string").optional().multiple()]),
@@ -73,7 +76,9 @@ static COMMAND_SUBCOMMANDS: [CommandSpec; 6] = [
         .doc(GROUP, "Returns the names of all commands")
         .complexity("O(N) with N the number of commands"),
     CommandSpec::new("command|getkeys", -3, None, |args| {
-        Ok(Command::Command(CommandQuery::Keys(args.from(2))))
+        let request = args.from(2);
+        at_most(MAX_GETKEYS_ARGUMENTS, "arguments", request.len(), "COMMAND GETKEYS")?;
+        Ok(Command::Command(CommandQuery::Keys(request)))
     })
     .while_loading()
     .doc(GROUP, "Returns the keys of a request")
@@ -139,9 +144,17 @@ fn names<'a>(args: ArgList<'a>, command: &'static str) -> Result<ArgList<'a>, Co
     Ok(names)
 }
 
+fn parse_info(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
+    let sections = args.from(1);
+    at_most(MAX_SECTIONS, "sections", sections.len(), "INFO")?;
+    Ok(Command::Info { sections })
+}
+
 fn parse_config_get(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
     let patterns = args.from(2);
     at_most(MAX_PATTERNS, "patterns", patterns.len(), "CONFIG GET")?;
+    let bytes = patterns.iter().map(<[u8]>::len).sum();
+    at_most(MAX_PATTERN_BYTES, "bytes of patterns", bytes, "CONFIG GET")?;
     Ok(Command::ConfigGet { patterns })
 }
 
@@ -161,6 +174,9 @@ fn parse_save<'a>(args: ArgList<'a>) -> Result<Command<'a>, CommandError> {
 
 fn parse_shutdown(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
     let options = args.from(1);
+    if options.len() > MAX_SHUTDOWN_OPTIONS {
+        return Err(CommandError::Syntax);
+    }
     let has = |word| options.iter().any(|arg| is_word(arg, word));
     let known = |arg| ["SAVE", "NOSAVE", "NOW", "FORCE", "ABORT"].iter().any(|word| is_word(arg, word));
     let contradicts = (has("SAVE") && has("NOSAVE")) || (has("ABORT") && options.len() > 1);

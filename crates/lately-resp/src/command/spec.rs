@@ -2,7 +2,7 @@
 
 use crate::args::ArgList;
 use crate::command::{
-    Among, Command, Coolest, client, connection, coolest, hits, ingest, keys, limits, server, throttle,
+    Among, Command, Coolest, acl, client, connection, coolest, hits, ingest, keys, limits, server, throttle,
     transaction,
 };
 use crate::error::{CommandError, echo};
@@ -59,6 +59,18 @@ pub enum Verb {
 impl Verb {
     /// All verbs.
     pub const ALL: &[Verb] = &[Verb::Read, Verb::Hit, Verb::Limit, Verb::Delete, Verb::Admin];
+
+    /// Its name in the config file.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Verb::Read => "read",
+            Verb::Hit => "hit",
+            Verb::Limit => "limit",
+            Verb::Delete => "delete",
+            Verb::Admin => "admin",
+        }
+    }
 
     /// Whether requests with it change counts.
     #[must_use]
@@ -162,6 +174,8 @@ impl ArgumentSpec {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum ContainerName {
+    /// `ACL`
+    Acl,
     /// `CLIENT`
     Client,
     /// `COMMAND`
@@ -173,6 +187,7 @@ pub enum ContainerName {
 impl ContainerName {
     pub(crate) fn spec(self) -> &'static CommandSpec {
         match self {
+            ContainerName::Acl => &acl::ACL,
             ContainerName::Client => &client::CLIENT,
             ContainerName::Command => &server::COMMAND,
             ContainerName::Config => &server::CONFIG,
@@ -194,7 +209,7 @@ static FAMILIES: [&[CommandSpec]; 9] = [
 ];
 
 /// Commands with subcommands are separate statics, so that their help can refer to them.
-static CONTAINERS: [&CommandSpec; 3] = [&client::CLIENT, &server::COMMAND, &server::CONFIG];
+static CONTAINERS: [&CommandSpec; 4] = [&client::CLIENT, &server::COMMAND, &server::CONFIG, &acl::ACL];
 
 /// Every command, without subcommands.
 pub fn commands() -> impl Iterator<Item = &'static CommandSpec> + Clone {
@@ -331,14 +346,31 @@ impl CommandSpec {
                 Err(_) => Err(CommandError::KeysOfArguments),
             };
         }
+        Ok(self.places_of_keys(args).collect())
+    }
+
+    /// The first key of a request of this command for which `is_wanted` is true.
+    ///
+    /// # Errors
+    /// Those of [`CommandSpec::keys_of`].
+    #[inline]
+    pub fn find_key<'a>(
+        &self,
+        args: ArgList<'a>,
+        mut is_wanted: impl FnMut(&[u8]) -> bool,
+    ) -> Result<Option<&'a [u8]>, CommandError> {
+        if self.first_key == 0 || self.has(CommandFlag::MovableKeys) {
+            return Ok(self.keys_of(args)?.into_iter().find(|key| is_wanted(key)));
+        }
+        Ok(self.places_of_keys(args).find(|key| is_wanted(key)))
+    }
+
+    /// The arguments that are keys, of a command whose keys are always at the same places.
+    #[inline]
+    fn places_of_keys<'a>(&self, args: ArgList<'a>) -> impl Iterator<Item = &'a [u8]> {
         let index = |index: i64| usize::try_from(index).unwrap_or(0);
         let count = if self.last_key < 0 { args.len() } else { index(self.last_key) + 1 };
-        Ok(args
-            .first(count)
-            .from(index(self.first_key))
-            .iter()
-            .step_by(index(self.key_step).max(1))
-            .collect())
+        args.first(count).from(index(self.first_key)).iter().step_by(index(self.key_step).max(1))
     }
 
     /// The name of a subcommand, after the bar.

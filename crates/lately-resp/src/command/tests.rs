@@ -168,6 +168,12 @@ fn windows_and_keys_of_one_command_have_bounds() {
     let one = "ERR unexpected argument '5m': BOUNDS takes at most one window";
     check_error(&format!("HITS k {}BOUNDS", "5m ".repeat(128)), one);
     check_error(&format!("HITS k {}BOUNDS", "5m ".repeat(129)), "ERR HITS takes at most 128 windows");
+    check_many("INFO", 128, "cpu", None);
+    check_many("INFO", 129, "cpu", Some("ERR INFO takes at most 128 sections"));
+    check_many("COMMAND GETKEYS", 1_024, "del", None);
+    check_many("COMMAND GETKEYS", 1_025, "del", Some("ERR COMMAND GETKEYS takes at most 1024 arguments"));
+    check_many("SHUTDOWN", 5, "NOW", None);
+    check_many("SHUTDOWN", 6, "NOW", Some("ERR syntax error"));
     check_many("MHITS 5m", 16_384, "k", None);
     check_many("MHITS 5m", 16_385, "k", Some("ERR MHITS takes at most 16384 keys"));
     check_many("MHIT", 2 * 16_384, "1", None);

@@ -3,16 +3,20 @@
 use super::{Config, Storage};
 
 impl Config {
-    /// The names of the settings that differ, as the file writes them. Limits are left out.
+    /// The names of the settings that differ, as the file writes them. Limits and users are left out, and so are the files
+    /// of TLS.
     pub(crate) fn fixed_differences(&self, other: &Config) -> Vec<&'static str> {
         // Every field is named, so that a new one does not compile until it is handled here.
         let Config {
             resp,
             http,
+            grpc,
             metrics,
             hosts,
             trusted_proxies,
             ratelimit_headers,
+            users: _,
+            tls,
             insecure,
             loops: _,
             max_clients,
@@ -31,10 +35,12 @@ impl Config {
         let named = [
             ("server.resp", *resp != other.resp),
             ("server.http", *http != other.http),
+            ("server.grpc", *grpc != other.grpc),
             ("server.metrics", *metrics != other.metrics),
             ("server.hosts", *hosts != other.hosts),
             ("server.trusted_proxies", *trusted_proxies != other.trusted_proxies),
             ("server.ratelimit_headers", *ratelimit_headers != other.ratelimit_headers),
+            ("server.tls", tls.is_some() != other.tls.is_some()),
             ("server.insecure", *insecure != other.insecure),
             ("server.max_clients", *max_clients != other.max_clients),
             ("server.idle_timeout", *idle_timeout != other.idle_timeout),
@@ -59,12 +65,13 @@ mod tests {
             assert_eq!(parse(before).fixed_differences(&parse(after)), expected, "{before} {after}");
             assert_eq!(parse(after).fixed_differences(&parse(before)), expected, "{after} {before}");
         };
-        let server = "[server]\nresp = \"127.0.0.1:1\"\nhttp = \"127.0.0.1:2\"\nmetrics = \"0.0.0.0:4\"\nhosts = [\"a\"]\n\
+        let server = "[server]\nresp = \"127.0.0.1:1\"\nhttp = \"127.0.0.1:2\"\ngrpc = \"127.0.0.1:3\"\nmetrics = \"0.0.0.0:4\"\nhosts = [\"a\"]\n\
             trusted_proxies = [\"10.0.0.0/8\"]\nratelimit_headers = \"off\"\ninsecure = true\n\
             max_clients = 5\nidle_timeout = 7\n";
         let all = [
             "server.resp",
             "server.http",
+            "server.grpc",
             "server.metrics",
             "server.hosts",
             "server.trusted_proxies",
@@ -87,6 +94,12 @@ mod tests {
         let cluster = "[cluster]\nengine = \"redis\"\nnode = \"a\"\nurls = [\"redis://127.0.0.1\"]";
         check("", cluster, &["[cluster]"]);
         check("", "[cluster]\nengine = \"none\"", &[]);
+        check("", "[server]\ntls = { cert = \"c\", key = \"k\" }", &["server.tls"]);
+        check(
+            "[server]\ntls = { cert = \"c\", key = \"k\" }",
+            "[server]\ntls = { cert = \"d\", key = \"k\" }\npassword_file = \"p\"",
+            &[],
+        );
         check("", "[[limit]]\nname = \"a\"\nmax = 1\nwindow = 1", &[]);
     }
 }

@@ -42,9 +42,9 @@ pub struct NamedLimit {
     pub deny: Deny,
     /// How much of the addresses in keys counts: `ipv4_prefix` and `ipv6_prefix`.
     pub prefix: Prefix,
-    /// Reserved for gRPC: this version ignores it.
+    /// The domain of the descriptors that the limit is for. Without one it is for none.
     pub domain: Option<String>,
-    /// Reserved for gRPC: this version ignores it.
+    /// The entries of such a descriptor: each key with its value, a start of it and `*`, or `*` for any.
     pub descriptors: BTreeMap<String, String>,
 }
 

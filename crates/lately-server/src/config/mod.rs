@@ -6,12 +6,15 @@ mod cluster;
 mod difference;
 mod doors;
 mod error;
+mod file;
 mod host;
 mod key_template;
 mod limit;
 mod source;
 mod storage;
 mod syntax;
+mod tls;
+mod user;
 mod value;
 
 use std::net::SocketAddr;
@@ -27,12 +30,17 @@ use toml::de::DeTable;
 pub use doors::{Deny, RateLimitHeaders};
 pub use error::ConfigError;
 pub(crate) use error::Problem;
+pub use file::FileError;
+pub(crate) use file::read as read_file;
 pub use host::HostName;
 pub use key_template::KeyTemplate;
 pub use limit::NamedLimit;
 pub(crate) use limit::info_name;
 pub use source::Source;
 pub use storage::{Mode, Storage, parse_folder};
+pub use tls::Tls;
+pub(crate) use user::DEFAULT_USER;
+pub use user::User;
 pub use value::parse_address;
 
 use crate::limits::{DEFAULT_CEILING_BYTES, DEFAULT_IDLE_TIMEOUT, DEFAULT_MAX_CLIENTS};
@@ -42,6 +50,8 @@ use cluster::ClusterSection;
 use host::{Hosts, TrustedProxies};
 use limit::LimitConfig;
 use storage::StorageConfig;
+use tls::TlsConfig;
+use user::UserConfig;
 use value::{Address, Bytes, Clients, Timeout};
 
 /// The configuration of a server, from its file and flags.
@@ -51,6 +61,8 @@ pub struct Config {
     pub resp: SocketAddr,
     /// The address of the HTTP listener.
     pub http: SocketAddr,
+    /// The address of the gRPC listener.
+    pub grpc: SocketAddr,
     /// The address of a second HTTP listener, which serves health and metrics only.
     pub metrics: Option<SocketAddr>,
     /// Host names that HTTP requests may use, beside loopback and the addresses of the server.
@@ -59,7 +71,11 @@ pub struct Config {
     pub trusted_proxies: Vec<Network>,
     /// The headers that tell HTTP clients what is left of a limit.
     pub ratelimit_headers: RateLimitHeaders,
-    /// Allow RESP and HTTP to listen beyond loopback, although there is no authentication.
+    /// The users, who have to log in. Without any, every client may do everything.
+    pub users: Vec<User>,
+    /// TLS for RESP, HTTP and gRPC.
+    pub tls: Option<Tls>,
+    /// Allow RESP, HTTP and gRPC to listen beyond loopback without users.
     pub insecure: bool,
     /// Event loops that serve RESP clients, each on a thread of its own.
     pub loops: usize,
@@ -89,10 +105,13 @@ impl Default for Config {
         Config {
             resp: SocketAddr::from(([127, 0, 0, 1], 7379)),
             http: SocketAddr::from(([127, 0, 0, 1], 7380)),
+            grpc: SocketAddr::from(([127, 0, 0, 1], 7381)),
             metrics: None,
             hosts: Vec::new(),
             trusted_proxies: Vec::new(),
             ratelimit_headers: RateLimitHeaders::default(),
+            users: Vec::new(),
+            tls: None,
             insecure: false,
             loops: 1,
             max_clients: DEFAULT_MAX_CLIENTS,
@@ -121,6 +140,8 @@ struct File {
     class: Vec<Spanned<ClassConfig>>,
     #[serde(default)]
     limit: Vec<Spanned<LimitConfig>>,
+    #[serde(default)]
+    user: Vec<Spanned<UserConfig>>,
     cluster: Option<Spanned<ClusterSection>>,
 }
 
@@ -129,6 +150,7 @@ struct File {
 struct ServerConfig {
     resp: Option<Address>,
     http: Option<Address>,
+    grpc: Option<Address>,
     metrics: Option<Address>,
     #[serde(default)]
     hosts: Hosts,
@@ -137,6 +159,8 @@ struct ServerConfig {
     #[serde(default)]
     ratelimit_headers: RateLimitHeaders,
     insecure: Option<bool>,
+    password_file: Option<Spanned<String>>,
+    tls: Option<TlsConfig>,
     max_clients: Option<Clients>,
     idle_timeout: Option<Timeout>,
 }
@@ -184,10 +208,13 @@ impl Config {
         Ok(Config {
             resp: server.resp.map_or(defaults.resp, |address| address.0),
             http: server.http.map_or(defaults.http, |address| address.0),
+            grpc: server.grpc.map_or(defaults.grpc, |address| address.0),
             metrics: server.metrics.map(|address| address.0),
             hosts: server.hosts.0,
             trusted_proxies: server.trusted_proxies.0,
             ratelimit_headers: server.ratelimit_headers,
+            users: user::settle(file.user, server.password_file.as_ref())?,
+            tls: server.tls.as_ref().map(TlsConfig::settle).transpose()?,
             insecure: server.insecure.unwrap_or(defaults.insecure),
             loops: defaults.loops,
             max_clients: server.max_clients.map_or(defaults.max_clients, |clients| clients.0.get()),

@@ -168,7 +168,8 @@ fn quoted(value: &str) -> String {
 }
 
 /// The tables of a config.
-const TABLES: [&str; 6] = ["[server]", "[storage]", "[memory]", "[[class]]", "[[limit]]", "[cluster]"];
+const TABLES: [&str; 7] =
+    ["[server]", "[storage]", "[memory]", "[[class]]", "[[limit]]", "[[user]]", "[cluster]"];
 
 /// The tables that have a key.
 fn tables_of(key: &str) -> Vec<&'static str> {
@@ -313,7 +314,7 @@ mod tests {
         check("max = 5", "`max` belongs below [[limit]]");
         check(
             "nosuch = 5",
-            "unknown field `nosuch`, expected one of `server`, `storage`, `memory`, `class`, `limit`, `cluster`",
+            "unknown field `nosuch`, expected one of `server`, `storage`, `memory`, `class`, `limit`, `user`, `cluster`",
         );
     }
 

@@ -6,6 +6,7 @@ use lately_journal::Durability;
 use super::*;
 use crate::limits::{
     MAX_CONFIG_BYTES, MAX_EXEMPT, MAX_HOSTS, MAX_LIMIT_NAME_BYTES, MAX_LIMITS, MAX_TRUSTED_PROXIES,
+    MAX_USER_NAME_BYTES, MAX_USER_PATTERNS, MAX_USERS,
 };
 
 fn parse(text: &str) -> Result<Config, String> {
@@ -38,6 +39,8 @@ fn every_supported_key_is_taken() {
         insecure = true
         max_clients = 7
         idle_timeout = "5m"
+        password_file = "/run/default"
+        tls = { cert = "/run/cert", key = "/run/key", client_ca = "/run/ca" }
 
         [storage]
         path = "/var/lib/lately"
@@ -79,6 +82,12 @@ fn every_supported_key_is_taken() {
         name = "none"
         max = 0
         window = 90
+
+        [[user]]
+        name = "web"
+        password_file = "/run/web"
+        keys = ["web:*", "x"]
+        verbs = ["read", "hit", "limit", "delete", "admin"]
         "#,
     )
     .expect("valid");
@@ -139,6 +148,15 @@ fn every_supported_key_is_taken() {
         descriptors: [].into(),
     };
     assert_eq!(config.limits, [login, none]);
+    let user = |name: &str, keys: &[&str]| User {
+        name: name.to_owned(),
+        password_file: format!("/run/{name}").into(),
+        keys: keys.iter().map(|key| Pattern::new(key.as_bytes())).collect(),
+        verbs: lately_resp::command::Verb::ALL.to_vec(),
+    };
+    assert_eq!(config.users, [user("default", &["*"]), user("web", &["web:*", "x"])]);
+    let client_ca = Some("/run/ca".into());
+    assert_eq!(config.tls, Some(Tls { cert: "/run/cert".into(), key: "/run/key".into(), client_ca }));
     assert_eq!(parse("[server]\nidle_timeout = 0").expect("valid").idle_timeout, None);
 }
 
@@ -233,6 +251,59 @@ fn a_bad_file_is_refused_with_line_and_column() {
     check_limits(check);
     check("[server\n", ":1:8:");
     check("a = 1\na = 2", ":2:1: duplicate key `a`: remove one");
+}
+
+#[test]
+fn users_are_checked() {
+    let user = |name: &str, keys: &str, verbs: &str| {
+        format!("[[user]]\nname = \"{name}\"\npassword_file = \"p\"\nkeys = [{keys}]\nverbs = [{verbs}]\n")
+    };
+    let good = |name: &str| user(name, "\"*\"", "\"read\"");
+    let check = |text: &str, expected: &str| {
+        let error = parse(text).expect_err(expected);
+        assert!(error.starts_with("lately.toml:") && error.contains(expected), "{error}");
+    };
+    let longest = "n".repeat(MAX_USER_NAME_BYTES);
+    assert!(parse(&good(&longest)).is_ok() && parse(&good("a_-.@9")).is_ok());
+    for bad in ["", "a:b", "a b", "ä", &format!("{longest}n")] {
+        check(&good(bad), &format!(":2:8: invalid name '{bad}': give 1 to 64 letters"));
+    }
+    check(&(good("a") + &good("a")), ":7:8: a second user is named 'a': give each its own name");
+    let default = "[server]\npassword_file = \"d\"\n";
+    check(
+        &(default.to_owned() + &good("default")),
+        ":4:8: the user default has its password_file in [server]",
+    );
+    assert_eq!(parse(&good("default")).expect("valid").users.len(), 1);
+    check("[server]\npassword_file = \"\"", ":2:17: the path is empty: name a file");
+    check("[server]\npassword_file = \"~/p\"", ":2:17: invalid path '~/p'");
+    check(&user("a", "", "\"read\""), ":4:8: keys is empty");
+    check(&user("a", "\"x\", \"\"", "\"read\""), ":4:14: invalid pattern of 0 bytes");
+    let key = format!("\"{}\"", "k".repeat(1_024));
+    assert!(parse(&user("a", &key, "\"read\"")).is_ok());
+    check(&user("a", &key.replacen('k', "kk", 1), "\"read\""), "invalid pattern of 1025 bytes");
+    let keys = |count: usize| vec!["\"k\""; count].join(", ");
+    assert!(parse(&user("a", &keys(MAX_USER_PATTERNS), "\"read\"")).is_ok());
+    check(
+        &user("a", &keys(MAX_USER_PATTERNS + 1), "\"read\""),
+        "too many keys: a user has at most 64 patterns",
+    );
+    check(&user("a", "\"*\"", ""), ":5:9: verbs is empty: give some of read, hit, limit, delete, admin");
+    check(&user("a", "\"*\"", "\"write\""), ":5:10: unknown verb 'write': give some of read");
+    check(&user("a", "\"*\"", "\"read\", \"read\""), ":5:18: the verb 'read' is given twice");
+    for missing in ["name", "password_file", "keys", "verbs"] {
+        let text: String = good("a")
+            .lines()
+            .filter(|line| !line.starts_with(missing))
+            .fold(String::new(), |all, line| all + line + "\n");
+        check(&text, &format!("missing field `{missing}`"));
+    }
+    let many = |count: usize| (0..count).map(|number| good(&format!("u{number}"))).collect::<String>();
+    assert_eq!(parse(&many(MAX_USERS)).expect("valid").users.len(), MAX_USERS);
+    check(&many(MAX_USERS + 1), "too many users: a config has at most 128");
+    check("[user]\nname = \"a\"", "write [[user]], with two brackets");
+    check("[server]\ntls = { cert = \"c\" }", "missing field `key`");
+    check("[server]\ntls = { cert = \"\", key = \"k\" }", "the path is empty");
 }
 
 fn check_limits(check: impl Fn(&str, &str)) {

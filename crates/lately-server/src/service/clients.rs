@@ -11,6 +11,7 @@ use lately::Timestamp;
 use lately_resp::Protocol;
 use lately_resp::command::WhichClients;
 
+use crate::config::DEFAULT_USER;
 use crate::limits::CLIENTS_STEP;
 
 /// All connected clients, by id.
@@ -51,6 +52,8 @@ pub(crate) struct About {
     pub(crate) lib_name: String,
     pub(crate) lib_version: String,
     pub(crate) protocol: Protocol,
+    /// The user, once it has logged in.
+    pub(crate) user: Option<String>,
 }
 
 impl Clients {
@@ -127,6 +130,11 @@ impl Client {
         self.id
     }
 
+    /// The address that it connected from.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     pub(crate) fn about(&self) -> About {
         locked(&self.about).clone()
     }
@@ -145,14 +153,15 @@ impl Client {
 
     /// The client in the form of `CLIENT LIST`.
     pub(crate) fn line(&self, now: Timestamp) -> String {
-        let About { name, lib_name, lib_version, protocol } = self.about();
+        let About { name, lib_name, lib_version, protocol, user } = self.about();
+        let user = user.as_deref().unwrap_or(DEFAULT_USER);
         let Doing { command, queued } = *locked(&self.doing);
         let command = command.unwrap_or("NULL");
         let flags = if queued.is_some() { "x" } else { "N" };
         let multi = queued.map_or(-1, |queued| i64::try_from(queued).unwrap_or(i64::MAX));
         let seconds_since = |then_ms: i64| (now.as_millis() - then_ms).max(0) / 1_000;
         format!(
-            "id={} addr={} laddr={} name={name} age={} idle={} flags={flags} db=0 sub=0 psub=0 multi={multi} cmd={command} user=default lib-name={lib_name} lib-ver={lib_version} resp={}",
+            "id={} addr={} laddr={} name={name} age={} idle={} flags={flags} db=0 sub=0 psub=0 multi={multi} cmd={command} user={user} lib-name={lib_name} lib-ver={lib_version} resp={}",
             self.id,
             self.address,
             self.local_address,

@@ -31,7 +31,7 @@ pub(crate) struct LimitRequest<'r> {
     pub(crate) address: Option<&'r [u8]>,
 }
 
-/// A decision, and what clients are told of the limit.
+/// A decision, and what an answer says about the limit.
 pub(crate) struct Decided {
     pub(crate) decision: Decision,
     pub(crate) window: Span,
@@ -81,24 +81,23 @@ impl Service {
         // The change is committed before the first await: a client that disconnects cannot undo it.
         let (outcome, commit) = self.execute_alone(&mut changes, now, |batch| asked.add_to(batch, self));
         let decision = decision_of(outcome)?;
-        let more_after = self.more_after(asked, (max, window), &decision, now);
+        let request = Request { at: asked.at, ..Request::new(asked.key, max, window, 1) };
+        let more_after = self.more_after(request, &decision, now);
         self.settled(commit, changes).await.map_err(DecideError::Refused)?;
         Ok(Decided { decision, window, more_after })
     }
 
-    /// How long until one more hit is free than is left now.
-    fn more_after(
+    /// How long until one more hit is free than is left now. The cost of `request` does not matter.
+    pub(super) fn more_after(
         &self,
-        asked: &LimitRequest<'_>,
-        (max, window): (u64, Span),
+        request: Request<'_>,
         decision: &Decision,
         now: Timestamp,
     ) -> Option<Span> {
-        if decision.left() >= max {
+        if decision.left() >= request.max {
             return None;
         }
-        let request = Request::new(asked.key, max, window, decision.left() + 1);
-        let request = Request { at: asked.at, is_peek: true, ..request };
+        let request = Request { cost: decision.left() + 1, is_peek: true, ..request };
         let (outcome, _) = self.execute_alone(&mut Changes::default(), now, |batch| batch.limit(request));
         match decision_of(outcome).ok()?.retry {
             Retry::After(wait) => Some(wait),

@@ -19,7 +19,7 @@ impl Service {
         now: Timestamp,
     ) -> Result<usize, Refused> {
         self.journal().map_or(Ok(()), Journal::check)?;
-        // The other nodes of a cluster are told.
+        // A cluster sends deletions to its other nodes.
         let is_recorded = self.is_recorded() || self.cluster.is_some();
         let mut deltas = is_recorded.then_some(&mut changes.deltas);
         Ok(keys.filter(|key| self.store.forget_into(key, now, deltas.as_deref_mut())).count())

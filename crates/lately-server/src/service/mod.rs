@@ -12,19 +12,23 @@ pub(crate) mod clients;
 pub(crate) mod cluster;
 pub(crate) mod commit;
 mod decisions;
+pub(crate) mod descriptors;
 pub(crate) mod dumps;
 mod effect;
 mod fragmentation;
 mod ingest;
 mod keys;
 mod loading;
+pub(crate) mod login;
 pub(crate) mod named_limits;
+pub(crate) mod password;
 pub(crate) mod process;
 mod reads;
 pub(crate) mod response;
 pub(crate) mod spool_file;
 mod statistics;
 mod throughput;
+pub(crate) mod users;
 mod walk;
 
 use std::hash::{BuildHasher, RandomState};
@@ -49,11 +53,13 @@ pub(crate) use decisions::{DecideError, Decided, LimitRequest, Limiting};
 pub(crate) use fragmentation::Fragmentation;
 use ingest::BusySources;
 pub(crate) use ingest::{IngestError, Ingested, Stretch};
+use login::Logins;
 use named_limits::CurrentRules;
 pub(crate) use reads::Asked;
 pub(crate) use response::{Response, code_of, rate};
 pub(crate) use statistics::Stats;
 use throughput::Throughput;
+use users::CurrentUsers;
 pub(crate) use walk::{CoolestWalk, NamedWalk, ScanWalk, SeriesWalk};
 
 /// The store, the journal and the statistics of a server, shared by all connections.
@@ -62,6 +68,9 @@ pub struct Service {
     pub(crate) config: Config,
     /// Limits with names.
     pub(crate) rules: CurrentRules,
+    /// Who may log in.
+    pub(crate) users: CurrentUsers,
+    logins: Logins,
     pub(crate) clients: Clients,
     pub(crate) stats: Stats,
     /// Samples for the number of commands per second.
@@ -105,6 +114,8 @@ impl Service {
             cluster: config.cluster.clone().map(|cluster| Cluster::new(cluster, config.ceiling_bytes)),
             gate: RwLock::default(),
             busy_sources: BusySources::default(),
+            users: CurrentUsers::new(&config.users),
+            logins: Logins::default(),
             clients: Clients::default(),
             stats: Stats::default(),
             throughput: Mutex::default(),
@@ -179,7 +190,7 @@ impl Service {
         }
     }
 
-    /// In a cluster, the keys with hits that others were not told of.
+    /// In a cluster, the number of keys with hits that were not sent to other nodes.
     pub(crate) fn unsent_keys(&self) -> usize {
         self.store.unsent_keys()
     }
@@ -295,7 +306,7 @@ impl Service {
         let bytes = fragmentation.update(
             self.config.ceiling_bytes,
             self.now(),
-            process::resident_bytes,
+            process::anonymous_bytes,
             return_memory,
         );
         self.charge_as(&self.stats.fragmented_bytes, bytes);

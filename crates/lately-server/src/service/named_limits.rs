@@ -10,6 +10,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use lately_resp::limits::MAX_ECHOED_BYTES;
 
+use super::descriptors::{DescriptorPattern, Entry};
 use crate::config::NamedLimit;
 use crate::limits::MAX_LISTED_LIMITS;
 
@@ -22,6 +23,8 @@ pub(crate) struct CurrentRules(RwLock<Arc<Rules>>);
 pub(crate) struct Rules {
     rules: Vec<Rule>,
     numbers: HashMap<Box<[u8]>, RuleNumber>,
+    /// Limits on descriptors, by their domain.
+    domains: HashMap<Box<str>, Vec<(DescriptorPattern, RuleNumber)>>,
 }
 
 /// The index of a limit in its set.
@@ -77,6 +80,11 @@ impl Rules {
             let tally = self.find(name).map(|number| Arc::clone(&self.rule(number).tally));
             let number = u16::try_from(next.rules.len()).expect("a config has at most MAX_LIMITS of them");
             next.numbers.insert(name.into(), RuleNumber(number));
+            if let Some(domain) = &limit.domain {
+                let pattern = DescriptorPattern::of(&limit.descriptors);
+                let of_domain = next.domains.entry(domain.as_str().into()).or_default();
+                of_domain.push((pattern, RuleNumber(number)));
+            }
             next.rules.push(Rule { limit: limit.clone(), tally: tally.unwrap_or_default() });
         }
         next
@@ -84,6 +92,14 @@ impl Rules {
 
     pub(crate) fn find(&self, name: &[u8]) -> Option<RuleNumber> {
         self.numbers.get(name).copied()
+    }
+
+    /// The limit on a descriptor: of those that match, the most specific one. Of several such, the first in the config.
+    pub(super) fn find_by_descriptor(&self, domain: &str, entries: &[Entry<'_>]) -> Option<RuleNumber> {
+        let matching = self.domains.get(domain)?.iter().rev();
+        let matching =
+            matching.filter_map(|(pattern, number)| Some((pattern.specificity(entries)?, *number)));
+        matching.max_by_key(|(specificity, _)| *specificity).map(|(_, number)| number)
     }
 
     pub(crate) fn rule(&self, number: RuleNumber) -> &Rule {

@@ -4,9 +4,19 @@ use std::time::Duration;
 
 /// Resident memory of the process. `None` where the system does not report it.
 pub(crate) fn resident_bytes() -> Option<u64> {
+    memory("VmRSS:")
+}
+
+/// Resident memory of the process without the pages of its program and other files, which the system can drop. `None` where the
+/// system does not report it.
+pub(crate) fn anonymous_bytes() -> Option<u64> {
+    memory("RssAnon:")
+}
+
+fn memory(name: &str) -> Option<u64> {
     // Unlike `statm`, `status` needs no page size.
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
     let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kibibytes << 10)
 }
@@ -42,7 +52,9 @@ mod tests {
     #[test]
     fn a_process_has_memory() {
         let touched = vec![1_u8; 8 << 20];
-        assert!(super::resident_bytes().is_some_and(|bytes| bytes > touched.len() as u64));
+        let (resident, anonymous) = (super::resident_bytes(), super::anonymous_bytes());
+        assert!(anonymous.is_some_and(|bytes| bytes > touched.len() as u64));
+        assert!(resident > anonymous);
     }
 
     #[test]

@@ -5,6 +5,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use lately::limits::MAX_TOTAL;
 
+use super::access::Forbidden;
+
 /// Counters since the start, and memory that is charged now.
 #[derive(Default, Debug)]
 pub(crate) struct Stats {
@@ -22,6 +24,12 @@ pub(crate) struct Stats {
     pub(crate) refused_connections: AtomicU64,
     /// Connections ended because they held too much memory.
     pub(crate) evicted_connections: AtomicU64,
+    /// Logins with a wrong user or password.
+    pub(crate) failed_logins: AtomicU64,
+    /// Requests refused because the user may not use the command, or not on all keys.
+    pub(crate) forbidden_commands: AtomicU64,
+    /// Requests refused because the user may not use the key.
+    pub(crate) forbidden_keys: AtomicU64,
     /// Bytes that connections hold.
     pub(crate) connection_bytes: AtomicU64,
     /// Bytes that the journal holds.
@@ -37,6 +45,15 @@ pub(crate) struct Stats {
 }
 
 impl Stats {
+    /// Counts a request that was refused.
+    pub(crate) fn refused<K>(&self, forbidden: &Forbidden<K>) {
+        match forbidden {
+            Forbidden::Login => {}
+            Forbidden::Verb | Forbidden::AllKeys => Stats::add(&self.forbidden_commands, 1),
+            Forbidden::Key(_) => Stats::add(&self.forbidden_keys, 1),
+        }
+    }
+
     /// Adds to a counter. It stops at the largest integer of RESP, because a counter never runs backward.
     pub(crate) fn add(counter: &AtomicU64, more: u64) {
         if more > 0 {

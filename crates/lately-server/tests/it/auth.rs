@@ -9,6 +9,7 @@ const LIMITS: &str = r#"
     [server]
     resp = "127.0.0.1:0"
     http = "127.0.0.1:0"
+    grpc = "127.0.0.1:0"
     trusted_proxies = ["127.0.0.1", "10.0.0.0/8"]
 
     [storage]

@@ -16,7 +16,7 @@ fn the_server_listens_beyond_loopback_only_if_allowed() {
     let everywhere = SocketAddr::from(([0, 0, 0, 0], 0));
     let refusal = |what: &str| {
         format!(
-            "refusing to listen on 0.0.0.0:0 for {what}: there is no authentication, anybody who reaches it could count, read and delete"
+            "refusing to listen on 0.0.0.0:0 for {what}: there are no users, anybody who reaches it could count, read and delete"
         )
     };
     for (what, config) in

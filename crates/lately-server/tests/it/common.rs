@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lately::{Clock, ManualClock, Timestamp};
-use lately_server::{Config, Server, ServerError, Stopper};
+use lately_server::{Config, Reloader, Server, ServerError, Stopper};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
@@ -20,8 +20,10 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) struct Running {
     pub(crate) resp: SocketAddr,
     pub(crate) http: SocketAddr,
+    pub(crate) grpc: SocketAddr,
     pub(crate) metrics: Option<SocketAddr>,
     pub(crate) stopper: Stopper,
+    pub(crate) reloader: Reloader,
     runtime: Runtime,
     run: JoinHandle<Result<(), ServerError>>,
 }
@@ -29,7 +31,7 @@ pub(crate) struct Running {
 /// A config with free ports on loopback.
 pub(crate) fn config() -> Config {
     let free = SocketAddr::from(([127, 0, 0, 1], 0));
-    Config { resp: free, http: free, ..Config::default() }
+    Config { resp: free, http: free, grpc: free, ..Config::default() }
 }
 
 pub(crate) fn standing_clock() -> Arc<ManualClock> {
@@ -46,9 +48,14 @@ impl Running {
         let runtime = builder.worker_threads(2).enable_all().build().expect("a runtime");
         let server = runtime.block_on(Server::bind(config, clock)).expect("a free port");
         let (resp, http, stopper) = (server.resp_address(), server.http_address(), server.stopper());
-        let metrics = server.metrics_address();
+        let (grpc, metrics, reloader) = (server.grpc_address(), server.metrics_address(), server.reloader());
         let run = runtime.spawn(server.run());
-        Running { resp, http, metrics, stopper, runtime, run }
+        Running { resp, http, grpc, metrics, stopper, reloader, runtime, run }
+    }
+
+    /// Runs a client.
+    pub(crate) fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
+        self.runtime.block_on(async { tokio::time::timeout(PATIENCE, future).await }).expect("in time")
     }
 
     pub(crate) fn connect(&self) -> Wire {

@@ -84,7 +84,8 @@ pub(super) struct Effect {
 pub(super) fn decide(state: &WindowState<'_>, asked: &Asked) -> (Decision, Effect) {
     let &Asked { max, cost, at, window, is_peek, is_shadow, lockout, admission } = asked;
     let is_exempt = admission == Admission::Exempt;
-    let locked_until = state.locked_until.filter(|&until| until > at && !is_exempt);
+    // A request with a time ahead of the clock cannot be after a lockout that is still in force.
+    let locked_until = state.locked_until.filter(|&until| until > at.min(state.now) && !is_exempt);
     // The limit that an exempt key exceeds denies nothing, so it does not protect the key from eviction.
     let left = |used: u64| (!is_exempt).then_some(max.saturating_sub(used));
     let nothing = Effect {
@@ -129,7 +130,7 @@ pub(super) fn decide(state: &WindowState<'_>, asked: &Asked) -> (Decision, Effec
         nothing
     };
     match locked_until.or(lockout.map(|lockout| lockout.until)) {
-        Some(until) => (locked_out(denied, at, until), effect),
+        Some(until) => (locked_out(denied, at.min(state.now), until), effect),
         None => (denied, effect),
     }
 }
@@ -342,10 +343,11 @@ impl Executor<'_> {
     }
 }
 
-/// The decision for a key that is locked out until `until`, which is later than `at`.
-fn locked_out(decision: Decision, at: Timestamp, until: Timestamp) -> Decision {
+/// The decision for a key that is locked out until `until`. `from` is the time of the request, at most now, and before
+/// `until`.
+fn locked_out(decision: Decision, from: Timestamp, until: Timestamp) -> Decision {
     // The lockout may be longer than the longest span.
-    let left = Span::from_millis(until.as_millis() - at.as_millis()).unwrap_or(Span::MAX);
+    let left = Span::from_millis(until.as_millis() - from.as_millis()).unwrap_or(Span::MAX);
     let retry = match decision.retry {
         Retry::Never => Retry::Never,
         Retry::After(wait) => Retry::After(left.max(wait)),

@@ -403,9 +403,28 @@ fn the_longest_lockout_also_denies_requests_in_the_past() {
     for at_ms in [START_MS - 1_000, START_MS - 1, START_MS, START_MS + 1_000] {
         let late = Request { at: Some(time(at_ms)), ..request(5, 1_000, 1) };
         let decision = store.decide(late, time(START_MS)).expect("decided");
-        let left = span((START_MS + Span::MAX.as_millis() - at_ms).min(Span::MAX.as_millis()));
+        let left = span((START_MS + Span::MAX.as_millis() - at_ms.min(START_MS)).min(Span::MAX.as_millis()));
         assert_eq!((decision.retry, decision.reset_after), (Retry::After(left), Some(left)), "{at_ms}");
     }
+}
+
+/// Symptom: during a lockout, a request with a time ahead of the clock and past the end was allowed. Cause: the end was
+/// compared with the time of the request. Fix: the clock must have passed the end, too.
+#[test]
+fn a_lockout_denies_requests_ahead_of_the_clock() {
+    let store = Store::builder().build().expect("valid");
+    let lock = Request { lockout: Some(span(5_000)), ..request(0, 1_000, 1) };
+    assert_eq!(store.decide(lock, time(START_MS)).expect("decided").retry, Retry::Never);
+    let ask = |at_ms: i64, now_ms: i64, lockout| {
+        let request = Request { at: Some(time(START_MS + at_ms)), lockout, ..request(5, 1_000, 1) };
+        store.decide(request, time(START_MS + now_ms)).expect("decided").retry
+    };
+    // The wait is that of the clock. It is not prolonged.
+    for at_ms in [1_000, 4_999, 5_000, 9_000] {
+        assert_eq!(ask(at_ms, 1_000, Some(span(60_000))), Retry::After(span(4_000)), "{at_ms}");
+    }
+    assert_eq!(ask(9_000, 4_999, None), Retry::After(span(1)));
+    assert_eq!(ask(9_000, 5_000, None), Retry::Now);
 }
 
 #[test]

@@ -27,8 +27,8 @@ fn client() {
         }
         other => panic!("{other:?}"),
     });
-    check_many("CLIENT LIST ID", 16_384, "1", None);
-    check_many("CLIENT LIST ID", 16_385, "1", Some("ERR CLIENT LIST takes at most 16384 ids"));
+    check_many("CLIENT LIST ID", 1_024, "1", None);
+    check_many("CLIENT LIST ID", 1_025, "1", Some("ERR CLIENT LIST takes at most 1024 ids"));
     check_errors(&["CLIENT LIST ID x", "CLIENT LIST ID 1 1.5"], "ERR Invalid client ID");
     check_error("CLIENT LIST TYPE foo", "ERR Unknown client type 'foo'");
     check("CLIENT NO-EVICT on", ClientCommand::NoEvict(true));

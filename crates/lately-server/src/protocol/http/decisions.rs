@@ -11,12 +11,13 @@ use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use lately::{Decision, Factor, Lockout, Retry, Span};
 use lately_keys::client_address;
-use lately_resp::command::Verb;
+use lately_keys::quota::QUOTA_EXCEEDED;
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::counts::Key;
 use super::listener::Link;
+use super::login::no_key;
 use super::problem::{Document, Problem};
 use super::query::{Query, checked, key_of, missing, parsed, shown};
 use super::quota::Quota;
@@ -29,9 +30,6 @@ pub(super) const AUTH: &str = "/v1/auth";
 
 /// The header to which each proxy adds the address of its peer.
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-
-/// The type of the problem that a limit denied a request (draft-ietf-httpapi-ratelimit-headers).
-const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 
 /// The decision of a limit.
 #[derive(Serialize, ToSchema)]
@@ -125,7 +123,7 @@ impl Named {
         }
     }
 
-    /// The limit of the config, if it is one that there is.
+    /// The limit, if it is named in the config.
     fn config(&self) -> Result<Option<&NamedLimit>, Problem> {
         match self {
             Named::Given { .. } => Ok(None),
@@ -268,9 +266,10 @@ pub(super) async fn auth(
         }
         (None, None) => return Err(missing("key")),
     };
-    link.principal
-        .check_key(Verb::Limit, &key)
-        .map_err(|forbidden| Problem::new(StatusCode::FORBIDDEN, "NOPERM", &forbidden))?;
+    if !link.principal.has_key(&key) {
+        let forbidden = no_key(&link.principal, &key);
+        return Err(Problem::new(StatusCode::FORBIDDEN, "NOPERM", &forbidden));
+    }
     if service.is_loading() {
         return Err(Problem::loading());
     }

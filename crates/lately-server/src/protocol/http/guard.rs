@@ -22,6 +22,7 @@ use super::listener::Link;
 use super::problem::problem;
 use crate::config::HostName;
 use crate::service::Service;
+use crate::service::access::Principal;
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
@@ -48,13 +49,13 @@ pub(super) async fn refuse_foreign(
     problem(foreign.status(), foreign.title(), &foreign.detail())
 }
 
-/// Refuses a peer on another machine. Wraps the routes that read or replace all keys.
+/// Refuses a peer on another machine, unless clients have to log in. Wraps the routes that read or replace all keys.
 pub(super) async fn refuse_remote(
     Extension(link): Extension<Link>,
     request: Request,
     next: Next,
 ) -> Response {
-    if link.is_local() {
+    if link.is_local() || !matches!(link.principal, Principal::Anyone) {
         return next.run(request).await;
     }
     let path = request.uri().path();

@@ -8,7 +8,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
+
+use super::stream::Stream;
 
 /// The start of every HTTP/2 connection (RFC 9113, 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -21,7 +22,7 @@ pub(super) struct Start {
 
 impl Start {
     /// Reads until it is known which protocol the client speaks.
-    pub(super) async fn read(socket: &mut TcpStream) -> io::Result<Start> {
+    pub(super) async fn read(socket: &mut Stream) -> io::Result<Start> {
         let mut bytes = Vec::with_capacity(PREFACE.len());
         while PREFACE.starts_with(&bytes) && bytes.len() < PREFACE.len() {
             let mut room = [0; PREFACE.len()];
@@ -42,13 +43,13 @@ impl Start {
 pub(super) struct Checked<'s> {
     /// Bytes that were read already.
     start: Vec<u8>,
-    socket: &'s mut TcpStream,
+    socket: &'s mut Stream,
     heads: Heads,
     has_fragment: &'s AtomicBool,
 }
 
 impl<'s> Checked<'s> {
-    pub(super) fn new(socket: &'s mut TcpStream, start: Start, has_fragment: &'s AtomicBool) -> Checked<'s> {
+    pub(super) fn new(socket: &'s mut Stream, start: Start, has_fragment: &'s AtomicBool) -> Checked<'s> {
         let heads = if start.is_http2 { Heads::Body } else { Heads::default() };
         Checked { start: start.bytes, socket, heads, has_fragment }
     }

@@ -4,6 +4,7 @@
 //! is closed, except for dumps and restores, which have a bound of their own.
 
 use std::collections::VecDeque;
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
 use std::sync::Arc;
@@ -18,39 +19,81 @@ use axum::middleware::{Next, from_fn};
 use axum::response::Response;
 use axum::{Extension, Router};
 use hyper::server::conn::{http1, http2};
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use rustls::ServerConfig;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::timeout;
 
 use super::heads::{Checked, Start};
 use super::pace::{Pace, TooSlow};
 use super::problem::raw_problem;
+use super::stream::Stream;
 use crate::limits::{
-    ACCEPT_RETRY, DRAIN_TIMEOUT, HTTP_LOOK_EVERY, HTTP_SEND_BYTES, HTTP2_CONNECTION_BYTES,
-    HTTP2_STREAM_BYTES, LINGER, MAX_HTTP_CONNECTIONS, MAX_HTTP_HEAD_BYTES, MAX_HTTP_HEADERS,
-    MAX_HTTP2_RESETS, MAX_HTTP2_STREAMS,
+    ACCEPT_RETRY, DRAIN_TIMEOUT, GRPC_CONNECTION_BYTES, GRPC_PING_EVERY, GRPC_PING_TIMEOUT, HTTP_LOOK_EVERY,
+    HTTP_SEND_BYTES, HTTP_TIMEOUT, HTTP2_CONNECTION_BYTES, HTTP2_STREAM_BYTES, LINGER, MAX_GRPC_CONNECTIONS,
+    MAX_HTTP_CONNECTIONS, MAX_HTTP_HEAD_BYTES, MAX_HTTP_HEADERS, MAX_HTTP2_RESETS, MAX_HTTP2_STREAMS,
 };
 use crate::protocol::pause;
 use crate::service::access::Principal;
 use crate::stopper::Stopper;
+use crate::tls::CurrentTls;
+
+/// What is spoken on a listener.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Speaks {
+    /// HTTP/1.1 and 2.
+    Http,
+    /// gRPC, over HTTP/2. Connections may be silent.
+    Grpc,
+}
+
+impl Speaks {
+    fn most_connections(self) -> usize {
+        match self {
+            Speaks::Http => MAX_HTTP_CONNECTIONS,
+            Speaks::Grpc => MAX_GRPC_CONNECTIONS,
+        }
+    }
+
+    fn pace(self) -> Pace {
+        match self {
+            Speaks::Http => Pace::default(),
+            Speaks::Grpc => Pace::silent(),
+        }
+    }
+
+    /// TLS as its clients need it. Those of gRPC insist that HTTP/2 is agreed on. Others that agree on it could neither
+    /// dump nor restore.
+    fn tls(self, tls: Arc<ServerConfig>) -> Arc<ServerConfig> {
+        match self {
+            Speaks::Http => tls,
+            Speaks::Grpc => {
+                let mut tls = (*tls).clone();
+                tls.alpn_protocols = vec![b"h2".to_vec()];
+                Arc::new(tls)
+            }
+        }
+    }
+}
 
 /// The connection of a request, for its handler.
 #[derive(Clone)]
-pub(super) struct Link {
-    pub(super) pace: Arc<Pace>,
-    pub(super) peer: IpAddr,
+pub(in crate::protocol) struct Link {
+    pub(in crate::protocol) pace: Arc<Pace>,
+    pub(in crate::protocol) peer: IpAddr,
     /// The address of this machine that the peer connected to.
-    pub(super) local: IpAddr,
-    pub(super) principal: Principal,
+    pub(in crate::protocol) local: IpAddr,
+    /// What the client may do. Where there are users, it is set for each request.
+    pub(in crate::protocol) principal: Principal,
 }
 
 impl Link {
-    fn new(peer: SocketAddr, local: SocketAddr) -> Link {
+    pub(in crate::protocol) fn new(peer: SocketAddr, local: SocketAddr, speaks: Speaks) -> Link {
         let [peer, local] = [peer, local].map(|address| address.ip().to_canonical());
-        Link { pace: Arc::default(), peer, local, principal: Principal::ANYONE }
+        Link { pace: Arc::new(speaks.pace()), peer, local, principal: Principal::Anyone }
     }
 
     /// Whether the peer is on this machine.
@@ -60,8 +103,13 @@ impl Link {
 }
 
 /// Serves until the stop, then finishes the requests under way.
-pub(crate) async fn serve(listener: TcpListener, router: Router, stopper: Stopper) {
-    let mut connections = Connections::default();
+pub(crate) async fn serve(
+    (listener, speaks): (TcpListener, Speaks),
+    router: Router,
+    tls: Option<Arc<CurrentTls>>,
+    stopper: Stopper,
+) {
+    let mut connections = Connections { running: JoinSet::new(), oldest: VecDeque::new(), speaks };
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -74,11 +122,12 @@ pub(crate) async fn serve(listener: TcpListener, router: Router, stopper: Stoppe
             continue;
         };
         let Ok(local) = socket.local_addr() else { continue };
-        let link = Link::new(peer, local);
+        let link = Link::new(peer, local, speaks);
         // If this fails, slow clients are only noticed later.
         let _ = socket2::SockRef::from(&socket).set_send_buffer_size(HTTP_SEND_BYTES);
+        let stream = Stream::accept(socket, tls.as_ref().map(|tls| speaks.tls(tls.get())));
         tokio::select! {
-            () = connections.make_room() => connections.add(link, socket, &router, &stopper),
+            () = connections.make_room() => connections.add(link, stream, &router, &stopper),
             () = stopper.stopped() => break,
         }
     }
@@ -88,8 +137,8 @@ pub(crate) async fn serve(listener: TcpListener, router: Router, stopper: Stoppe
 }
 
 /// The connections of a listener.
-#[derive(Default)]
 struct Connections {
+    speaks: Speaks,
     running: JoinSet<()>,
     /// The same connections, oldest first. Some may have ended.
     oldest: VecDeque<(AbortHandle, Arc<Pace>)>,
@@ -100,7 +149,7 @@ impl Connections {
     async fn make_room(&mut self) {
         loop {
             self.oldest.retain(|(connection, _)| !connection.is_finished());
-            if self.oldest.len() < MAX_HTTP_CONNECTIONS {
+            if self.oldest.len() < self.speaks.most_connections() {
                 return;
             }
             if let Some(index) = self.oldest.iter().position(|(_, pace)| pace.may_go()) {
@@ -116,23 +165,37 @@ impl Connections {
         }
     }
 
-    fn add(&mut self, link: Link, socket: TcpStream, router: &Router, stopper: &Stopper) {
+    fn add(
+        &mut self,
+        link: Link,
+        stream: impl Future<Output = io::Result<Stream>> + Send + 'static,
+        router: &Router,
+        stopper: &Stopper,
+    ) {
         let pace = Arc::clone(&link.pace);
         let service = TowerToHyperService::new(router.clone().layer(from_fn(renew)).layer(Extension(link)));
-        let connection = self.running.spawn(serve_one(Arc::clone(&pace), socket, service, stopper.clone()));
+        let connection =
+            self.running.spawn(serve_one((Arc::clone(&pace), self.speaks), stream, service, stopper.clone()));
         self.oldest.push_back((connection, pace));
     }
 }
 
 /// Serves a client until it is too slow. A slow upload gets an error, and so does a target that is none.
 async fn serve_one(
-    pace: Arc<Pace>,
-    mut socket: TcpStream,
+    (pace, speaks): (Arc<Pace>, Speaks),
+    stream: impl Future<Output = io::Result<Stream>>,
     service: TowerToHyperService<Router>,
     stopper: Stopper,
 ) {
+    // At a stop, a handshake under way is dropped. An error is the client's.
+    let accepted = tokio::select! {
+        accepted = stream => accepted,
+        () = stopper.stopped() => return,
+    };
+    let Ok(mut socket) = accepted else { return };
     let has_fragment = AtomicBool::new(false);
-    let answered = while_it_keeps_up(&pace, answer(&mut socket, service, stopper, &has_fragment)).await;
+    let answered =
+        while_it_keeps_up(&pace, answer((&mut socket, speaks), service, stopper, &has_fragment)).await;
     let problem = match answered {
         Err((too_slow, Some(became))) => {
             let detail = format!("the server ended the upload: {too_slow}: {became}");
@@ -144,9 +207,8 @@ async fn serve_one(
         }
         _ => return,
     };
-    // One attempt: the server does not wait for a slow client.
-    let _ = socket.try_write(&problem);
-    let _ = socket.shutdown().await;
+    // The server does not wait for a slow client.
+    let _ = timeout(LINGER, async { socket.write_all(&problem).await.and(socket.shutdown().await) }).await;
     // Closing with unread input would reset the connection, and the client might lose the answer.
     let _ =
         timeout(LINGER, async { while socket.read(&mut [0; 4 << 10]).await.is_ok_and(|count| count > 0) {} })
@@ -170,22 +232,22 @@ async fn while_it_keeps_up(
 
 /// Answers requests until the client ends. At a stop, it does not wait for a client that has sent nothing.
 async fn answer(
-    socket: &mut TcpStream,
+    (socket, speaks): (&mut Stream, Speaks),
     service: TowerToHyperService<Router>,
     stopper: Stopper,
     has_fragment: &AtomicBool,
 ) {
     let start = tokio::select! {
-        start = Start::read(socket) => start,
+        start = timeout(HTTP_TIMEOUT, Start::read(socket)) => start,
         () = stopper.stopped() => return,
     };
     // An error is the client's: it has gone.
-    let Ok(start) = start else { return };
+    let Ok(Ok(start)) = start else { return };
     let is_http2 = start.is_http2;
     let io = TokioIo::new(Checked::new(socket, start, has_fragment));
     // An error is the client's: it has gone, or was answered.
     if is_http2 {
-        let mut connection = pin!(http2_builder().serve_connection(io, service));
+        let mut connection = pin!(http2_builder(speaks).serve_connection(io, service));
         tokio::select! {
             _ = connection.as_mut() => return,
             () = stopper.stopped() => connection.as_mut().graceful_shutdown(),
@@ -210,15 +272,25 @@ fn http1_builder() -> http1::Builder {
     builder
 }
 
-fn http2_builder() -> http2::Builder<TokioExecutor> {
+fn http2_builder(speaks: Speaks) -> http2::Builder<TokioExecutor> {
     let mut builder = http2::Builder::new(TokioExecutor::new());
+    let connection_bytes = match speaks {
+        Speaks::Http => HTTP2_CONNECTION_BYTES,
+        Speaks::Grpc => GRPC_CONNECTION_BYTES,
+    };
+    if speaks == Speaks::Grpc {
+        builder
+            .timer(TokioTimer::new())
+            .keep_alive_interval(GRPC_PING_EVERY)
+            .keep_alive_timeout(GRPC_PING_TIMEOUT);
+    }
     builder
         .max_header_list_size(u32::try_from(MAX_HTTP_HEAD_BYTES).expect("it is small"))
         .max_concurrent_streams(MAX_HTTP2_STREAMS)
         .max_pending_accept_reset_streams(MAX_HTTP2_RESETS)
         .max_local_error_reset_streams(MAX_HTTP2_RESETS)
         .initial_stream_window_size(HTTP2_STREAM_BYTES)
-        .initial_connection_window_size(HTTP2_CONNECTION_BYTES)
+        .initial_connection_window_size(connection_bytes)
         .max_send_buf_size(HTTP2_STREAM_BYTES as usize);
     builder
 }

@@ -86,6 +86,18 @@ fn general(service: &Service) -> String {
         &stats.evicted_connections.load(Relaxed),
     );
     metric(
+        "lately_logins_failed_total",
+        counter,
+        "Logins with a wrong user or password.",
+        &stats.failed_logins.load(Relaxed),
+    );
+    metric(
+        "lately_requests_forbidden_total",
+        counter,
+        "Requests refused because the user may not do that, or not with that key.",
+        &(stats.forbidden_commands.load(Relaxed) + stats.forbidden_keys.load(Relaxed)),
+    );
+    metric(
         "lately_commands_total",
         counter,
         "Commands answered, errors included.",

@@ -8,6 +8,7 @@ mod guard;
 mod heads;
 mod keys;
 mod listener;
+mod login;
 mod long_body;
 pub(crate) mod metrics;
 mod ndjson;
@@ -19,6 +20,9 @@ mod query;
 mod quota;
 mod routes;
 mod series;
+mod stream;
 
-pub(crate) use listener::serve;
+pub(in crate::protocol) use listener::Link;
+pub(crate) use listener::{Speaks, serve};
+pub(in crate::protocol) use login::{credentials, no_key};
 pub(crate) use routes::{all, watching};

@@ -15,7 +15,6 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use lately::limits::{MAX_KEY_BYTES, MAX_TOTAL};
 use lately::{HitError, Outcome, TimeError, Timestamp};
-use lately_resp::command::Verb;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -23,6 +22,7 @@ use utoipa::ToSchema;
 
 use super::dumps::{coded, discard, next_piece};
 use super::listener::Link;
+use super::login::no_key;
 use super::pace::Pace;
 use super::problem::{Document, Problem};
 use super::query::{Query, shown};
@@ -312,7 +312,9 @@ impl<'l> Hits<'l> {
         if key.is_empty() || key.len() > MAX_KEY_BYTES {
             return Err(format!("ERR {}", HitError::KeyLength { bytes: key.len() }));
         }
-        principal.check_key(Verb::Hit, &key).map_err(|forbidden| format!("NOPERM {forbidden}"))?;
+        if !principal.has_key(&key) {
+            return Err(format!("NOPERM {}", no_key(principal, &key)));
+        }
         Ok(Hits { line, key, count, at })
     }
 }
@@ -332,7 +334,7 @@ mod tests {
     use super::*;
 
     fn parsed(line: &str) -> Result<(Vec<u8>, u64, Option<String>), String> {
-        let hits = Hits::parse(line.as_bytes(), 1, &Principal::ANYONE)?;
+        let hits = Hits::parse(line.as_bytes(), 1, &Principal::Anyone)?;
         Ok((hits.key.into_owned(), hits.count, hits.at.map(|at| at.to_string())))
     }
 

@@ -39,8 +39,9 @@ static DOCUMENT: LazyLock<String> =
     LazyLock::new(|| Description::openapi().to_json().expect("it has no maps with other keys than text"));
 
 /// Errors that every route below `/v1/` may answer.
-const ERRORS: [(&str, &str); 4] = [
+const ERRORS: [(&str, &str); 5] = [
     ("400", "A parameter is wrong or unknown."),
+    ("401", "There are users, and the client has to log in."),
     ("403", "The client may not do that, or another site may have sent the request."),
     ("421", "The host is not this server."),
     ("503", "The server is loading its counts, or the disk fails."),

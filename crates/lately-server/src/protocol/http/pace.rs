@@ -6,8 +6,8 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::limits::{FAIR_BYTES, FAIR_SHARE, HTTP_LEAST_BYTES, HTTP_LOOK_EVERY, HTTP_TIMEOUT};
@@ -44,7 +44,7 @@ impl fmt::Display for TooSlow {
 
 /// The pace of one connection.
 #[derive(Default)]
-pub(super) struct Pace {
+pub(in crate::protocol) struct Pace {
     /// The server works, and the client waits for it.
     is_ours: AtomicBool,
     /// While the client uploads and has no answer yet: what became of the part that came, for an error.
@@ -56,6 +56,17 @@ pub(super) struct Pace {
     is_wanted: AtomicBool,
     /// While it has a place among the few transfers there may be.
     transfer: Mutex<Option<Transfer>>,
+    /// Of a connection that may be silent, as of gRPC: the number of open requests.
+    open_requests: Option<AtomicUsize>,
+}
+
+/// An open request of a connection that may be silent.
+pub(in crate::protocol) struct OpenRequest(Arc<Pace>);
+
+impl Drop for OpenRequest {
+    fn drop(&mut self) {
+        self.0.open_requests.iter().for_each(|open| _ = open.fetch_sub(1, Relaxed));
+    }
 }
 
 /// The pace of a dump or restore over the last [`FAIR_SHARE`] in which the server waited for its client.
@@ -83,6 +94,17 @@ impl Transfer {
 }
 
 impl Pace {
+    /// The pace of a connection that may be silent: it has no least rate.
+    pub(super) fn silent() -> Pace {
+        Pace { open_requests: Some(AtomicUsize::new(0)), ..Pace::default() }
+    }
+
+    /// Counts an open request, until the result is dropped.
+    pub(in crate::protocol) fn open_request(self: &Arc<Pace>) -> OpenRequest {
+        self.open_requests.iter().for_each(|open| _ = open.fetch_add(1, Relaxed));
+        OpenRequest(Arc::clone(self))
+    }
+
     /// From here on the server works.
     pub(super) fn is_at_us(&self) {
         self.is_ours.store(true, Relaxed);
@@ -140,6 +162,9 @@ impl Pace {
     /// # Errors
     /// The client is too slow.
     pub(super) fn look(&self) -> Result<(), TooSlow> {
+        if self.open_requests.is_some() {
+            return Ok(());
+        }
         let is_ours = self.is_ours.load(Relaxed);
         let moved_bytes = self.moved_bytes.swap(0, Relaxed);
         let due_bytes = if is_ours { 0 } else { BYTES_A_LOOK };
@@ -193,6 +218,9 @@ impl Pace {
 
     /// Whether the connection may be closed to make room for another: the server is waiting for its client.
     pub(super) fn may_go(&self) -> bool {
+        if let Some(open) = &self.open_requests {
+            return open.load(Relaxed) == 0;
+        }
         self.behind_bytes.load(Relaxed) > 0 && self.transfer().is_none()
     }
 
@@ -246,6 +274,17 @@ mod tests {
         pace.begin_transfer();
         assert!(!pace.may_go());
         assert_eq!(lasts(&pace, 0), LOOKS - 1);
+    }
+
+    #[test]
+    fn a_silent_connection_may_go_while_it_has_no_open_request() {
+        let pace = Arc::new(Pace::silent());
+        assert_eq!(lasts(&pace, 0), u64::MAX);
+        assert!(pace.may_go());
+        let open = [pace.open_request(), pace.open_request()];
+        assert!(!pace.may_go());
+        drop(open);
+        assert!(pace.may_go());
     }
 
     #[test]

@@ -3,12 +3,10 @@
 use axum::http::header::RETRY_AFTER;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use lately::{Retry, Span};
+use lately_keys::quota::{QuotaItem, count_in_header, whole_seconds};
 
 use crate::config::RateLimitHeaders;
 use crate::service::Decided;
-
-/// The largest integer of a structured field (RFC 9651, 3.3.1).
-const MOST: u64 = 999_999_999_999_999;
 
 /// The name of a limit that has none in the config.
 const UNNAMED: &str = "default";
@@ -32,49 +30,48 @@ impl Quota<'_> {
     /// Adds the headers of this style, and `Retry-After` to a denial.
     pub(super) fn add_to(&self, headers: &mut HeaderMap, style: RateLimitHeaders) {
         let Decided { decision, window, more_after } = self.decided;
-        let [max, remaining] = [decision.max, decision.left()].map(|count| count.min(MOST));
+        let [max, remaining] = [decision.max, decision.left()].map(count_in_header);
         let name = self.name();
-        let window_s = Some(window.as_millis()).filter(|ms| ms % 1_000 == 0).map(|ms| ms / 1_000);
+        let window_ms = window.as_millis();
         // `Retry-After` is never earlier than the other headers: both have the same time.
-        let retry_s = match decision.retry {
-            Retry::After(wait) => Some(whole_seconds(wait)),
+        let retry_ms = match decision.retry {
+            Retry::After(wait) => Some(wait.as_millis()),
             Retry::Now | Retry::Never => None,
         };
-        let more_s = retry_s.or(more_after.map(whole_seconds));
-        let w = window_s.map_or(String::new(), |window_s| format!(";w={window_s}"));
+        let more_after_ms = retry_ms.or(more_after.map(Span::as_millis));
+        let more_s = more_after_ms.map_or(0, whole_seconds);
+        let w = if window_ms % 1_000 == 0 { format!(";w={}", window_ms / 1_000) } else { String::new() };
         let mut add = |header: &'static str, value: String| {
             let value = HeaderValue::try_from(value).expect("names of limits and digits are text");
             headers.insert(HeaderName::from_static(header), value);
         };
         match style {
             RateLimitHeaders::Current => {
-                let t = more_s.map_or(String::new(), |more_s| format!(";t={more_s}"));
-                add("ratelimit-policy", format!("\"{name}\";q={max}{w}"));
-                add("ratelimit", format!("\"{name}\";r={remaining}{t}"));
+                let item = QuotaItem { name, max, window_ms, remaining, more_after_ms };
+                let (mut policy, mut left) = (String::new(), String::new());
+                item.add_policy(&mut policy);
+                item.add_remaining(&mut left);
+                add("ratelimit-policy", policy);
+                add("ratelimit", left);
             }
             RateLimitHeaders::Draft06 => {
                 add("ratelimit-limit", max.to_string());
                 add("ratelimit-policy", format!("{max}{w}"));
                 add("ratelimit-remaining", remaining.to_string());
-                add("ratelimit-reset", more_s.unwrap_or(0).to_string());
+                add("ratelimit-reset", more_s.to_string());
             }
             RateLimitHeaders::XDraft03 => {
                 let named = self.name.map_or(String::new(), |name| format!(";name=\"{name}\""));
                 add("x-ratelimit-limit", format!("{max}, {max}{w}{named}"));
                 add("x-ratelimit-remaining", remaining.to_string());
-                add("x-ratelimit-reset", more_s.unwrap_or(0).to_string());
+                add("x-ratelimit-reset", more_s.to_string());
             }
             RateLimitHeaders::Off => {}
         }
-        if let Some(retry_s) = retry_s {
-            headers.insert(RETRY_AFTER, HeaderValue::from(retry_s));
+        if let Some(retry_ms) = retry_ms {
+            headers.insert(RETRY_AFTER, HeaderValue::from(whole_seconds(retry_ms)));
         }
     }
-}
-
-/// Seconds, rounded up, and at least one.
-fn whole_seconds(span: Span) -> i64 {
-    ((span.as_millis() + 999) / 1_000).max(1)
 }
 
 #[cfg(test)]
@@ -158,12 +155,7 @@ mod tests {
             &decided(5, Retry::Never, seconds(1), None),
             &["ratelimit-policy: \"default\";q=5;w=1", "ratelimit: \"default\";r=5"],
         );
-        let decision = Decision {
-            max: u64::MAX,
-            remaining: MOST.cast_signed() + 1,
-            retry: Retry::Now,
-            reset_after: None,
-        };
+        let decision = Decision { max: u64::MAX, remaining: i64::MAX, retry: Retry::Now, reset_after: None };
         check(
             &Decided { decision, window: seconds(1), more_after: None },
             &[

@@ -19,6 +19,7 @@ use super::dumps::{self, discard};
 use super::guard::{refuse_foreign, refuse_http2, refuse_remote};
 use super::keys;
 use super::listener::Link;
+use super::login::{log_in, refused};
 use super::long_body::LongBody;
 use super::metrics;
 use super::ndjson;
@@ -28,6 +29,7 @@ use super::problem::problem;
 use super::query::key_of;
 use super::series;
 use crate::service::Service;
+use crate::service::access::Keys;
 
 /// A path and its method.
 struct Route {
@@ -61,11 +63,11 @@ impl Route {
     }
 }
 
-/// Routes for monitoring. They read no keys and change nothing.
+/// Routes for monitoring. They read no keys and change nothing. On a listener of their own every client may ask.
 static WATCHING: [Route; 3] = [
     Route::new("/healthz", None, || get(health)),
     Route::new("/readyz", None, || get(ready)),
-    Route::new("/metrics", None, || get(metrics)),
+    Route::new("/metrics", Some(Verb::Read), || get(metrics)),
 ];
 
 /// Routes about single keys, and about the nodes that count them.
@@ -89,25 +91,27 @@ static TRANSFERS: [Route; 2] = [
 
 /// The routes for monitoring.
 pub(crate) fn watching(service: Arc<Service>) -> Router {
-    router(&WATCHING).fallback(not_found).with_state(service)
+    router(&WATCHING, &service).fallback(not_found).with_state(service)
 }
 
 /// All routes.
 pub(crate) fn all(service: Arc<Service>) -> Router {
-    router(&TRANSFERS)
+    router(&TRANSFERS, &service)
         .route_layer(from_fn(refuse_http2))
         .route_layer(from_fn(refuse_remote))
         .layer(Extension(Transfers::new(&service)))
-        .merge(router(&COUNTING))
+        .merge(router(&COUNTING, &service))
         .route_layer(from_fn_with_state(Arc::clone(&service), refuse_foreign))
         .with_state(Arc::clone(&service))
-        .merge(watching(service))
+        .merge(watching(Arc::clone(&service)))
+        .layer(from_fn_with_state(service, log_in))
 }
 
-fn router(routes: &'static [Route]) -> Router<Arc<Service>> {
+fn router(routes: &'static [Route], service: &Arc<Service>) -> Router<Arc<Service>> {
     let mut router = Router::new();
     for route in routes {
-        let method = || (route.method)().route_layer(from_fn_with_state(route, check_access));
+        let state = (route, Arc::clone(service));
+        let method = || (route.method)().route_layer(from_fn_with_state(state.clone(), check_access));
         router = router.route(route.path, method());
         if route.has_key {
             router = router.route(&format!("{}{{*key}}", route.path), method());
@@ -118,22 +122,24 @@ fn router(routes: &'static [Route]) -> Router<Arc<Service>> {
 
 /// Refuses what the client may not do.
 async fn check_access(
-    State(route): State<&'static Route>,
+    State((route, service)): State<(&'static Route, Arc<Service>)>,
     Extension(link): Extension<Link>,
     request: Request,
     next: Next,
 ) -> Response {
     // The handler refuses a key that is invalid.
-    let keys = || {
-        let of_path = || key_of(request.uri(), route.path).into_iter().collect();
-        if route.checks_keys { Some(Vec::new()) } else { route.has_key.then(of_path) }
+    let find = |keys: &Keys| {
+        let of_path = || key_of(request.uri(), route.path).ok().filter(|key| !keys.has(key));
+        if route.checks_keys { Some(None) } else { route.has_key.then(of_path) }
     };
-    let Err(forbidden) = link.principal.check::<Vec<u8>>(route.verb, keys) else {
+    let Err(forbidden) = link.principal.check(route.verb, find) else {
         return next.run(request).await;
     };
+    let path = request.uri().path().to_owned();
     let (head, body) = request.into_parts();
     discard(&head.headers, body).await;
-    problem(StatusCode::FORBIDDEN, "NOPERM", &forbidden)
+    service.stats.refused(&forbidden);
+    refused(&link.principal, &forbidden, &path)
 }
 
 async fn not_found(uri: Uri) -> Response {
@@ -198,15 +204,16 @@ mod tests {
     use axum::http;
     use hyper::service::Service as _;
     use hyper_util::service::TowerToHyperService;
-    use lately::Pattern;
 
     use super::super::dumps::next_piece;
     use super::super::openapi::tests::described;
     use super::*;
     use crate::config::Config;
     use crate::protocol::fixture::{engine_of, loading_engine, service};
+    use crate::protocol::permissions::{Expected, Needs, everybody};
     use crate::service::access::Principal;
     use crate::service::named_limits::tests::limit;
+    use crate::service::users::User;
 
     fn run<T>(future: impl Future<Output = T>) -> T {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
@@ -237,7 +244,7 @@ mod tests {
     #[test]
     fn only_clients_on_the_same_machine_may_dump() {
         let asked = |peer, local, path: &'static str| {
-            run(async move { asked(&service(), link(peer, local, Principal::ANYONE), "GET", path).await })
+            run(async move { asked(&service(), link(peer, local, Principal::Anyone), "GET", path).await })
         };
         let (remote, own) = ([192, 0, 2, 9], [192, 0, 2, 7]);
         for path in ["/v1/dump", "/v1/restore"] {
@@ -254,55 +261,73 @@ mod tests {
 
     const LOCAL: [u8; 4] = [127, 0, 0, 1];
 
+    /// Each route, by each client. The test fails if a route has no row here.
     #[test]
-    fn each_route_needs_its_verb() {
+    fn each_route_needs_its_verb_and_its_keys() {
+        const ONE: &[&str] = &["app:1"];
         let routes: Vec<&Route> = WATCHING.iter().chain(&COUNTING).chain(&TRANSFERS).collect();
         let expected = [
-            ("GET", "/healthz", None),
-            ("GET", "/readyz", None),
-            ("GET", "/metrics", None),
-            ("POST", "/v1/hit/", Some(Verb::Hit)),
-            ("GET", "/v1/hits/", Some(Verb::Read)),
-            ("POST", "/v1/hits", Some(Verb::Hit)),
-            ("GET", "/v1/series/", Some(Verb::Read)),
-            ("POST", "/v1/limit/", Some(Verb::Limit)),
-            ("GET", "/v1/auth", Some(Verb::Limit)),
-            ("DELETE", "/v1/key/", Some(Verb::Delete)),
-            ("GET", "/v1/cluster", Some(Verb::Read)),
-            ("GET", "/openapi.json", None),
-            ("GET", "/v1/dump", Some(Verb::Admin)),
-            ("POST", "/v1/restore", Some(Verb::Admin)),
+            ("GET", "/healthz", Needs::Nothing),
+            ("GET", "/readyz", Needs::Nothing),
+            ("GET", "/metrics", Needs::AllKeys(Verb::Read)),
+            ("POST", "/v1/hit/", Needs::Keys(Verb::Hit, ONE)),
+            ("GET", "/v1/hits/", Needs::Keys(Verb::Read, ONE)),
+            // A line with a key that is not allowed is refused by itself.
+            ("POST", "/v1/hits", Needs::Keys(Verb::Hit, &[])),
+            ("GET", "/v1/series/", Needs::Keys(Verb::Read, ONE)),
+            ("POST", "/v1/limit/", Needs::Keys(Verb::Limit, ONE)),
+            ("GET", "/v1/auth", Needs::Keys(Verb::Limit, ONE)),
+            ("DELETE", "/v1/key/", Needs::Keys(Verb::Delete, ONE)),
+            ("GET", "/v1/cluster", Needs::AllKeys(Verb::Read)),
+            ("GET", "/openapi.json", Needs::Nothing),
+            ("GET", "/v1/dump", Needs::AllKeys(Verb::Admin)),
+            ("POST", "/v1/restore", Needs::AllKeys(Verb::Admin)),
         ];
-        let paths: Vec<_> = routes.iter().map(|route| (route.path, route.verb)).collect();
-        assert_eq!(paths, expected.map(|(_, path, verb)| (path, verb)));
+        assert_eq!(
+            routes.iter().map(|route| route.path).collect::<Vec<_>>(),
+            expected.map(|(_, path, _)| path)
+        );
         let name = |route: &Route| route.path.to_owned() + if route.has_key { "{key}" } else { "" };
         let mut described = described();
         described.sort();
-        let mut paths: Vec<_> = routes
-            .iter()
-            .zip(expected)
-            .map(|(route, (method, ..))| (method.to_owned(), name(route)))
-            .collect();
+        let paths = routes.iter().zip(expected).map(|(route, (method, ..))| (method.to_owned(), name(route)));
+        let mut paths: Vec<_> = paths.collect();
         paths.sort();
         assert_eq!(described, paths, "the description has each route");
-        for (route, (method, path, verb)) in routes.iter().zip(expected) {
-            let path = if route.has_key { format!("{path}k") } else { path.to_owned() };
-            for verbs in Verb::ALL.chunks(1) {
+        for (route, (method, path, needs)) in routes.iter().zip(expected) {
+            let verb = match needs {
+                Needs::Nothing | Needs::Login => None,
+                Needs::Keys(verb, _) | Needs::AllKeys(verb) => Some(verb),
+            };
+            let has_key = matches!(needs, Needs::Keys(..));
+            assert_eq!((route.verb, route.has_key || route.checks_keys), (verb, has_key), "{path}");
+            let path = if route.has_key { format!("{path}app%3a1") } else { path.to_owned() };
+            let query = match route.path {
+                "/v1/series/" => "?step=1",
+                "/v1/limit/" => "?max=1&window=1",
+                "/v1/auth" => "?key=app:1&max=1&window=1",
+                _ => "",
+            };
+            let target = path.clone() + query;
+            for who in everybody() {
                 let service = service();
-                let principal = Principal { verbs, keys: None };
-                let query = match path.as_str() {
-                    "/v1/series/k" => "?step=1",
-                    "/v1/limit/k" => "?max=1&window=1",
-                    "/v1/auth" => "?key=k&max=1&window=1",
-                    _ => "",
+                let (status, body) =
+                    run(asked(&service, link(LOCAL, LOCAL, who.principal()), method, &target));
+                let expected = who.expected(needs);
+                let (refusal, words) = match &expected {
+                    Expected::Allowed => (None, String::new()),
+                    Expected::NoLogin => (Some(StatusCode::UNAUTHORIZED), "log in with Basic".to_owned()),
+                    Expected::NoVerb => (Some(StatusCode::FORBIDDEN), format!("permissions for {path}\"")),
+                    Expected::NoKey(key) => (Some(StatusCode::FORBIDDEN), format!("access the key '{key}'")),
+                    Expected::NotAllKeys => (Some(StatusCode::FORBIDDEN), format!("for {path} on all keys")),
                 };
-                let target = path.clone() + query;
-                let (status, body) = run(asked(&service, link(LOCAL, LOCAL, principal), method, &target));
-                let is_allowed = verb.is_none_or(|verb| verbs.contains(&verb));
-                assert_eq!(status != StatusCode::FORBIDDEN, is_allowed, "{path} {verbs:?}: {body}");
-                assert_eq!(body.contains("NOPERM"), !is_allowed, "{path} {verbs:?}: {body}");
-                let counts = is_allowed && ["/v1/hit/k", "/v1/limit/k", "/v1/auth"].contains(&path.as_str());
-                assert_eq!(service.key_count(), usize::from(counts), "{path} {verbs:?}: {body}");
+                let case = format!("{method} {path} by {}: {status} {body}", who.shown());
+                let is_refused = [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN].contains(&status);
+                assert_eq!(Some(status).filter(|_| is_refused), refusal, "{case}");
+                assert!(body.contains(&words), "{case}");
+                let counts = ["/v1/hit/", "/v1/limit/", "/v1/auth"].contains(&route.path);
+                let is_counted = counts && expected == Expected::Allowed;
+                assert_eq!(service.key_count(), usize::from(is_counted), "{case}");
             }
         }
     }
@@ -310,7 +335,7 @@ mod tests {
     #[test]
     fn routes_refuse_forbidden_keys() {
         let service = service();
-        let principal = Principal { verbs: Verb::ALL, keys: Some(Pattern::new(b"app:*")) };
+        let principal = Principal::User(User::with(Verb::ALL, &["app:*"]));
         let check = |method, path: &str, expected: StatusCode| {
             let (status, body) = run(asked(&service, link(LOCAL, LOCAL, principal.clone()), method, path));
             assert_eq!(status, expected, "{path}: {body}");
@@ -344,7 +369,7 @@ mod tests {
     #[test]
     fn a_server_without_a_cluster_says_so() {
         let (status, body) =
-            run(asked(&service(), link(LOCAL, LOCAL, Principal::ANYONE), "GET", "/v1/cluster"));
+            run(asked(&service(), link(LOCAL, LOCAL, Principal::Anyone), "GET", "/v1/cluster"));
         assert_eq!(status, StatusCode::NOT_FOUND);
         assert_eq!(
             body,
@@ -356,7 +381,7 @@ mod tests {
     fn long_metrics_are_whole() {
         let limits = (0..100).map(|number| limit(&format!("n{number}"))).collect();
         let service = engine_of(Config { limits, ..Config::default() });
-        let (status, body) = run(asked(&service, link(LOCAL, LOCAL, Principal::ANYONE), "GET", "/metrics"));
+        let (status, body) = run(asked(&service, link(LOCAL, LOCAL, Principal::Anyone), "GET", "/metrics"));
         assert_eq!(status, StatusCode::OK);
         for number in 0..100 {
             let lines = body.lines().filter(|line| line.contains(&format!("limit=\"n{number}\"")));

@@ -13,8 +13,8 @@ use super::pending_replies::PendingReplies;
 use super::session::{Flow, Session, Written};
 use super::stream::{Stream, Taken};
 use crate::limits::{
-    CONNECTION_BYTES, DRAIN_BYTES, DRAIN_TIMEOUT, LINGER, READ_BYTES, SHORT_BYTES, TIMEOUT_CHECK_EVERY,
-    WRITE_TIMEOUT,
+    CONNECTION_BYTES, DRAIN_BYTES, DRAIN_TIMEOUT, HANDSHAKE_TIMEOUT, LINGER, LOGIN_IDLE, READ_BYTES,
+    SHORT_BYTES, TIMEOUT_CHECK_EVERY, WRITE_TIMEOUT,
 };
 use crate::service::Service;
 use crate::service::clients::Client;
@@ -54,7 +54,7 @@ enum State {
     Open,
     /// A long command has more slices to run before the next request.
     Running,
-    /// The next request waits for counts of other nodes, until this moment at most.
+    /// The next request waits for counts of other nodes or for a login, until this moment at most.
     Waiting { wait: Arc<Wait>, until: Instant },
     /// Nothing more is executed. The connection closes, and after `SHUTDOWN` the server stops.
     Ending { stops_server: bool },
@@ -99,7 +99,7 @@ struct Closing {
 pub(super) enum Task {
     /// Read and execute requests.
     Read,
-    /// Execute more requests that take long.
+    /// Execute more requests that take long, or a step of a handshake.
     Turn,
     /// Send the rest of the replies.
     Send,
@@ -177,6 +177,15 @@ impl Connection {
         self.stream.notice(event);
     }
 
+    pub(super) fn client_id(&self) -> u64 {
+        self.client.id()
+    }
+
+    /// Whether the handshake of TLS is not over.
+    pub(super) fn is_shaking_hands(&self) -> bool {
+        self.stream.is_shaking_hands()
+    }
+
     /// Stops reading after the input that has arrived by now.
     pub(super) fn drain(&mut self) {
         if matches!(self.incoming, Incoming::Open) {
@@ -195,7 +204,9 @@ impl Connection {
             (State::Waiting { .. }, Replies::Sent) => return None,
             (State::Open, Replies::Sent) => {
                 let may_come = self.stream.is_readable() || matches!(self.incoming, Incoming::Last { .. });
-                let task = if self.unread && self.yields { Task::Turn } else { Task::Read };
+                // A step of a handshake takes long, too.
+                let takes_long = (self.unread && self.yields) || self.stream.is_shaking_hands();
+                let task = if takes_long { Task::Turn } else { Task::Read };
                 (task, self.unread || may_come)
             }
             // `settle` closes it.
@@ -479,10 +490,11 @@ impl Connection {
         }
     }
 
-    /// Checks for timeouts, every [`TIMEOUT_CHECK_EVERY`]. After a stall of the process, events may still be due. So
-    /// the socket of an idle client is read-checked directly, and for a client that reads no replies a stall counts
-    /// as one check.
+    /// Checks for timeouts, every [`TIMEOUT_CHECK_EVERY`]. After a stall of the process, events may still be due: so the socket of a
+    /// client that seems idle is checked directly, and for a client that reads no replies a stall counts as one look.
     pub(super) fn check_timeout(&mut self, moment: Instant, idle: Option<Duration>) -> Timeout {
+        let login_idle = Some(LOGIN_IDLE).filter(|_| self.session.is_nobody());
+        let idle = idle.into_iter().chain(login_idle).min();
         match (&mut self.state, &mut self.replies) {
             (State::Closing(closing), _) => {
                 if !closing.is_over(moment) {
@@ -502,6 +514,7 @@ impl Connection {
             }
             // It waits for other nodes, not for the client.
             (State::Waiting { .. }, Replies::Sent) => Timeout::NotDue,
+            _ if self.stream.is_shaking_hands() && moment >= self.heard + HANDSHAKE_TIMEOUT => Timeout::Over,
             // It has input that was not executed yet.
             _ if self.listed => Timeout::NotDue,
             _ if idle.is_none_or(|idle| moment.saturating_duration_since(self.heard) < idle) => {
@@ -519,6 +532,7 @@ impl Connection {
 
     fn held_bytes(&self) -> usize {
         CONNECTION_BYTES
+            + self.stream.held_bytes()
             + self.input.capacity()
             + self.args.held_bytes()
             + self.replies.held_bytes()

@@ -14,6 +14,7 @@ use super::connection::{Connection, Task, Timeout};
 use super::event_loop::Accepted;
 use super::pending_replies::PendingReplies;
 use super::stream::Stream;
+use crate::limits::MAX_HANDSHAKES;
 use crate::service::Service;
 use crate::service::commit::Settled;
 use crate::stopper::Stopper;
@@ -25,8 +26,10 @@ pub(super) struct Connections {
     list: VecDeque<usize>,
     /// Connections whose long commands have more slices, or whose requests take long. A round serves one of them.
     running: VecDeque<usize>,
-    /// Connections whose next request waits for counts of other nodes.
+    /// Connections whose next request waits for counts of other nodes, or for a login.
     waiting: BTreeSet<usize>,
+    /// Connections with a handshake of TLS, oldest first, each with its client. For some it may be over.
+    shaking: VecDeque<(usize, u64)>,
     /// Replies that wait for the disk, oldest first.
     pending: VecDeque<PendingReplies>,
     stopper: Stopper,
@@ -42,6 +45,7 @@ impl Connections {
             list: VecDeque::new(),
             running: VecDeque::new(),
             waiting: BTreeSet::new(),
+            shaking: VecDeque::new(),
             pending: VecDeque::new(),
             stopper,
             moment,
@@ -52,12 +56,33 @@ impl Connections {
     pub(super) fn admit(&mut self, accepted: Accepted, registry: &Registry) {
         let entry = self.by_token.vacant_entry();
         let token = entry.key();
-        let Accepted { socket, place } = accepted;
-        let admitted = Stream::new(socket, registry, Token(token))
+        let Accepted { socket, tls, place } = accepted;
+        let has_tls = tls.is_some();
+        let admitted = Stream::new(socket, tls, registry, Token(token))
             .and_then(|stream| Connection::new(stream, place, &self.service, self.moment));
         if let Ok(connection) = admitted {
+            let client = connection.client_id();
             entry.insert(connection);
             self.enlist(token);
+            if has_tls {
+                self.shaking.push_back((token, client));
+                self.bound_handshakes();
+            }
+        }
+    }
+
+    /// Ends the oldest handshakes of TLS while there are more than [`MAX_HANDSHAKES`].
+    fn bound_handshakes(&mut self) {
+        if self.shaking.len() <= MAX_HANDSHAKES {
+            return;
+        }
+        let by_token = &self.by_token;
+        self.shaking.retain(|&(token, client)| {
+            by_token.get(token).is_some_and(|it| it.client_id() == client && it.is_shaking_hands())
+        });
+        while self.shaking.len() > MAX_HANDSHAKES {
+            let Some((token, _)) = self.shaking.pop_front() else { return };
+            self.settle(token, Err(io::ErrorKind::TimedOut.into()));
         }
     }
 

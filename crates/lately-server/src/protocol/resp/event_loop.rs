@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use mio::net::TcpStream;
 use mio::{Events, Poll, Token, Waker};
+use rustls::ServerConfig;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::commit_group::CommitGroup;
@@ -24,6 +25,8 @@ const WAKE: Token = Token(usize::MAX);
 /// An accepted connection, and its permit among `max_clients`.
 pub(super) struct Accepted {
     pub(super) socket: TcpStream,
+    /// TLS, if the listener has it.
+    pub(super) tls: Option<Arc<ServerConfig>>,
     pub(super) place: OwnedSemaphorePermit,
 }
 

@@ -16,12 +16,14 @@ use crate::limits::ACCEPT_RETRY;
 use crate::protocol::pause;
 use crate::service::{Service, Stats};
 use crate::stopper::Stopper;
+use crate::tls::CurrentTls;
 
 const TOO_MANY_CLIENTS: &[u8] = b"-ERR max number of clients reached\r\n";
 
 /// A listener and its event loops.
 pub(crate) struct Resp {
     listener: TcpListener,
+    tls: Option<Arc<CurrentTls>>,
     loops: Loops,
 }
 
@@ -39,13 +41,18 @@ struct Loops {
 
 impl Resp {
     /// Starts the event loops.
-    pub(crate) fn new(listener: TcpListener, service: Arc<Service>, stopper: Stopper) -> io::Result<Resp> {
-        Ok(Resp { listener, loops: Loops::start(service, stopper)? })
+    pub(crate) fn new(
+        listener: TcpListener,
+        service: Arc<Service>,
+        tls: Option<Arc<CurrentTls>>,
+        stopper: Stopper,
+    ) -> io::Result<Resp> {
+        Ok(Resp { listener, tls, loops: Loops::start(service, stopper)? })
     }
 
     /// Serves until the stop, then waits until all requests that were sent are answered.
     pub(crate) async fn serve(self) {
-        let Resp { listener, mut loops } = self;
+        let Resp { listener, tls, mut loops } = self;
         let (service, stopper) = (Arc::clone(&loops.service), loops.stopper.clone());
         let room = Arc::new(Semaphore::new(service.most_clients().min(Semaphore::MAX_PERMITS)));
         loop {
@@ -66,11 +73,15 @@ impl Resp {
             Stats::add(&service.stats.connections, 1);
             let Ok(place) = Arc::clone(&room).try_acquire_owned() else {
                 Stats::add(&service.stats.refused_connections, 1);
-                // It fits the send buffer of a new socket.
-                let _ = socket.write_all(TOO_MANY_CLIENTS).and_then(|()| socket.shutdown(Shutdown::Write));
+                // It fits the send buffer of a new socket. With TLS, a client could not read it.
+                if tls.is_none() {
+                    let _ =
+                        socket.write_all(TOO_MANY_CLIENTS).and_then(|()| socket.shutdown(Shutdown::Write));
+                }
                 continue;
             };
-            loops.send(Accepted { socket: mio::net::TcpStream::from_std(socket), place });
+            let tls = tls.as_ref().map(|tls| tls.get());
+            loops.send(Accepted { socket: mio::net::TcpStream::from_std(socket), tls, place });
         }
         drop(listener);
         loops.end().await;

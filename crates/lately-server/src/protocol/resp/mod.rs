@@ -9,5 +9,6 @@ mod pending_replies;
 mod session;
 mod socket_batch;
 mod stream;
+mod tls_session;
 
 pub(crate) use listener::Resp;

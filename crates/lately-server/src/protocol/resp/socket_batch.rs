@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use lately::Timestamp;
 use lately_journal::Refused;
-use lately_resp::{Encoder, End, Limits, Protocol, Requests};
+use lately_resp::{Encoder, End, Protocol, ProtocolError, Requests};
 
 use super::connection::Connection;
 use super::connections::Connections;
@@ -46,7 +46,9 @@ struct Part {
     /// The end of its executed requests in the input, and whether whole requests may follow.
     consumed: usize,
     unread: bool,
-    /// The end of its replies in the output, and what the connection does next.
+    /// The client had to log in when its requests were parsed.
+    is_tight: bool,
+    /// Where in the output its replies end, and what the connection does next.
     replies: usize,
     flow: Flow,
 }
@@ -167,12 +169,16 @@ impl SocketBatch {
                 part.unread = true;
                 part.consumed =
                     if done == 0 { part.bytes.start } else { requests.bytes_of_first(mine.start + done) };
+            } else if part.is_tight && !connection.session.is_nobody() {
+                // It has logged in: what follows is parsed with other bounds.
+                connection.args.reset();
             } else if let End::Broken(error) = &part.end
                 && flow == Flow::Continue
                 && output.len() < OUTPUT_BYTES
             {
                 // A framing error: nothing after it can be parsed.
                 run.finish(service, now, output);
+                let error = if part.is_tight { before_login(error) } else { *error };
                 Encoder::new(output, Protocol::default()).error(error);
                 part.flow = Flow::Close;
             }
@@ -230,6 +236,7 @@ impl Part {
             requests: 0,
             end: End::Incomplete,
             unread: false,
+            is_tight: false,
             replies: 0,
             flow: Flow::Continue,
         }
@@ -238,11 +245,22 @@ impl Part {
     /// Parses its requests. They follow those of the parts before it.
     fn find(&mut self, input: &[u8], requests: &mut Requests, connection: &mut Connection) {
         let input = &input[..self.bytes.end];
-        let progress = requests.parse_more(input, self.bytes.start, &Limits::default(), &mut connection.args);
+        self.is_tight = connection.session.is_nobody();
+        let limits = connection.session.limits();
+        let progress = requests.parse_more(input, self.bytes.start, &limits, &mut connection.args);
         self.requests = requests.len();
         self.consumed = progress.consumed;
         self.unread = progress.end != End::Incomplete;
         self.end = progress.end;
+    }
+}
+
+/// The error in the words of Redis for clients that have to log in.
+fn before_login(error: &ProtocolError) -> ProtocolError {
+    match error {
+        ProtocolError::Count => ProtocolError::Unauthenticated { what: "multibulk" },
+        ProtocolError::BulkTooLong { .. } => ProtocolError::Unauthenticated { what: "bulk" },
+        other => *other,
     }
 }
 

@@ -1,17 +1,28 @@
-//! The stream of a connection: a non-blocking socket that knows whether it may be readable or writable.
+//! The stream of a connection: a non-blocking socket that knows whether it may be readable or writable, with or without
+//! TLS.
 //!
-//! Callers use [`Stream::is_readable`], and conclude nothing from the length of a read. So a TLS stream, which may
-//! hold decrypted bytes, can be used in its place.
+//! Callers ask [`Stream::is_readable`] and conclude nothing from the length of a read, because TLS may hold decrypted bytes.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use mio::event::Event;
 use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
+use rustls::ServerConfig;
+
+use super::tls_session::TlsSession;
+use crate::limits::TLS_BYTES;
 
 pub(super) struct Stream {
+    socket: Socket,
+    tls: Option<Box<TlsSession>>,
+}
+
+/// The socket, and what is known of it.
+pub(super) struct Socket {
     socket: TcpStream,
     /// A read may find something.
     readable: bool,
@@ -45,32 +56,103 @@ fn interest() -> Interest {
 
 impl Stream {
     /// Wraps a socket and registers it with a token.
-    pub(super) fn new(mut socket: TcpStream, registry: &Registry, token: Token) -> io::Result<Stream> {
+    pub(super) fn new(
+        mut socket: TcpStream,
+        tls: Option<Arc<ServerConfig>>,
+        registry: &Registry,
+        token: Token,
+    ) -> io::Result<Stream> {
         registry.register(&mut socket, token, interest())?;
         // Replies are written whole, so Nagle's algorithm would only delay them.
         socket.set_nodelay(true)?;
-        Ok(Stream { socket, readable: false, writable: true, urgent: false, hung_up: false })
+        let socket = Socket { socket, readable: false, writable: true, urgent: false, hung_up: false };
+        let tls = tls.map(TlsSession::new).transpose()?.map(Box::new);
+        Ok(Stream { socket, tls })
     }
 
     /// The addresses of the client and of the server.
     pub(super) fn addresses(&self) -> io::Result<(SocketAddr, SocketAddr)> {
-        Ok((self.socket.peer_addr()?, self.socket.local_addr()?))
+        Ok((self.socket.socket.peer_addr()?, self.socket.socket.local_addr()?))
     }
 
     /// Records an event.
     pub(super) fn notice(&mut self, event: &Event) {
+        self.socket.notice(event);
+    }
+
+    /// Whether a read may find something.
+    pub(super) fn is_readable(&self) -> bool {
+        self.socket.readable || self.tls.as_ref().is_some_and(|tls| tls.has_more(&self.socket))
+    }
+
+    /// Whether a write may take something.
+    pub(super) fn is_writable(&self) -> bool {
+        self.socket.writable
+    }
+
+    /// Whether the handshake of TLS is not over. A step of it takes long.
+    pub(super) fn is_shaking_hands(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.is_shaking_hands())
+    }
+
+    /// Memory that it holds.
+    pub(super) fn held_bytes(&self) -> usize {
+        if self.tls.is_some() { TLS_BYTES } else { 0 }
+    }
+
+    /// Reads into `room`, which is not empty.
+    pub(super) fn read(&mut self, room: &mut [u8]) -> io::Result<Taken> {
+        match &mut self.tls {
+            Some(tls) => tls.read(&mut self.socket, room),
+            None => self.socket.read(room),
+        }
+    }
+
+    /// Checks for unread input, even if no event has reported it yet.
+    pub(super) fn poll_readable(&mut self) -> bool {
+        self.socket.poll_readable()
+    }
+
+    /// Writes what the socket takes at once, and returns how much that was. What was not taken has to be written next.
+    pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match &mut self.tls {
+            Some(tls) => tls.write(&mut self.socket, bytes),
+            None => self.socket.write(bytes),
+        }
+    }
+
+    /// Closes our side.
+    pub(super) fn end(&mut self) {
+        if let Some(tls) = &mut self.tls {
+            tls.end(&mut self.socket);
+        }
+        // An error means that the client has gone.
+        let _ = self.socket.socket.shutdown(Shutdown::Write);
+    }
+
+    /// Drops unread output with the stream, by a reset.
+    pub(super) fn forget_sent(&self) -> io::Result<()> {
+        socket2::SockRef::from(&self.socket.socket).set_linger(Some(Duration::ZERO))
+    }
+
+    /// The size of the receive buffer.
+    pub(super) fn receive_buffer_bytes(&self) -> usize {
+        socket2::SockRef::from(&self.socket.socket).recv_buffer_size().unwrap_or(0)
+    }
+}
+
+impl Socket {
+    fn notice(&mut self, event: &Event) {
         self.hung_up |= event.is_read_closed() || event.is_error();
         self.urgent |= event.is_priority();
         self.readable |= event.is_readable() || event.is_priority() || self.hung_up;
         self.writable |= event.is_writable();
     }
 
-    /// Whether a read may find something.
     pub(super) fn is_readable(&self) -> bool {
         self.readable
     }
 
-    /// Whether a write may take something.
     pub(super) fn is_writable(&self) -> bool {
         self.writable
     }
@@ -96,14 +178,13 @@ impl Stream {
         }
     }
 
-    /// Checks for unread input, even if no event has reported it yet.
-    pub(super) fn poll_readable(&mut self) -> bool {
+    fn poll_readable(&mut self) -> bool {
         let has_more = self.socket.peek(&mut [0]).is_ok_and(|bytes| bytes > 0);
         self.readable |= has_more;
         has_more
     }
 
-    /// Writes what the socket takes at once, and returns how much that was.
+    /// Writes what it takes at once, and returns how much that was.
     pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut written = 0;
         while self.writable && written < bytes.len() {
@@ -116,29 +197,13 @@ impl Stream {
         }
         Ok(written)
     }
-
-    /// Closes our side.
-    pub(super) fn end(&mut self) {
-        // An error means that the client has gone.
-        let _ = self.socket.shutdown(Shutdown::Write);
-    }
-
-    /// Drops unread output with the stream, by a reset.
-    pub(super) fn forget_sent(&self) -> io::Result<()> {
-        socket2::SockRef::from(&self.socket).set_linger(Some(Duration::ZERO))
-    }
-
-    /// The size of the receive buffer.
-    pub(super) fn receive_buffer_bytes(&self) -> usize {
-        socket2::SockRef::from(&self.socket).recv_buffer_size().unwrap_or(0)
-    }
 }
 
 #[cfg(test)]
 impl Stream {
     /// Marks the stream as writable.
     pub(super) fn set_writable(&mut self) {
-        self.writable = true;
+        self.socket.writable = true;
     }
 }
 
@@ -153,7 +218,7 @@ mod tests {
     fn stream() -> (Poll, Stream, std::net::TcpStream) {
         let poll = Poll::new().expect("an event queue");
         let (socket, _, client) = client();
-        let stream = Stream::new(socket, poll.registry(), Token(0)).expect("a socket");
+        let stream = Stream::new(socket, None, poll.registry(), Token(0)).expect("a socket");
         (poll, stream, client)
     }
 
@@ -186,8 +251,8 @@ mod tests {
         let (mut poll, mut stream, mut client) = stream();
         client.write_all(b"1").expect("the system takes it");
         client.shutdown(Shutdown::Write).expect("a socket");
-        while !stream.hung_up {
-            stream.readable = false;
+        while !stream.socket.hung_up {
+            stream.socket.readable = false;
             wait_readable(&mut poll, &mut stream);
         }
         let mut room = [0; 4];

@@ -1,7 +1,7 @@
 //! What this node tells the others: the counts of its hits in cells of time.
 //!
-//! The store knows the hits of a cell. Others are told one number more: what was counted in the cell and deleted since, for
-//! counts that others have merged only grow.
+//! The store has the hits of a cell. This node sends the hits that were deleted from the cell, too, because counts that others
+//! have merged only grow.
 
 use std::collections::HashMap;
 use std::io;

@@ -1,4 +1,4 @@
-//! A question that waits until keys are read.
+//! What a connection waits for: that keys are read, or that a login is decided.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -12,7 +12,7 @@ pub(crate) struct Wait {
 }
 
 impl Wait {
-    pub(super) fn new() -> Arc<Wait> {
+    pub(crate) fn new() -> Arc<Wait> {
         Arc::new(Wait { left: AtomicUsize::new(1) })
     }
 
@@ -22,7 +22,7 @@ impl Wait {
     }
 
     /// Takes a key away, or ends the adding. True if that was the last.
-    pub(super) fn done(&self) -> bool {
+    pub(crate) fn done(&self) -> bool {
         // Pairs with the load: a thread that sees the end sees what was learned before it.
         self.left.fetch_sub(1, Release) == 1
     }

@@ -14,7 +14,7 @@ use thiserror::Error;
 use crate::clock::thread_cpu_time;
 use crate::limits::{
     CLAIM_EVERY, CLAIM_LASTS, CLUSTER_READ_KEYS, CLUSTER_SEND_KEYS, CLUSTER_SEND_MOST_KEYS, DELETIONS_SHARE,
-    DRAIN_SENDS_MS, EXCHANGE_REST, MAX_EXCHANGE_REST, READ_AHEAD_MS, RECONCILE_SETTLE_MS,
+    DRAIN_SENDS_MS, EXCHANGE_REST, MAX_EXCHANGE_REST, READ_AHEAD_MS, RECONCILE_SETTLE_MS, WARNING_EVERY_MS,
 };
 use crate::service::Service;
 use crate::stopper::Stopper;
@@ -88,6 +88,9 @@ pub(super) struct Worker<E> {
     pub(super) reconcile: Reconcile,
     /// The part of the keys that is sent next.
     next_part: usize,
+    /// What was read and left out, and why; and when that was last logged.
+    warning: Option<String>,
+    warned: Option<Timestamp>,
     /// When counts may last have been lost or late on their way.
     pub(super) unsettled: Option<Timestamp>,
     pub(super) engine: E,
@@ -149,6 +152,7 @@ pub(crate) async fn run(service: Arc<Service>, signals: Signals) -> Result<(), C
         let rest = thread_cpu_time().saturating_sub(begun) * EXCHANGE_REST;
         pause = flush.max(rest.min(MAX_EXCHANGE_REST));
         note(cluster, &done, &*signals.tell, service.now());
+        worker.warn(&*signals.tell);
         if let Ok(Some(taken)) = done {
             signals.stopper.stop();
             return Err(taken);
@@ -177,12 +181,24 @@ impl<E: Engine> Worker<E> {
             service,
             reconcile: Reconcile::new(),
             next_part: 0,
+            warning: None,
+            warned: None,
             unsettled: None,
             engine,
             life: 0,
             claimed: None,
             refused_since: None,
             removed: HashMap::new(),
+        }
+    }
+
+    /// Logs what was left out, now and then.
+    fn warn(&mut self, tell: &(dyn Fn(&str) + Send + Sync)) {
+        let Some(warning) = self.engine.warning().or_else(|| self.warning.take()) else { return };
+        let now = self.service.now();
+        if self.warned.is_none_or(|last| now >= after(last, WARNING_EVERY_MS)) {
+            tell(&warning);
+            self.warned = Some(now);
         }
     }
 
@@ -506,8 +522,12 @@ impl<E: Engine> Worker<E> {
             let of_others = told.into_iter().filter(|known| !outgoing.is_own(&known.origin));
             let of_others = of_others.map(|known| (known.origin, known.cell, known.tally));
             let store = &service.store;
-            // What the engine has was checked when it was read.
-            let known_bytes = store.learn(&due.key, of_others, now).unwrap_or(0);
+            let learned = store.learn(&due.key, of_others, now);
+            if let Err(error) = &learned {
+                let key = String::from_utf8_lossy(&due.key).escape_debug().to_string();
+                self.warning = Some(format!("the hits of other nodes on '{key}' are left out: {error}"));
+            }
+            let known_bytes = learned.unwrap_or(0);
             *is_over |= cluster.interest.note_read(due, known_bytes, |key| store.unlearn(key));
         }
         Ok(())

@@ -12,7 +12,7 @@ use crate::protocol::fixture::{client, service};
 fn connect(service: &Arc<Service>, start: Instant) -> (Connection, TcpStream) {
     let (socket, place, client) = client();
     let poll = mio::Poll::new().expect("an event queue");
-    let stream = Stream::new(socket, poll.registry(), mio::Token(0)).expect("a socket");
+    let stream = Stream::new(socket, None, poll.registry(), mio::Token(0)).expect("a socket");
     (Connection::new(stream, place, service, start).expect("a socket"), client)
 }
 

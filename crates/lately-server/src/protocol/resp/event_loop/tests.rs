@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::*;
 use crate::config::Config;
 use crate::limits::{
-    CONNECTION_BYTES, CONNECTIONS_SHARE, DEFAULT_IDLE_TIMEOUT, DEFAULT_READ_TIMEOUT, SHORT_BYTES,
-    WRITE_TIMEOUT,
+    CONNECTION_BYTES, CONNECTIONS_SHARE, DEFAULT_IDLE_TIMEOUT, DEFAULT_READ_TIMEOUT, HANDSHAKE_TIMEOUT,
+    LOGIN_IDLE, MAX_HANDSHAKES, SHORT_BYTES, WRITE_TIMEOUT,
 };
 use crate::protocol::fixture::{client, engine_of, service, service_in_cluster};
 
@@ -19,6 +19,8 @@ struct Stage {
     handle: Option<Handle>,
     event_loop: EventLoop,
     moment: Instant,
+    /// TLS of the next clients.
+    tls: Option<Arc<ServerConfig>>,
 }
 
 impl Stage {
@@ -29,14 +31,14 @@ impl Stage {
     fn of(service: Arc<Service>) -> Stage {
         let (handle, event_loop) = EventLoop::new(service, Stopper::new()).expect("an event queue");
         let moment = event_loop.connections.moment;
-        Stage { handle: Some(handle), event_loop, moment }
+        Stage { handle: Some(handle), event_loop, moment, tls: None }
     }
 
     /// An accepted client, with a socket that does not block.
     fn connect(&self) -> TcpStream {
         let (socket, place, client) = client();
         let handle = self.handle.as_ref().expect("the loop goes on");
-        assert!(handle.send(Accepted { socket, place }).is_ok());
+        assert!(handle.send(Accepted { socket, tls: self.tls.clone(), place }).is_ok());
         client.set_nonblocking(true).expect("a socket");
         client
     }
@@ -375,4 +377,93 @@ fn clients_with_heavy_requests_take_turns() {
     assert!(later.iter().all(|grown| grown.len() <= 1), "{rounds:?}");
     let later: Vec<usize> = later.iter().flatten().copied().collect();
     assert!(later.windows(2).all(|pair| pair[0] != pair[1]) && later.len() > 6, "{rounds:?}");
+}
+
+#[test]
+fn a_login_waits_outside_the_loop() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let password_file = folder.path().join("web");
+    std::fs::write(&password_file, "secret").expect("room");
+    let keys = vec![lately::Pattern::new(b"*")];
+    let user = crate::config::User {
+        name: "web".to_owned(),
+        password_file,
+        keys,
+        verbs: lately_resp::command::Verb::ALL.to_vec(),
+    };
+    let mut stage = Stage::of(engine_of(Config { users: vec![user], ..Config::default() }));
+    let (mut client, mut other) = (stage.connect(), stage.connect());
+    client.write_all(b"AUTH web secret\r\nPING\r\n").expect("the system takes it");
+    let waits = |stage: &Stage| {
+        stage.event_loop.connections.by_token.iter().any(|(_, connection)| connection.waits_until().is_some())
+    };
+    while !waits(&stage) {
+        stage.turn();
+    }
+    // The round is over, and nothing was verified in it. Others are served.
+    stage.ask(&mut other, "PING\r\n", "-NOAUTH Authentication required.\r\n");
+    stage.ask(&mut client, "PING\r\n", "+OK\r\n+PONG\r\n+PONG\r\n");
+    // A password that was right before takes no time.
+    other.write_all(b"AUTH web secret\r\n").expect("the system takes it");
+    let mut reply = Vec::new();
+    while reply.is_empty() {
+        stage.turn();
+        assert!(!waits(&stage));
+        take(&mut other, &mut reply);
+    }
+    assert_eq!(reply, b"+OK\r\n");
+}
+
+#[test]
+fn a_client_that_does_not_log_in_is_disconnected_soon() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let password_file = folder.path().join("web");
+    std::fs::write(&password_file, "secret").expect("room");
+    let user =
+        crate::config::User { name: "web".to_owned(), password_file, keys: Vec::new(), verbs: Vec::new() };
+    let mut stage = Stage::of(engine_of(Config { users: vec![user], ..Config::default() }));
+    let (mut client, mut silent) = (stage.connect(), stage.connect());
+    stage.ask(&mut silent, "PING\r\n", "-NOAUTH Authentication required.\r\n");
+    stage.ask(&mut client, "AUTH web secret\r\n", "+OK\r\n");
+    stage.pass(LOGIN_IDLE - TIMEOUT_CHECK_EVERY);
+    assert!(!is_closed(&mut silent));
+    stage.pass(2 * TIMEOUT_CHECK_EVERY);
+    assert!(is_closed(&mut silent) && !is_closed(&mut client));
+}
+
+/// A loop whose clients speak TLS.
+fn stage_with_tls(certificates: &test_support::Certificates) -> Stage {
+    let (cert, key) = (certificates.file("cert.pem"), certificates.file("key.pem"));
+    let tls = crate::tls::load(&crate::config::Tls { cert, key, client_ca: None }).expect("valid");
+    Stage { tls: Some(tls), ..Stage::new() }
+}
+
+#[test]
+fn a_handshake_that_takes_long_is_ended() {
+    if !test_support::has("openssl") {
+        return;
+    }
+    let mut stage = stage_with_tls(&test_support::Certificates::make());
+    let mut client = stage.connect();
+    // The start of a handshake.
+    client.write_all(&[22, 3, 1]).expect("the system takes it");
+    stage.pass(HANDSHAKE_TIMEOUT - TIMEOUT_CHECK_EVERY);
+    assert!(!is_closed(&mut client));
+    stage.pass(2 * TIMEOUT_CHECK_EVERY);
+    assert!(is_closed(&mut client));
+}
+
+#[test]
+fn few_handshakes_are_under_way() {
+    if !test_support::has("openssl") {
+        return;
+    }
+    let mut stage = stage_with_tls(&test_support::Certificates::make());
+    let mut clients: Vec<TcpStream> = (0..MAX_HANDSHAKES).map(|_| stage.connect()).collect();
+    stage.turn();
+    assert!(!is_closed(&mut clients[0]));
+    clients.push(stage.connect());
+    stage.turn();
+    assert!(is_closed(&mut clients[0]) && !is_closed(&mut clients[1]));
+    assert!(!is_closed(clients.last_mut().expect("many")));
 }

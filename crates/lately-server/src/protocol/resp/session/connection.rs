@@ -2,15 +2,13 @@
 
 use lately::{Pattern, Timestamp};
 use lately_resp::command::{ClientCommand, Hello, write_help};
+use lately_resp::texts::HELLO_NOAUTH;
 use lately_resp::{ArgList, Command, Encoder, Protocol, texts};
 
-use super::keys::{is_too_long, refuse_pattern};
 use super::{Flow, Session, info, integer};
 use crate::REDIS_VERSION;
+use crate::config::DEFAULT_USER;
 use crate::service::clients::About;
-
-/// The only user, as long as there is no authentication.
-const DEFAULT_USER: &[u8] = b"default";
 
 impl Session {
     pub(super) fn connection_command(
@@ -27,17 +25,21 @@ impl Session {
         match command {
             Command::Ping { message: None } => reply.simple("PONG"),
             Command::Ping { message: Some(message) } | Command::Echo { message } => reply.bulk(message),
-            Command::Auth { user: None, .. } => reply.error(texts::AUTH_WITHOUT_PASSWORD),
-            Command::Auth { user: Some(user), .. } => match check_user(user) {
+            Command::Auth { user: None, .. } if self.service.users.get().is_open() => {
+                reply.error(texts::AUTH_WITHOUT_PASSWORD);
+            }
+            Command::Auth { user, .. } => match self.log_in(user.unwrap_or(DEFAULT_USER.as_bytes())) {
                 Ok(()) => reply.ok(),
                 Err(error) => reply.error(error),
             },
+            Command::WhoAmI => reply.bulk(self.principal.name()),
             Command::Select => reply.ok(),
             Command::Client(client) => self.client(client, now, &mut reply),
             Command::Reset => {
                 (self.protocol, self.transaction) = (Protocol::default(), None);
+                self.principal = self.service.users.stranger();
                 // The names of the library stay, as in Redis.
-                self.client.change(|about| (about.name, about.protocol) = Default::default());
+                self.client.change(|about| (about.name, about.protocol, about.user) = Default::default());
                 reply.simple("RESET");
             }
             Command::Quit => {
@@ -75,8 +77,12 @@ impl Session {
     }
 
     fn hello(&mut self, hello: &Hello<'_>, out: &mut Vec<u8>) {
-        if let Some(Err(error)) = hello.auth.map(|(user, _)| check_user(user)) {
+        if let Some(Err(error)) = hello.auth.map(|(user, _)| self.log_in(user)) {
             Encoder::new(out, self.protocol).error(error);
+            return;
+        }
+        if self.principal.is_nobody() {
+            Encoder::new(out, self.protocol).error(HELLO_NOAUTH);
             return;
         }
         let protocol = hello.protocol.unwrap_or(self.protocol);
@@ -137,9 +143,6 @@ impl Session {
     }
 
     fn config_get(&self, patterns: ArgList<'_>, reply: &mut Encoder<'_>) {
-        if patterns.iter().any(is_too_long) {
-            return refuse_pattern(reply);
-        }
         let config = &self.service.config;
         let timeout = config.idle_timeout.map_or(0, |timeout| timeout.as_secs());
         let settings = [
@@ -166,11 +169,6 @@ impl Session {
             reply.bulk(value);
         }
     }
-}
-
-/// Accepts the one user that there is without authentication.
-fn check_user(user: &[u8]) -> Result<(), &'static str> {
-    if user == DEFAULT_USER { Ok(()) } else { Err(texts::WRONGPASS) }
 }
 
 /// The text of a name. The parser accepts printable ASCII only.

@@ -195,6 +195,9 @@ fn all(service: &Service, now: Timestamp) -> Vec<Section> {
             vec![
                 field("total_connections_received", &stats.connections.load(Relaxed)),
                 field("rejected_connections", &stats.refused_connections.load(Relaxed)),
+                field("acl_access_denied_auth", &stats.failed_logins.load(Relaxed)),
+                field("acl_access_denied_cmd", &stats.forbidden_commands.load(Relaxed)),
+                field("acl_access_denied_key", &stats.forbidden_keys.load(Relaxed)),
                 field("total_commands_processed", &stats.commands.load(Relaxed)),
                 field("instantaneous_ops_per_sec", &service.commands_per_second(now)),
                 field("total_hits", &stats.hits.load(Relaxed)),

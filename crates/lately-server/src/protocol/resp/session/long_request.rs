@@ -43,16 +43,16 @@ impl LongRequest {
         let spec = spec_of(args).expect("it is a command");
         let place = |number: i64| usize::try_from(number).expect("it has keys");
         let (first, step) = (place(spec.first_key), place(spec.key_step));
-        let all: Vec<&[u8]> = args.iter().collect();
-        let (head, keys) = all.split_at(first);
+        let (keys, part_len) = (args.len() - first, LONG_ARGUMENTS / 2 * step);
         let mut requests = Vec::new();
-        for part in keys.chunks(LONG_ARGUMENTS / 2 * step) {
-            write_request(&mut requests, &[head, part].concat());
+        for start in (first..args.len()).step_by(part_len) {
+            let part = args.first(first).iter().chain(args.from(start).first(part_len).iter());
+            write_request(&mut requests, &part.collect::<Vec<_>>());
         }
         let sum = match command {
             Command::Delete { .. } | Command::Exists { .. } => Some(0),
             _ => {
-                Encoder::new(out, protocol).array(keys.len() / step);
+                Encoder::new(out, protocol).array(keys / step);
                 None
             }
         };

@@ -5,6 +5,7 @@ mod decided;
 mod info;
 mod ingest;
 mod keys;
+mod login;
 mod long_request;
 mod origins;
 mod questions;
@@ -16,12 +17,14 @@ mod written;
 use std::sync::Arc;
 
 use lately::Timestamp;
-use lately_resp::command::{ClientCommand, CommandSpec, spec_of};
-use lately_resp::{ArgList, Command, CommandError, Encoder, Protocol, Selected, texts};
+use lately_resp::command::{ClientCommand, CommandFlag, CommandSpec, spec_of};
+use lately_resp::limits::BEFORE_LOGIN;
+use lately_resp::{ArgList, Command, CommandError, Encoder, Limits, Protocol, Selected, texts};
 
 use crate::limits::{LIGHT_ARGUMENTS, OUTPUT_BYTES, TURN_ARGUMENTS};
 use crate::service::access::{Forbidden, Principal};
 use crate::service::clients::{Client, Doing};
+use crate::service::login::Login;
 use crate::service::{Service, Stats};
 use long_request::LongRequest;
 use questions::Waiting;
@@ -54,6 +57,10 @@ pub(crate) struct Session {
     service: Arc<Service>,
     client: Arc<Client>,
     principal: Principal,
+    /// The version of the users that the principal is of.
+    users_version: u64,
+    /// The login that the next command asks for, or waits for.
+    login: Option<Login>,
     protocol: Protocol,
     transaction: Option<Transaction>,
     execution: Option<Execution>,
@@ -81,10 +88,13 @@ type Parse<'a> = Result<Command<'a>, CommandError>;
 
 impl Session {
     pub(crate) fn new(service: Arc<Service>, client: Arc<Client>) -> Session {
+        let users_version = service.users.version();
         Session {
+            principal: service.users.stranger(),
+            users_version,
+            login: None,
             service,
             client,
-            principal: Principal::ANYONE,
             protocol: Protocol::default(),
             transaction: None,
             execution: None,
@@ -120,6 +130,7 @@ impl Session {
         now: Timestamp,
         out: &mut Vec<u8>,
     ) -> Ran<'a> {
+        self.renew_principal();
         let (mut done, mut flow, mut last) = (0, Flow::Continue, None);
         run.begin_turn(self.slowness, self.target(now), out);
         // An `EXEC` has bounds of its own.
@@ -144,6 +155,12 @@ impl Session {
                 flow = Flow::Wait;
                 break;
             }
+            if let Ok(command) = &parsed
+                && self.waits_for_login(command)
+            {
+                flow = Flow::Wait;
+                break;
+            }
             last = Some(args);
             let target = self.target(now);
             if let Ok(command) = &mut parsed
@@ -156,9 +173,10 @@ impl Session {
                     arguments += args.len();
                 }
                 done += 1;
-                // Other keys may need another permission, or a wait: then the requests come one by one.
-                if self.principal.keys.is_none() && !may_wait {
-                    done += run.add_again(requests.repeated_keys(), target, out);
+                // Other keys may need a wait: then the requests come one by one.
+                if !may_wait {
+                    let keys = requests.repeated_keys(|key| self.principal.has_key(key));
+                    done += run.add_again(keys, target, out);
                 }
                 continue;
             }
@@ -192,16 +210,40 @@ impl Session {
     /// Reads a request, and checks that the client may send it.
     #[inline]
     fn read<'a>(&self, spec: &'static CommandSpec, args: ArgList<'a>) -> Parse<'a> {
+        if self.principal.is_nobody() && !spec.has(CommandFlag::NoAuth) {
+            return Err(CommandError::NotLoggedIn);
+        }
         let mut parsed = spec.read(args);
         if parsed.is_ok()
-            && let Err(forbidden) = self.principal.check(spec.verb, || spec.keys_of(args).ok())
+            && let Err(forbidden) =
+                self.principal.check(spec.verb, |keys| spec.find_key(args, |key| !keys.has(key)).ok())
         {
-            parsed = Err(match forbidden {
-                Forbidden::Verb => CommandError::ForbiddenCommand { name: spec.name },
-                Forbidden::Key => CommandError::ForbiddenKey,
-            });
+            parsed = Err(self.forbidden(spec, &forbidden));
         }
         parsed
+    }
+
+    /// The error of a request that the client may not send.
+    #[cold]
+    fn forbidden(&self, spec: &'static CommandSpec, forbidden: &Forbidden<&[u8]>) -> CommandError {
+        self.service.stats.refused(forbidden);
+        let (user, name) = (self.principal.name().to_owned(), spec.name);
+        match forbidden {
+            Forbidden::Login => CommandError::NotLoggedIn,
+            Forbidden::Verb => CommandError::ForbiddenCommand { user, name },
+            Forbidden::Key(key) => CommandError::forbidden_key(user, key),
+            Forbidden::AllKeys => CommandError::ForbiddenOnAllKeys { user, name },
+        }
+    }
+
+    /// The bounds of its requests. They are tight before the login.
+    pub(crate) fn limits(&self) -> Limits {
+        if self.principal.is_nobody() { BEFORE_LOGIN } else { Limits::default() }
+    }
+
+    /// Whether the client has to log in.
+    pub(crate) fn is_nobody(&self) -> bool {
+        self.principal.is_nobody()
     }
 
     /// Records the last command and the length of the transaction, for `CLIENT LIST`.

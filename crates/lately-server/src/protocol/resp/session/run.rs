@@ -232,8 +232,10 @@ impl<'a> Run<'a> {
                 let named = NamedRequest { key, name, cost, at, is_peek, address: None };
                 if let Err(unknown) = self.batch.limit_by_name(&named, target.service) {
                     self.apply(target, out);
+                    let begun = (target.service.moment)();
                     let error = CommandError::about_argument(unknown, Words::Limit.command());
                     Encoder::new(out, Protocol::default()).error(error);
+                    self.worked((target.service.moment)().saturating_duration_since(begun));
                     return true;
                 }
                 (Reply::Decision(Words::Limit), true)

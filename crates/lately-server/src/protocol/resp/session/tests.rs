@@ -20,6 +20,7 @@ mod limits;
 mod pipeline;
 mod rules;
 mod transaction;
+mod users;
 
 /// The time of the clock, aligned to a minute.
 const NOW_S: u64 = 1_700_000_040;
@@ -90,7 +91,19 @@ impl Talk {
         assert_eq!(progress.consumed, bytes.len(), "{:.80}", bytes.escape_ascii().to_string());
         let now = self.service.now();
         let mut run = Run::default();
-        let (done, flow) = self.session.batch(requests.iter(bytes), &mut run, now, &mut out);
+        let (mut done, mut flow) = self.session.batch(requests.iter(bytes), &mut run, now, &mut out);
+        while flow == Flow::Wait {
+            let (wait, _) = self.session.take_wait().expect("it waits");
+            // A login is verified by another thread.
+            while !wait.is_over() {
+                std::thread::yield_now();
+            }
+            self.session.end_wait();
+            let more;
+            (more, flow) =
+                self.session.batch(requests.range(done..requests.len(), bytes), &mut run, now, &mut out);
+            done += more;
+        }
         run.finish(&self.service, now, &mut out);
         assert_eq!(done, expected);
         self.session.client.seen(now);

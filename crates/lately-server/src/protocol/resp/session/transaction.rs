@@ -4,6 +4,7 @@ use lately::Timestamp;
 use lately_resp::command::{CommandFlag, Verb, spec_of};
 use lately_resp::{ArgList, Args, Command, CommandError, Encoder, Limits, Requests, texts, write_request};
 
+use super::login::logs_in;
 use super::slow::Slow;
 use super::{Flow, Parse, Run, Session, Written};
 use crate::limits::{MAX_QUEUED_BYTES, MAX_QUEUED_COMMANDS, RUN_OPERATIONS};
@@ -48,7 +49,9 @@ impl Session {
                 reply.ok();
             }
             Ok(Command::Multi) => reply.error(texts::NESTED_MULTI),
-            Ok(_) if spec_of(args).is_ok_and(|spec| spec.has(CommandFlag::NoMulti)) => {
+            Ok(command)
+                if logs_in(command) || spec_of(args).is_ok_and(|spec| spec.has(CommandFlag::NoMulti)) =>
+            {
                 transaction.aborted = true;
                 reply.error(texts::NOT_IN_MULTI);
             }

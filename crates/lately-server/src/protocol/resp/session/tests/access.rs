@@ -1,117 +1,152 @@
 //! The permissions of a client.
 
-use lately::Pattern;
 use lately_resp::command::{Verb, commands};
 use lately_resp::write_request;
 
 use super::*;
 use crate::limits::LONG_ARGUMENTS;
+use crate::protocol::permissions::{Expected, Needs, everybody};
 use crate::service::access::Principal;
+use crate::service::users::User;
 
-const NO_KEY: &str = "-NOPERM this user has no permissions to access one of the keys used as arguments|";
+const NO_OTHER: &str = "-NOPERM User web has no permissions to access the 'other' key|";
+/// Any refused `EXEC` is an abort, as in Redis.
+const EXEC_NOAUTH: &str = "-EXECABORT Transaction discarded because of: NOAUTH Authentication required.|";
 const ABORTED: &str = "-EXECABORT Transaction discarded because of previous errors.|";
 
-/// Every command, the verb it needs, and an example. Commands without an example cannot be requested.
-const TABLE: [(&str, Option<Verb>, &str); 61] = [
-    ("hit", Some(Verb::Hit), "HIT k"),
-    ("mhit", Some(Verb::Hit), "MHIT k 1 l 2"),
-    ("hits", Some(Verb::Read), "HITS k"),
-    ("mhits", Some(Verb::Read), "MHITS 1m k l"),
-    ("rate", Some(Verb::Read), "RATE k"),
-    ("series", Some(Verb::Read), "SERIES k 5s 1s"),
-    ("limit", Some(Verb::Limit), "LIMIT k 5 1m"),
-    ("mlimit", Some(Verb::Limit), "MLIMIT k 5 1m l 5 1h"),
-    ("cl.throttle", Some(Verb::Limit), "CL.THROTTLE k 1 1 1"),
-    ("del", Some(Verb::Delete), "DEL k"),
-    ("exists", Some(Verb::Read), "EXISTS k"),
-    ("type", Some(Verb::Read), "TYPE k"),
-    ("ttl", Some(Verb::Read), "TTL k"),
-    ("pttl", Some(Verb::Read), "PTTL k"),
-    ("scan", Some(Verb::Read), "SCAN 0"),
-    ("dbsize", Some(Verb::Read), "DBSIZE"),
-    ("flushall", Some(Verb::Delete), "FLUSHALL"),
-    ("flushdb", Some(Verb::Delete), "FLUSHDB"),
-    ("multi", None, "MULTI"),
-    ("exec", None, "EXEC"),
-    ("discard", None, "DISCARD"),
-    ("ping", None, "PING"),
-    ("echo", None, "ECHO a"),
-    ("hello", None, "HELLO 3"),
-    ("auth", None, "AUTH default a"),
-    ("select", None, "SELECT 0"),
-    ("reset", None, "RESET"),
-    ("quit", None, "QUIT"),
-    ("info", None, "INFO"),
-    ("time", None, "TIME"),
-    ("shutdown", Some(Verb::Admin), "SHUTDOWN"),
-    ("bgsave", Some(Verb::Admin), "BGSAVE"),
-    ("lastsave", Some(Verb::Admin), "LASTSAVE"),
-    ("cluster", Some(Verb::Admin), ""),
-    ("coolest", Some(Verb::Read), "COOLEST 1 k l"),
-    ("ingest", Some(Verb::Hit), "INGEST log 0 9 k 1 1700000000"),
-    ("client", None, "CLIENT"),
-    ("client|id", None, "CLIENT ID"),
-    ("client|setname", None, "CLIENT SETNAME a"),
-    ("client|getname", None, "CLIENT GETNAME"),
-    ("client|setinfo", None, "CLIENT SETINFO LIB-NAME a"),
-    ("client|info", None, "CLIENT INFO"),
-    ("client|list", Some(Verb::Admin), "CLIENT LIST"),
-    ("client|no-evict", Some(Verb::Admin), "CLIENT NO-EVICT ON"),
-    ("client|no-touch", None, "CLIENT NO-TOUCH ON"),
-    ("client|tracking", None, "CLIENT TRACKING OFF"),
-    ("client|reply", None, "CLIENT REPLY ON"),
-    ("client|help", None, "CLIENT HELP"),
-    ("command", None, "COMMAND"),
-    ("command|count", None, "COMMAND COUNT"),
-    ("command|docs", None, "COMMAND DOCS"),
-    ("command|info", None, "COMMAND INFO"),
-    ("command|list", None, "COMMAND LIST"),
-    ("command|getkeys", None, "COMMAND GETKEYS HIT k"),
-    ("command|help", None, "COMMAND HELP"),
-    ("config", None, "CONFIG"),
-    ("config|get", Some(Verb::Admin), "CONFIG GET port"),
-    ("config|set", Some(Verb::Admin), ""),
-    ("config|rewrite", Some(Verb::Admin), ""),
-    ("config|resetstat", Some(Verb::Admin), ""),
-    ("config|help", None, "CONFIG HELP"),
+/// Every command, what it needs, and an example. Commands without an example cannot be requested.
+const TABLE: [(&str, Needs, &str); 64] = [
+    ("hit", Needs::Keys(Verb::Hit, &["app:1"]), "HIT app:1"),
+    ("mhit", Needs::Keys(Verb::Hit, &["app:1", "app:2"]), "MHIT app:1 1 app:2 2"),
+    ("hits", Needs::Keys(Verb::Read, &["app:1"]), "HITS app:1"),
+    ("mhits", Needs::Keys(Verb::Read, &["app:1", "app:2"]), "MHITS 1m app:1 app:2"),
+    ("rate", Needs::Keys(Verb::Read, &["app:1"]), "RATE app:1"),
+    ("series", Needs::Keys(Verb::Read, &["app:1"]), "SERIES app:1 5s 1s"),
+    ("limit", Needs::Keys(Verb::Limit, &["app:1"]), "LIMIT app:1 5 1m"),
+    ("mlimit", Needs::Keys(Verb::Limit, &["app:1", "app:2"]), "MLIMIT app:1 5 1m app:2 5 1h"),
+    ("cl.throttle", Needs::Keys(Verb::Limit, &["app:1"]), "CL.THROTTLE app:1 1 1 1"),
+    ("del", Needs::Keys(Verb::Delete, &["app:1", "app:2"]), "DEL app:1 app:2"),
+    ("exists", Needs::Keys(Verb::Read, &["app:1", "app:2"]), "EXISTS app:1 app:2"),
+    ("type", Needs::Keys(Verb::Read, &["app:1"]), "TYPE app:1"),
+    ("ttl", Needs::Keys(Verb::Read, &["app:1"]), "TTL app:1"),
+    ("pttl", Needs::Keys(Verb::Read, &["app:1"]), "PTTL app:1"),
+    ("scan", Needs::AllKeys(Verb::Read), "SCAN 0"),
+    ("dbsize", Needs::AllKeys(Verb::Read), "DBSIZE"),
+    ("flushall", Needs::AllKeys(Verb::Delete), "FLUSHALL"),
+    ("flushdb", Needs::AllKeys(Verb::Delete), "FLUSHDB"),
+    ("multi", Needs::Login, "MULTI"),
+    ("exec", Needs::Login, "EXEC"),
+    ("discard", Needs::Login, "DISCARD"),
+    ("ping", Needs::Login, "PING"),
+    ("echo", Needs::Login, "ECHO a"),
+    ("hello", Needs::Login, "HELLO 3"),
+    ("auth", Needs::Nothing, "AUTH default a"),
+    ("select", Needs::Login, "SELECT 0"),
+    ("reset", Needs::Nothing, "RESET"),
+    ("quit", Needs::Nothing, "QUIT"),
+    ("info", Needs::Login, "INFO"),
+    ("time", Needs::Login, "TIME"),
+    ("shutdown", Needs::AllKeys(Verb::Admin), "SHUTDOWN"),
+    ("bgsave", Needs::AllKeys(Verb::Admin), "BGSAVE"),
+    ("lastsave", Needs::AllKeys(Verb::Admin), "LASTSAVE"),
+    ("cluster", Needs::AllKeys(Verb::Admin), ""),
+    ("coolest", Needs::Keys(Verb::Read, &["app:1", "app:2"]), "COOLEST 1 app:1 app:2"),
+    (
+        "ingest",
+        Needs::Keys(Verb::Hit, &["app:1", "app:2"]),
+        "INGEST log 0 9 app:1 1 1700000000 app:2 1 1700000000",
+    ),
+    ("client", Needs::Login, "CLIENT"),
+    ("client|id", Needs::Login, "CLIENT ID"),
+    ("client|setname", Needs::Login, "CLIENT SETNAME a"),
+    ("client|getname", Needs::Login, "CLIENT GETNAME"),
+    ("client|setinfo", Needs::Login, "CLIENT SETINFO LIB-NAME a"),
+    ("client|info", Needs::Login, "CLIENT INFO"),
+    ("client|list", Needs::AllKeys(Verb::Admin), "CLIENT LIST"),
+    ("client|no-evict", Needs::AllKeys(Verb::Admin), "CLIENT NO-EVICT ON"),
+    ("client|no-touch", Needs::Login, "CLIENT NO-TOUCH ON"),
+    ("client|tracking", Needs::Login, "CLIENT TRACKING OFF"),
+    ("client|reply", Needs::Login, "CLIENT REPLY ON"),
+    ("client|help", Needs::Login, "CLIENT HELP"),
+    ("command", Needs::Login, "COMMAND"),
+    ("command|count", Needs::Login, "COMMAND COUNT"),
+    ("command|docs", Needs::Login, "COMMAND DOCS"),
+    ("command|info", Needs::Login, "COMMAND INFO"),
+    ("command|list", Needs::Login, "COMMAND LIST"),
+    ("command|getkeys", Needs::Login, "COMMAND GETKEYS HIT k"),
+    ("command|help", Needs::Login, "COMMAND HELP"),
+    ("config", Needs::Login, "CONFIG"),
+    ("config|get", Needs::AllKeys(Verb::Admin), "CONFIG GET port"),
+    ("config|set", Needs::AllKeys(Verb::Admin), ""),
+    ("config|rewrite", Needs::AllKeys(Verb::Admin), ""),
+    ("config|resetstat", Needs::AllKeys(Verb::Admin), ""),
+    ("config|help", Needs::Login, "CONFIG HELP"),
+    ("acl", Needs::Login, "ACL"),
+    ("acl|whoami", Needs::Login, "ACL WHOAMI"),
+    ("acl|help", Needs::Login, "ACL HELP"),
 ];
 
 /// A client with these verbs, on keys that match the pattern.
-fn client(verbs: &'static [Verb], keys: Option<&str>) -> Talk {
+fn client(verbs: &[Verb], keys: &str) -> Talk {
     let mut talk = Talk::new();
-    talk.session.principal = Principal { verbs, keys: keys.map(|pattern| Pattern::new(pattern.as_bytes())) };
+    talk.session.principal = Principal::User(User::with(verbs, &[keys]));
     talk
 }
 
-/// The test fails if a command has no row in the table of this file.
+/// The reply of a refused request.
+fn refusal(name: &str, expected: &Expected) -> Option<String> {
+    let name = name.replace('|', "\\|");
+    let noperm = |what: String| format!("-NOPERM User web has no permissions to {what}|");
+    match expected {
+        Expected::Allowed => None,
+        Expected::NoLogin => Some("-NOAUTH Authentication required.|".to_owned()),
+        Expected::NoVerb => Some(noperm(format!("run the '{name}' command"))),
+        Expected::NoKey(key) => Some(noperm(format!("access the '{key}' key"))),
+        Expected::NotAllKeys => Some(noperm(format!("run the '{name}' command on all keys"))),
+    }
+}
+
+/// Each command, by each client. The test fails if a command has no row in the table of this file.
 #[test]
-fn each_command_needs_its_verb() {
+fn each_command_needs_its_verb_and_its_keys() {
     let all = commands().flat_map(|spec| std::iter::once(spec).chain(spec.subcommands));
+    let verb_of = |needs| match needs {
+        Needs::Nothing | Needs::Login => None,
+        Needs::Keys(verb, _) | Needs::AllKeys(verb) => Some(verb),
+    };
     assert_eq!(
         all.map(|spec| (spec.name, spec.verb)).collect::<Vec<_>>(),
-        TABLE.map(|(name, verb, _)| (name, verb))
+        TABLE.map(|(name, needs, _)| (name, verb_of(needs)))
     );
-    for (name, verb, line) in TABLE.into_iter().filter(|(.., line)| !line.is_empty()) {
-        for verbs in Verb::ALL.chunks(1) {
-            let mut talk = client(verbs, None);
+    for (name, needs, line) in TABLE.into_iter().filter(|(.., line)| !line.is_empty()) {
+        for who in everybody() {
+            let mut talk = Talk::new();
+            talk.session.principal = who.principal();
             let mut other = talk.twin();
             other.check("HIT l", ":1|");
             let reply = talk.ask(line);
-            let is_allowed = verb.is_none_or(|verb| verbs.contains(&verb));
-            let escaped = name.replace('|', "\\|");
-            let refused = format!("-NOPERM this user has no permissions to run the '{escaped}' command|");
-            assert_eq!(reply != refused, is_allowed, "{line} {verbs:?}: {reply}");
-            if !is_allowed {
-                assert_eq!(talk.flow, Flow::Continue, "{line}");
-                other.check("MHITS 1m l k", "*2|:1|:0|");
+            let expected = refusal(name, &who.expected(needs));
+            let case = format!("{line} by {}: {reply}", who.shown());
+            let Some(expected) = expected else {
+                assert!(!reply.starts_with("-NOPERM") && !reply.starts_with("-NOAUTH"), "{case}");
+                continue;
+            };
+            if name == "hello" {
+                assert!(reply.starts_with("-NOAUTH HELLO must be called"), "{case}");
+            } else if name == "exec" {
+                assert_eq!(reply, EXEC_NOAUTH, "{case}");
+            } else {
+                assert_eq!(reply, expected, "{case}");
             }
+            assert_eq!(talk.flow, Flow::Continue, "{case}");
+            other.check_all(&[("MHITS 1m l app:1", "*2|:1|:0|"), ("DBSIZE", ":1|")]);
         }
     }
 }
 
 #[test]
 fn one_forbidden_key_refuses_the_whole_request() {
-    let mut talk = client(Verb::ALL, Some("app:*"));
+    let mut talk = client(Verb::ALL, "app:*");
     let mut other = talk.twin();
     other.check("MHIT app:1 1 other 1", "*2|:1|:1|");
     for line in [
@@ -131,13 +166,15 @@ fn one_forbidden_key_refuses_the_whole_request() {
         "PTTL other",
         "COOLEST 1 app:1 other",
         "INGEST log 0 9 app:1 1 1700000000 other 1 1700000000",
-        // These commands concern all keys.
-        "COOLEST 1 PREFIX app:",
-        "SCAN 0",
-        "DBSIZE",
-        "FLUSHALL",
     ] {
-        talk.check(line, NO_KEY);
+        talk.check(line, NO_OTHER);
+    }
+    // These commands concern all keys.
+    for line in ["COOLEST 1 PREFIX app:", "SCAN 0", "SCAN 0 MATCH app:*", "DBSIZE", "FLUSHALL"] {
+        let name = line.split(' ').next().unwrap_or_default().to_lowercase();
+        let expected =
+            format!("-NOPERM User web has no permissions to run the '{name}' command on all keys|");
+        talk.check(line, &expected);
     }
     other.check_all(&[("MHITS 1m app:1 other", "*2|:1|:1|"), ("INGEST log", "$-1|")]);
     talk.check_all(&[
@@ -153,33 +190,32 @@ fn one_forbidden_key_refuses_the_whole_request() {
 /// Requests that differ only in their key are executed together if all keys are allowed.
 #[test]
 fn the_key_of_each_repeated_request_is_checked() {
-    let mut talk = client(Verb::ALL, Some("app:*"));
+    let mut talk = client(Verb::ALL, "app:*");
     let mut bytes = Vec::new();
     for key in ["app:1", "app:2", "other", "app:1", "other"] {
         write_request(&mut bytes, &[b"HIT", key.as_bytes()]);
     }
-    assert_eq!(barred(&talk.send(&bytes, 5)), [":1|", ":1|", NO_KEY, ":2|", NO_KEY].concat());
+    assert_eq!(barred(&talk.send(&bytes, 5)), [":1|", ":1|", NO_OTHER, ":2|", NO_OTHER].concat());
     talk.twin().check("DBSIZE", ":2|");
 }
 
 #[test]
 fn all_keys_of_a_long_request_are_checked_before_it_begins() {
-    let mut talk = client(Verb::ALL, Some("app:*"));
+    let mut talk = client(Verb::ALL, "app:*");
     let mut other = talk.twin();
     let names = || (0..LONG_ARGUMENTS).map(|number| format!(" app:{number}"));
     let pairs: String = names().map(|name| name + " 1").collect();
-    talk.check(&format!("MHIT{pairs} other 1"), NO_KEY);
+    talk.check(&format!("MHIT{pairs} other 1"), NO_OTHER);
     other.check("DBSIZE", ":0|");
     assert!(talk.ask(&format!("MHIT{pairs}")).starts_with(&format!("*{LONG_ARGUMENTS}|:1|")));
-    talk.check(&format!("DEL{} other", names().collect::<String>()), NO_KEY);
+    talk.check(&format!("DEL{} other", names().collect::<String>()), NO_OTHER);
     other.check("DBSIZE", &format!(":{LONG_ARGUMENTS}|"));
 }
 
 #[test]
 fn a_forbidden_command_aborts_its_transaction() {
-    let no_hit = "-NOPERM this user has no permissions to run the 'hit' command|";
-    for (mut talk, refused) in
-        [(client(&[Verb::Read], None), no_hit), (client(Verb::ALL, Some("app:*")), NO_KEY)]
+    let no_hit = "-NOPERM User web has no permissions to run the 'hit' command|";
+    for (mut talk, refused) in [(client(&[Verb::Read], "*"), no_hit), (client(Verb::ALL, "app:*"), NO_OTHER)]
     {
         talk.check_all(&[
             ("MULTI", "+OK|"),
@@ -196,7 +232,7 @@ fn a_forbidden_command_aborts_its_transaction() {
 fn queued_commands_are_checked_again_at_exec() {
     let mut talk = Talk::new();
     talk.check_all(&[("MULTI", "+OK|"), ("HIT app:1", "+QUEUED|"), ("HIT other", "+QUEUED|")]);
-    talk.session.principal.keys = Some(Pattern::new(b"app:*"));
-    talk.check("EXEC", &format!("*2|:1|{NO_KEY}"));
+    talk.session.principal = Principal::User(User::with(Verb::ALL, &["app:*"]));
+    talk.check("EXEC", &format!("*2|:1|{NO_OTHER}"));
     talk.twin().check("DBSIZE", ":1|");
 }

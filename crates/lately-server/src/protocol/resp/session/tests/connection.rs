@@ -243,11 +243,11 @@ fn commands_are_described() {
             assert!(reply.starts_with(start), "{line}: {reply:.40}");
         }
         assert!(talk.ask("COMMAND HELP").starts_with("*13|+COMMAND <subcommand>"));
-        talk.check("COMMAND COUNT", ":39|");
-        assert!(talk.ask("COMMAND LIST").starts_with("*39|$3|hit|"));
+        talk.check("COMMAND COUNT", ":40|");
+        assert!(talk.ask("COMMAND LIST").starts_with("*40|$3|hit|"));
     };
-    script(&mut Talk::new(), ["*39|*10|", "*2|*10|$3|hit|", "*78|$3|hit|", "*2|$3|hit|*10|"]);
-    script(&mut Talk::v3(), ["*39|*10|", "*2|*10|$3|hit|", "%39|$3|hit|", "%1|$3|hit|%5|"]);
+    script(&mut Talk::new(), ["*40|*10|", "*2|*10|$3|hit|", "*80|$3|hit|", "*2|$3|hit|*10|"]);
+    script(&mut Talk::v3(), ["*40|*10|", "*2|*10|$3|hit|", "%40|$3|hit|", "%1|$3|hit|%5|"]);
 }
 
 #[test]
@@ -271,16 +271,18 @@ fn config_get_finds_by_pattern() {
     ]);
 }
 
-/// Symptom: one request with fifty patterns of a megabyte kept other clients waiting for seconds.
+/// Symptom: one request with fifty patterns of a megabyte, or 128 of a kilobyte, kept other clients waiting. Cause: each
+/// byte of the patterns is compared with the names. Fix: the bytes of all patterns together have a bound.
 #[test]
 fn patterns_of_config_get_have_bounds() {
     let mut talk = Talk::new();
     let many = |count: usize| format!("CONFIG GET{}", " x".repeat(count));
-    let long = |bytes: usize| format!("CONFIG GET x {}", "*".repeat(bytes));
+    let long =
+        |bytes: usize| format!("CONFIG GET xx{}", format!(" *[{}]", "a".repeat(bytes / 2 - 4)).repeat(2));
     talk.check(&many(128), "*0|");
     talk.check(&many(129), "-ERR CONFIG GET takes at most 128 patterns|");
-    assert!(talk.ask(&long(1_024)).starts_with("*18|"));
-    talk.check(&long(1_025), "-ERR invalid pattern: a pattern has at most 1024 bytes|");
+    talk.check(&long(1_024), "*0|");
+    talk.check(&long(1_026), "-ERR CONFIG GET takes at most 1024 bytes of patterns|");
 }
 
 #[test]
@@ -309,7 +311,6 @@ fn info_has_the_fields_clients_parse() {
         ("blocked_clients", "0"),
         ("rdb_bgsave_in_progress", "0"),
         ("instantaneous_ops_per_sec", "0"),
-        ("used_cpu_sys_children", "0.000000"),
         ("loading", "0"),
         ("total_hits", "3"),
         ("refused_hits", "0"),
@@ -322,6 +323,9 @@ fn info_has_the_fields_clients_parse() {
     }
     assert_ne!(talk.info("used_memory"), "0");
     assert!(talk.info("used_memory_human").ends_with(['B', 'K']));
+    // Other tests of this process may have started programs.
+    let of_children = talk.info("used_cpu_sys_children");
+    assert!(of_children.len() >= 8 && of_children.parse::<f64>().is_ok(), "{of_children}");
     for field in ["used_cpu_sys", "used_cpu_user"] {
         assert!(talk.info(field).parse::<f64>().is_ok_and(|seconds| seconds >= 0.0), "{field}");
     }

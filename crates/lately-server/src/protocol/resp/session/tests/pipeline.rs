@@ -96,6 +96,9 @@ fn a_turn_is_bounded_in_time() {
     // The time of a run is known when the next request finds no room in it.
     check(1_000 * TURN_TIME, "HITS k 1m 2m 3m 4m 5m 6m", "*6\r\n:0\r\n:0\r\n:0\r\n:0\r\n:0\r\n:0\r\n", 11, 1);
     check(1_000 * TURN_TIME, "TYPE k", "+none\r\n", 1, 1);
+    let unknown =
+        format!("-ERR no such limit 'x': the config has none. Usage: {LIMIT}\r\n").replace('\\', "");
+    check(TURN_TIME / 4, "LIMIT k @x", &unknown, 4, 4);
 }
 
 /// Requests that are repeated with other keys, with other requests between them.

@@ -1,0 +1,146 @@
+//! Nodes that count together through a Redis: what that costs, how soon a hit shows elsewhere, and beside the recipe that it
+//! replaces, an `INCR` at Redis for each hit.
+
+use std::time::Duration;
+
+use lately_load::{Ending, Order, Plan, Report, Stopwatch, run};
+
+use crate::options::Options;
+use crate::rounds::{Contender, interleave, median, median_ratio};
+use crate::row::{Must, Row};
+use crate::server::TABLE;
+use crate::server::failure::Failure;
+use crate::server::measured::Measured;
+use crate::server::plans::{KEYS, fill, round};
+use crate::server::process::Process;
+use crate::table::number;
+
+/// The nodes of the rows about several.
+const NODES: [&str; 3] = ["a", "b", "c"];
+
+/// Hits whose way to another node is timed.
+const TIMED_HITS: usize = 200;
+
+/// How long a hit may take to show on another node.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+pub(super) fn rows(options: &Options) -> Result<Vec<Row>, Failure> {
+    let mut rows = vec![cost(options)?];
+    let redis = Process::redis(&[])?;
+    let nodes = nodes(options, &redis)?;
+    rows.push(hot_key(options, &redis, &nodes)?);
+    rows.push(delay(&nodes)?);
+    rows.push(recipe(options, &nodes)?);
+    Ok(rows)
+}
+
+fn node(options: &Options, redis: &Process, name: &str) -> Result<Process, Failure> {
+    let url = format!("redis://{}", redis.address);
+    Process::ours(options, &["--in-memory", "--cluster", &url, "--node", name].map(AsRef::as_ref))
+}
+
+fn nodes(options: &Options, redis: &Process) -> Result<Vec<Process>, Failure> {
+    NODES.iter().map(|name| node(options, redis, name)).collect()
+}
+
+/// The processor time of a hit on a node, beside a server that counts alone.
+fn cost(options: &Options) -> Result<Row, Failure> {
+    let (alone, redis) = (Process::lately(options)?, Process::redis(&[])?);
+    let node = node(options, &redis, "a")?;
+    for server in [&alone, &node] {
+        run(&fill(server, "HIT {key}", "key:", KEYS))?;
+    }
+    let load = |name: &'static str, server| {
+        let plan = Plan {
+            order: Order::Zipf(1.0),
+            ending: Ending::After(options.pick(Duration::from_secs(3), Duration::from_secs(1))),
+            ..round(options, server, "HIT {key}", "key:", 64)
+        };
+        Contender::new(name, move || Measured::load(server, &plan))
+    };
+    let figures = interleave(&mut [load("alone", &alone), load("node", &node)], options.rounds());
+    let cpu = |at: usize| figures[at].iter().map(|measured| measured.cpu_us).collect::<Vec<f64>>();
+    let ratio = median_ratio(&cpu(1), &cpu(0));
+    let name = "cluster: processor time of a HIT, on ÷ off, Zipf over 1 M keys, pipeline 64";
+    let note = format!("{} µs, alone {} µs", number(median(&cpu(1))), number(median(&cpu(0))));
+    Ok(Row::new(TABLE, name, ratio, "×", Must::AtMost(1.25, 1.1)).note(note))
+}
+
+/// Loads all nodes at once. Returns their reports.
+fn load(options: &Options, servers: &[&Process], request: &str, keys: u64) -> Result<Vec<Report>, Failure> {
+    let plan = |server: &&Process| Plan {
+        keys,
+        order: if keys == 1 { Order::Sequential } else { Order::Uniform },
+        clients: 8,
+        ending: Ending::After(options.pick(Duration::from_secs(3), Duration::from_secs(1))),
+        ..round(options, server, request, "key:", 64)
+    };
+    let plans: Vec<Plan> = servers.iter().map(plan).collect();
+    std::thread::scope(|scope| {
+        let running: Vec<_> = plans.iter().map(|plan| scope.spawn(|| run(plan))).collect();
+        let reports = running.into_iter().map(|load| load.join().expect("it does not panic"));
+        reports.map(|report| report.map_err(Failure::from)).collect()
+    })
+}
+
+fn per_second(reports: &[Report]) -> f64 {
+    reports.iter().map(Report::per_second).sum()
+}
+
+/// The writes of three nodes that count one key.
+fn hot_key(options: &Options, redis: &Process, nodes: &[Process]) -> Result<Row, Failure> {
+    let mut connection = redis.connect()?;
+    let mut writes = || -> Result<f64, Failure> {
+        let text: String = redis::cmd("INFO").arg("commandstats").query(&mut connection)?;
+        let calls = |line: &str| line.split("calls=").nth(1)?.split(',').next()?.parse::<f64>().ok();
+        let is_write =
+            |line: &&str| line.starts_with("cmdstat_zadd") || line.starts_with("cmdstat_pexpireat");
+        Ok(text.lines().filter(is_write).filter_map(calls).sum())
+    };
+    let (watch, before) = (Stopwatch::start(), writes()?);
+    let reports = load(options, &nodes.iter().collect::<Vec<_>>(), "HIT {key}", 1)?;
+    let each_second = (writes()? - before) / watch.elapsed().as_secs_f64();
+    let name = "cluster: writes to Redis per second, one hot key on three nodes";
+    let note = format!("{} M hits/s", number(per_second(&reports) / 1e6));
+    Ok(Row::new(TABLE, name, each_second, "", Must::AtMost(1_000.0, 100.0)).note(note))
+}
+
+/// How long a hit takes to show on another node.
+fn delay(nodes: &[Process]) -> Result<Row, Failure> {
+    let (mut one, mut other) = (nodes[0].connect()?, nodes[1].connect()?);
+    let mut delays = Vec::with_capacity(TIMED_HITS);
+    for count in 1..=TIMED_HITS {
+        redis::cmd("HIT").arg("delay").query::<u64>(&mut one)?;
+        let watch = Stopwatch::start();
+        while redis::cmd("HITS").arg("delay").arg("1d").query::<usize>(&mut other)? < count {
+            if watch.elapsed() > PATIENCE {
+                return Err(Failure::new("a hit did not show on another node"));
+            }
+        }
+        delays.push(watch.elapsed().as_secs_f64() * 1e3);
+    }
+    delays.sort_by(f64::total_cmp);
+    let name = "cluster: a hit shows on another node, p99";
+    let note = format!("p50 {} ms; flush 50 ms", number(delays[TIMED_HITS / 2]));
+    let p99 = delays[TIMED_HITS * 99 / 100];
+    Ok(Row::new(TABLE, name, p99, "ms", Must::AtMost(100.0, 75.0)).note(note))
+}
+
+/// The hits of three nodes beside three clients that have Redis count.
+fn recipe(options: &Options, nodes: &[Process]) -> Result<Row, Failure> {
+    let redis = Process::redis(&[])?;
+    let servers: Vec<&Process> = nodes.iter().collect();
+    let counted = |servers: &[&Process], request: &str| {
+        Measured::number_or_none(load(options, servers, request, KEYS).map(|reports| per_second(&reports)))
+    };
+    let mut contenders = [
+        Contender::new("nodes", || counted(&servers, "HIT {key}")),
+        Contender::new("INCR", || counted(&[&redis; 3], "INCR {key}")),
+    ];
+    let figures = interleave(&mut contenders, options.rounds());
+    let name = "cluster: hits/s of three nodes ÷ INCR at Redis for each hit, pipeline 64";
+    let [ours, theirs] = [0, 1].map(|at| number(median(&figures[at]) / 1e6));
+    let note = format!("{ours} M/s, INCR {theirs} M/s; all share the processors");
+    let ratio = median_ratio(&figures[0], &figures[1]);
+    Ok(Row::new(TABLE, name, ratio, "×", Must::AtLeast(5.0, 5.0)).note(note))
+}

@@ -1,0 +1,25 @@
+//! `lately man`: the help as man pages.
+
+use std::path::PathBuf;
+
+use clap::{Args, CommandFactory};
+
+use crate::cli::Cli;
+use crate::error::{CliError, Outcome};
+
+/// Write a man page for each command into a folder.
+///
+/// The pages are lately.1, lately-serve.1 and so on. The folder must exist.
+#[derive(Args)]
+pub(crate) struct Man {
+    /// The folder, such as ~/.local/share/man/man1.
+    folder: PathBuf,
+}
+
+pub(crate) fn run(man: &Man) -> Result<Outcome, CliError> {
+    // Without the pages of `lately help`, which would repeat all others.
+    let command = Cli::command().disable_help_subcommand(true);
+    clap_mangen::generate_to(command, &man.folder)
+        .map_err(|error| CliError::new("man", error, "name a folder that exists and can be written"))?;
+    Ok(Outcome::Done)
+}

@@ -1,0 +1,164 @@
+//! Envoy in front of an application, with the configuration of the guide, against a real server.
+
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use tempfile::TempDir;
+
+use crate::common::{has, installed};
+use crate::http_clients::curl;
+use crate::running::{Running, becomes, start};
+
+/// The first block of the guide in this language.
+fn block(language: &str) -> String {
+    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide/envoy.md");
+    let guide = std::fs::read_to_string(guide).expect("the guide");
+    let (_, block) = guide.split_once(&format!("```{language}\n")).expect("it has one");
+    block.split("```").next().expect("a block ends").to_owned()
+}
+
+/// Answers every request with `in`, until the test ends.
+fn application() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let port = listener.local_addr().expect("it is bound").port();
+    std::thread::spawn(move || {
+        for socket in listener.incoming().flatten() {
+            std::thread::spawn(move || {
+                let mut out = socket.try_clone().expect("a file descriptor");
+                for line in BufReader::new(socket).lines().map_while(Result::ok) {
+                    if line.is_empty()
+                        && out.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nin").is_err()
+                    {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    port
+}
+
+/// An Envoy; killed when dropped.
+struct Envoy {
+    address: String,
+    child: Child,
+    _folder: TempDir,
+}
+
+impl Envoy {
+    fn start(program: &OsStr, server: &Running) -> Envoy {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (file, admin) = (folder.path().join("envoy.yaml"), folder.path().join("admin"));
+        let lately = server.grpc.rsplit_once(':').expect("a port").1;
+        let config = block("yaml")
+            .replace("port_value: 8000", "port_value: 0")
+            .replace("port_value: 8080", &format!("port_value: {}", application()))
+            .replace("port_value: 7381", &format!("port_value: {lately}"));
+        let own = "\nadmin: { address: { socket_address: { address: 127.0.0.1, port_value: 0 } } }\n";
+        std::fs::write(&file, config + own).expect("room");
+        let mut command = Command::new(program);
+        command.arg("-c").arg(&file).arg("--admin-address-path").arg(&admin);
+        command.args(["--concurrency", "1", "--disable-hot-restart", "--log-level", "error"]);
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("Envoy runs");
+        let mut envoy = Envoy { address: String::new(), child, _folder: folder };
+        let listening = || {
+            let admin = std::fs::read_to_string(&admin).unwrap_or_default();
+            let (_, listeners) =
+                (!admin.is_empty()).then(|| curl(&[&format!("http://{admin}/listeners")]))?;
+            let line = listeners.lines().find_map(|line| line.strip_prefix("http::"))?;
+            Some(line.trim().to_owned())
+        };
+        let has_ended = |child: &mut Child| child.try_wait().expect("a child").is_some();
+        assert!(becomes(|| listening().is_some() || has_ended(&mut envoy.child)), "Envoy does not start");
+        envoy.address = listening().expect("Envoy listens");
+        envoy
+    }
+
+    /// The status and the answer to a request from an address.
+    fn get(&self, from: &str, path: &str, more: &[&str]) -> (u16, String) {
+        let url = format!("http://{}{path}", self.address);
+        curl(&[&["--interface", from], more, &[&url]].concat())
+    }
+
+    /// Checks the statuses of requests.
+    fn check(&self, from: &str, path: &str, more: &[&str], expected: &[u16]) {
+        let statuses: Vec<u16> = expected.iter().map(|_| self.get(from, path, more).0).collect();
+        assert_eq!(statuses, expected, "{from} {path} {more:?}");
+    }
+}
+
+impl Drop for Envoy {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A server with the limits of the guide. `folder` has its config and its counts.
+fn lately(folder: &Path, grpc: &str) -> Running {
+    let (config, data) = (folder.join("lately.toml"), folder.join("data"));
+    std::fs::write(&config, block("toml")).expect("room");
+    let [config, data] = [&config, &data].map(|path| path.to_str().expect("text"));
+    let args = ["serve", "--resp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--grpc", grpc];
+    start(&[&args[..], &["--config", config, "--data", data]].concat())
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn envoy_limits_by_address_path_and_header() {
+    let Some(program) = installed("LATELY_TEST_ENVOY") else { return };
+    if !has("curl") {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = lately(folder.path(), "127.0.0.1:0").loaded();
+    let envoy = Envoy::start(&program, &server);
+    for left in (0..5).rev() {
+        let (status, answer) = envoy.get("127.0.0.2", "/", &[]);
+        assert!(status == 200 && answer.ends_with("\r\n\r\nin"), "{answer}");
+        assert!(answer.contains("\r\nx-ratelimit-limit: 5, 5;w=60;name=\"address\"\r\n"), "{answer}");
+        assert!(answer.contains(&format!("\r\nx-ratelimit-remaining: {left}\r\n")), "{answer}");
+    }
+    let (status, answer) = envoy.get("127.0.0.2", "/", &[]);
+    assert_eq!(status, 429, "{answer}");
+    for header in ["x-envoy-ratelimited: true", "x-ratelimit-remaining: 0", "x-ratelimit-reset: "] {
+        assert!(answer.contains(&format!("\r\n{header}")), "{answer}");
+    }
+    assert_eq!(server.ask::<u64>("HITS address:remote_address=127.0.0.2"), 5);
+    // By path: other paths pass.
+    envoy.check("127.0.0.3", "/login", &[], &[200, 200, 429]);
+    envoy.check("127.0.0.3", "/", &[], &[200]);
+    // By header: other values pass. The address counts each request.
+    envoy.check("127.0.0.4", "/", &["-H", "x-api-key: a"], &[200, 200, 200, 429]);
+    envoy.check("127.0.0.4", "/", &["-H", "x-api-key: b"], &[200, 429]);
+    // In shadow every request passes.
+    envoy.check("127.0.0.5", "/search?q=1", &[], &[200; 3]);
+    envoy.check("127.0.0.6", "/search?q=1", &[], &[200; 3]);
+    let metrics = server.get("/metrics");
+    let would_deny = "{limit=\"search\",decision=\"would_deny\"} 5\n";
+    assert!(metrics.contains(would_deny), "{metrics}");
+}
+
+/// While Lately is away Envoy lets everything pass, as it is configured. Then the counts of before are in force again.
+#[test]
+#[cfg(target_os = "linux")]
+fn envoy_survives_a_killed_server() {
+    let Some(program) = installed("LATELY_TEST_ENVOY") else { return };
+    if !has("curl") {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = lately(folder.path(), "127.0.0.1:0").loaded();
+    let envoy = Envoy::start(&program, &server);
+    envoy.check("127.0.0.3", "/login", &[], &[200, 200, 429]);
+    let grpc = server.grpc.clone();
+    server.signal("KILL");
+    server.ended();
+    envoy.check("127.0.0.3", "/login", &[], &[200]);
+    let server = lately(folder.path(), &grpc).loaded();
+    assert!(becomes(|| envoy.get("127.0.0.3", "/login", &[]).0 == 429), "the limit is in force again");
+    assert_eq!(server.ask::<u64>("HITS login:path=/login 1h"), 2);
+}

@@ -1,0 +1,222 @@
+//! `lately.v1.Lately`: counting and limits.
+
+use std::collections::VecDeque;
+use std::future::Future;
+
+use futures_util::{Stream, StreamExt, stream};
+use lately::limits::{MAX_KEY_BYTES, MAX_TOTAL};
+use lately::{HitError, Outcome, Retry, Span, Timestamp};
+use tokio::time::timeout;
+use tonic::{Status, Streaming};
+
+use super::messages::lately::hit_stream_response::Result as Answer;
+use super::messages::lately::hits_response::Window;
+use super::messages::lately::limit_request::{Given, Limit};
+use super::messages::lately::{
+    HitRequest, HitResponse, HitStreamResponse, HitsRequest, HitsResponse, LimitRequest, LimitResponse,
+    Refusal,
+};
+use super::methods::Call;
+use super::status::{of_decide, of_hit, of_refused};
+use crate::limits::{MAX_HTTP_WINDOWS, STREAM_BATCH_HITS};
+use crate::service::commit::Changes;
+use crate::service::response::WindowCount;
+use crate::service::{self, Asked, Batch, Limiting};
+
+pub(super) async fn hit(call: Call, asked: HitRequest) -> Result<HitResponse, Status> {
+    let mut answers = count(&call, &[asked]).await;
+    answers.pop().expect("each hit has an answer").map(|hits| HitResponse { hits })
+}
+
+/// Counts hits as they come. Those that have arrived are counted together.
+pub(super) fn hit_stream(
+    call: Call,
+    asked: Streaming<HitRequest>,
+) -> impl Stream<Item = Result<HitStreamResponse, Status>> {
+    let open = call.link.pace.open_request();
+    let asked = asked.ready_chunks(STREAM_BATCH_HITS);
+    stream::unfold(Some((call, asked, VecDeque::new(), open)), async |state| {
+        let (call, mut asked, mut answers, open) = state?;
+        if answers.is_empty() {
+            match more(&call, asked.next()).await {
+                Ok(Some(hits)) => {
+                    // A message that cannot be read ends the stream, after the answers to those before it.
+                    let (hits, end) = before_error(hits);
+                    answers.extend(count(&call, &hits).await.into_iter().map(|answer| Ok(streamed(answer))));
+                    answers.extend(end.map(Err));
+                }
+                Ok(None) => return None,
+                Err(status) => return Some((Err(status), None)),
+            }
+        }
+        let answer: Result<HitStreamResponse, Status> = answers.pop_front()?;
+        let goes_on = answer.is_ok();
+        Some((answer, goes_on.then_some((call, asked, answers, open))))
+    })
+}
+
+/// The next messages of a stream. `None` at its end.
+async fn more<T>(call: &Call, next: impl Future<Output = Option<T>>) -> Result<Option<T>, Status> {
+    let idle = call.service.config.idle_timeout;
+    let next = async {
+        match idle {
+            Some(idle) => timeout(idle, next)
+                .await
+                .map_err(|_| Status::deadline_exceeded("the stream was idle for too long")),
+            None => Ok(next.await),
+        }
+    };
+    tokio::select! {
+        biased;
+        next = next => next,
+        () = call.stopper.stopped() => Err(Status::unavailable("the server stops")),
+    }
+}
+
+fn before_error(asked: Vec<Result<HitRequest, Status>>) -> (Vec<HitRequest>, Option<Status>) {
+    let mut hits = Vec::with_capacity(asked.len());
+    for asked in asked {
+        match asked {
+            Ok(hit) => hits.push(hit),
+            Err(status) => return (hits, Some(status)),
+        }
+    }
+    (hits, None)
+}
+
+fn streamed(answer: Result<u64, Status>) -> HitStreamResponse {
+    let result = match answer {
+        Ok(hits) => Answer::Hits(hits),
+        Err(status) => {
+            Answer::Refused(Refusal { code: status.code().into(), message: status.message().to_owned() })
+        }
+    };
+    HitStreamResponse { result: Some(result) }
+}
+
+/// Counts up to [`STREAM_BATCH_HITS`]. Returns once they are committed.
+async fn count(call: &Call, asked: &[HitRequest]) -> Vec<Result<u64, Status>> {
+    let checked: Vec<_> = asked.iter().map(|hit| check_hit(call, hit)).collect();
+    let service = &call.service;
+    let mut changes = Changes::default();
+    let (mut outcomes, commit) = {
+        let mut batch = Batch::default();
+        for (hit, at) in asked.iter().zip(&checked) {
+            if let Ok(at) = at {
+                batch.hit(&hit.key, hit.n.unwrap_or(1), *at);
+            }
+        }
+        let _entered = service.enter();
+        service.execute(&mut batch, &mut changes, service.now());
+        let outcome = |response: service::Response<'_>| match response.outcome {
+            Ok(Outcome::Hit(Ok(hits))) => Ok(*hits),
+            Ok(Outcome::Hit(Err(error))) => Err(of_hit(error)),
+            Ok(_) => unreachable!("a hit was asked for"),
+            Err(refused) => Err(of_refused(refused)),
+        };
+        let outcomes: Vec<_> = batch.responses().map(outcome).collect();
+        (outcomes.into_iter(), service.commit(&mut [&mut changes]))
+    };
+    // The change is committed before the first await: a client that disconnects cannot undo it.
+    let settled = service.settled(commit, changes).await;
+    let answer = |checked: Result<Option<Timestamp>, Status>| {
+        checked?;
+        let outcome = outcomes.next().expect("each operation has an outcome");
+        settled.as_ref().map_err(of_refused).and(outcome)
+    };
+    checked.into_iter().map(answer).collect()
+}
+
+/// Checks a hit. Returns its time.
+fn check_hit(call: &Call, hit: &HitRequest) -> Result<Option<Timestamp>, Status> {
+    check_key(call, &hit.key)?;
+    check_count("n", hit.n)?;
+    call.check_loaded()?;
+    time(hit.at_ms)
+}
+
+pub(super) async fn hits(call: Call, asked: HitsRequest) -> Result<HitsResponse, Status> {
+    let HitsRequest { key, windows_ms, at_ms } = asked;
+    check_key(&call, &key)?;
+    if windows_ms.len() > MAX_HTTP_WINDOWS {
+        return Err(Status::invalid_argument(format!("a request has at most {MAX_HTTP_WINDOWS} windows")));
+    }
+    let windows = windows_ms.into_iter().map(span).collect::<Result<Vec<_>, _>>()?;
+    let at = time(at_ms)?;
+    call.check_loaded()?;
+    call.service.known(Asked { key: &key, window: windows.iter().copied().max(), at }).await;
+    let now = call.service.now();
+    let windows = call.service.counts(&key, (windows, at), false, now);
+    let window = |WindowCount { window, count, rate, .. }: WindowCount| Window {
+        window_ms: window.as_millis(),
+        hits: count.estimate,
+        lower: count.lower,
+        upper: count.upper,
+        rate,
+    };
+    Ok(HitsResponse {
+        as_of_ms: at.unwrap_or(now).as_millis(),
+        windows: windows.into_iter().map(window).collect(),
+    })
+}
+
+pub(super) async fn limit(call: Call, asked: LimitRequest) -> Result<LimitResponse, Status> {
+    check_key(&call, &asked.key)?;
+    check_count("cost", asked.cost)?;
+    let (cost, at) = (asked.cost.unwrap_or(1), time(asked.at_ms)?);
+    let rules = call.service.rules.get();
+    let limit = match &asked.limit {
+        None => return Err(Status::invalid_argument("give the name of a limit, or max and window_ms")),
+        Some(Limit::Name(name)) => Limiting::Named(&rules, name.as_bytes()),
+        Some(Limit::Given(Given { max, window_ms, lockout_ms })) => {
+            check_count("max", Some(*max))?;
+            let lockout = lockout_ms.map(span).transpose()?;
+            Limiting::Given { max: *max, window: span(*window_ms)?, lockout }
+        }
+    };
+    call.check_loaded()?;
+    let request = service::LimitRequest { key: &asked.key, limit, cost, at, is_peek: asked.peek };
+    let decided = call.service.decide(&request).await.map_err(|error| of_decide(&error))?;
+    let decision = decided.decision;
+    Ok(LimitResponse {
+        allowed: decision.is_allowed(),
+        max: decision.max,
+        remaining: decision.remaining,
+        retry_after_ms: match decision.retry {
+            Retry::Now => Some(0),
+            Retry::After(wait) => Some(wait.as_millis()),
+            Retry::Never => None,
+        },
+        reset_after_ms: decision.reset_after.map_or(0, Span::as_millis),
+    })
+}
+
+fn check_key(call: &Call, key: &[u8]) -> Result<(), Status> {
+    if key.is_empty() || key.len() > MAX_KEY_BYTES {
+        return Err(of_hit(&HitError::KeyLength { bytes: key.len() }));
+    }
+    call.check([key])
+}
+
+fn check_count(name: &str, count: Option<u64>) -> Result<(), Status> {
+    match count {
+        Some(count) if count > MAX_TOTAL => {
+            Err(Status::invalid_argument(format!("{name} is more than {MAX_TOTAL}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn time(ms: Option<i64>) -> Result<Option<Timestamp>, Status> {
+    let time = |ms| {
+        Timestamp::from_millis(ms)
+            .ok_or_else(|| Status::invalid_argument(format!("invalid at_ms {ms}: give Unix milliseconds")))
+    };
+    ms.map(time).transpose()
+}
+
+fn span(ms: i64) -> Result<Span, Status> {
+    Span::from_millis(ms).ok_or_else(|| {
+        Status::invalid_argument(format!("invalid duration {ms}: give 1 to 1,000,000,000,000 ms"))
+    })
+}

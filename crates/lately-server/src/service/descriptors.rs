@@ -1,0 +1,246 @@
+//! Limits on descriptors, as Envoy sends them: lists of keys and values. A request has several, and each is decided on its
+//! own.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use lately::limits::MAX_KEY_BYTES;
+use lately::{Outcome, Request, Retry};
+use lately_journal::Refused;
+
+use super::commit::Changes;
+use super::named_limits::{RuleNumber, Rules};
+use super::{Batch, DecideError, Decided, NamedRequest, Service};
+
+/// A key and its value.
+pub(crate) type Entry<'r> = (&'r str, &'r str);
+
+/// The descriptors that a limit is for.
+pub(crate) struct DescriptorPattern(Box<[(Box<str>, ValuePattern)]>);
+
+enum ValuePattern {
+    Exact(Box<str>),
+    /// Any value that starts so.
+    Prefix(Box<str>),
+}
+
+/// How closely a pattern describes a descriptor: the number of exact values, then the bytes of prefixes.
+pub(super) type Specificity = (usize, usize);
+
+impl DescriptorPattern {
+    pub(super) fn of(descriptors: &BTreeMap<String, String>) -> DescriptorPattern {
+        let pattern = |(key, value): (&String, &String)| {
+            let value = match value.strip_suffix('*') {
+                Some(prefix) => ValuePattern::Prefix(prefix.into()),
+                None => ValuePattern::Exact(value.as_str().into()),
+            };
+            (key.as_str().into(), value)
+        };
+        DescriptorPattern(descriptors.iter().map(pattern).collect())
+    }
+
+    /// How closely it describes a descriptor, in whatever order its entries are. `None` if it does not match.
+    pub(super) fn specificity(&self, entries: &[Entry<'_>]) -> Option<Specificity> {
+        if entries.len() != self.0.len() {
+            return None;
+        }
+        self.0.iter().try_fold((0, 0), |(exact, prefix), (key, pattern)| {
+            let (_, value) = entries.iter().find(|(name, _)| *name == &**key)?;
+            match pattern {
+                ValuePattern::Exact(text) => (*value == &**text).then_some((exact + 1, prefix)),
+                ValuePattern::Prefix(start) => {
+                    value.starts_with(&**start).then_some((exact, prefix + start.len()))
+                }
+            }
+        })
+    }
+}
+
+/// A descriptor of a request.
+pub(crate) struct Descriptor<'r> {
+    pub(crate) entries: Vec<Entry<'r>>,
+    /// Hits that it takes. 0 only checks.
+    pub(crate) cost: u64,
+}
+
+/// The limit on a descriptor, and the key that it counts.
+pub(crate) struct Match {
+    pub(crate) key: Vec<u8>,
+    number: RuleNumber,
+    cost: u64,
+}
+
+impl Match {
+    fn new(rules: &Rules, domain: &str, descriptor: &Descriptor<'_>) -> Option<Match> {
+        let number = rules.find_by_descriptor(domain, &descriptor.entries)?;
+        let limit = &rules.rule(number).limit;
+        let mut entries = descriptor.entries.clone();
+        entries.sort_unstable();
+        let mut key = limit.name.clone().into_bytes();
+        for (index, (name, value)) in entries.into_iter().enumerate() {
+            key.push(if index == 0 { b':' } else { b',' });
+            push_escaped(&mut key, name.as_bytes());
+            key.push(b'=');
+            push_escaped(&mut key, &limit.prefix.apply(value.as_bytes()));
+        }
+        Some(Match { key: shortened(key, &limit.name), number, cost: descriptor.cost })
+    }
+
+    fn request<'m>(&'m self, rules: &'m Rules) -> NamedRequest<'m> {
+        let name = rules.rule(self.number).limit.name.as_bytes();
+        NamedRequest { key: &self.key, name, cost: self.cost, at: None, is_peek: self.cost == 0 }
+    }
+}
+
+/// Adds a key or a value. Their separators are escaped, so that different descriptors have different keys.
+fn push_escaped(key: &mut Vec<u8>, text: &[u8]) {
+    for &byte in text {
+        match byte {
+            b'%' | b',' | b'=' => key.extend_from_slice(format!("%{byte:02x}").as_bytes()),
+            _ => key.push(byte),
+        }
+    }
+}
+
+/// A key that is too long is replaced by its hash: an error would let the request pass where a proxy fails open.
+fn shortened(key: Vec<u8>, name: &str) -> Vec<u8> {
+    if key.len() <= MAX_KEY_BYTES {
+        return key;
+    }
+    let hash = ring::digest::digest(&ring::digest::SHA256, &key);
+    let hex: String = hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{name}:sha256:{hex}").into_bytes()
+}
+
+/// The limits on the descriptors of a request.
+pub(crate) struct Matches {
+    rules: Arc<Rules>,
+    /// One for each descriptor. `None`: no limit is for it.
+    each: Vec<Option<Match>>,
+}
+
+/// The decision about a descriptor.
+pub(crate) struct DescriptorDecision {
+    /// The name of its limit.
+    pub(crate) name: String,
+    /// A limit in shadow allows everything.
+    pub(crate) decided: Decided,
+}
+
+impl Matches {
+    /// The keys that the request would count.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &[u8]> {
+        self.each.iter().flatten().map(|found| &*found.key)
+    }
+}
+
+impl Service {
+    /// Finds the limits on descriptors.
+    pub(crate) fn match_descriptors(&self, domain: &str, descriptors: &[Descriptor<'_>]) -> Matches {
+        let rules = self.rules.get();
+        let each = descriptors.iter().map(|descriptor| Match::new(&rules, domain, descriptor)).collect();
+        Matches { rules, each }
+    }
+
+    /// Decides each descriptor on its own: one that is denied does not keep the others from being counted. Returns once
+    /// what was counted is committed. There are at most [`crate::limits::MAX_DESCRIPTORS`].
+    ///
+    /// # Errors
+    /// [`DecideError`]: if it is [`DecideError::Limit`], other descriptors may have been counted.
+    pub(crate) async fn decide_descriptors(
+        self: &Arc<Service>,
+        matches: &Matches,
+    ) -> Result<Vec<Option<DescriptorDecision>>, DecideError> {
+        let Matches { rules, each } = matches;
+        let now = self.now();
+        let mut changes = Changes::default();
+        let (outcomes, commit) = {
+            let mut batch = Batch::default();
+            batch.use_rules(Arc::clone(rules));
+            for found in each.iter().flatten() {
+                batch.limit_by_name(&found.request(rules), self).expect("it is a limit of this set");
+            }
+            let _entered = self.enter();
+            self.execute(&mut batch, &mut changes, now);
+            let outcomes: Result<Vec<Outcome>, Refused> =
+                batch.responses().map(|response| response.outcome.cloned().map_err(Clone::clone)).collect();
+            (outcomes, self.commit(&mut [&mut changes]))
+        };
+        // The change is committed before the first await: a client that disconnects cannot undo it.
+        self.settled(commit, changes).await.map_err(DecideError::Refused)?;
+        let mut outcomes = outcomes.map_err(DecideError::Refused)?.into_iter();
+        let decide = |found: &Option<Match>| {
+            let Some(found) = found else { return Ok(None) };
+            let Some(Outcome::Limit(decided)) = outcomes.next() else {
+                unreachable!("a limit was asked for")
+            };
+            let (decision, limit) = (decided.map_err(DecideError::Limit)?, &rules.rule(found.number).limit);
+            let more_after = match decision.retry {
+                Retry::After(wait) => Some(wait),
+                _ => {
+                    let request = Request::new(&found.key, limit.max, limit.window, 1);
+                    self.more_after(request, &decision, now)
+                }
+            };
+            let decided = Decided { decision, window: limit.window, more_after };
+            Ok(Some(DescriptorDecision { name: limit.name.clone(), decided }))
+        };
+        each.iter().map(decide).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pattern(entries: &[(&str, &str)]) -> DescriptorPattern {
+        let entries = entries.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+        DescriptorPattern::of(&entries.collect())
+    }
+
+    #[test]
+    fn a_pattern_matches_all_entries_in_any_order() {
+        let check = |patterns: &[(&str, &str)], entries: &[Entry<'_>], expected: Option<Specificity>| {
+            assert_eq!(pattern(patterns).specificity(entries), expected, "{patterns:?} {entries:?}");
+        };
+        check(&[], &[], Some((0, 0)));
+        check(&[], &[("a", "1")], None);
+        check(&[("a", "*")], &[], None);
+        check(&[("a", "*")], &[("a", "1")], Some((0, 0)));
+        check(&[("a", "*")], &[("a", "")], Some((0, 0)));
+        check(&[("a", "*")], &[("b", "1")], None);
+        check(&[("a", "1*")], &[("a", "12")], Some((0, 1)));
+        check(&[("a", "1*")], &[("a", "2")], None);
+        check(&[("a", "1")], &[("a", "1")], Some((1, 0)));
+        check(&[("a", "1")], &[("a", "12")], None);
+        check(&[("a", "1"), ("b", "x*")], &[("b", "xy"), ("a", "1")], Some((1, 1)));
+        // The depth must match.
+        check(&[("a", "1")], &[("a", "1"), ("b", "2")], None);
+        check(&[("a", "1"), ("b", "2")], &[("a", "1"), ("a", "1")], None);
+    }
+
+    #[test]
+    fn different_descriptors_have_different_keys() {
+        let key = |entries: &[Entry<'_>]| {
+            let mut key = Vec::new();
+            for (name, value) in entries {
+                push_escaped(&mut key, name.as_bytes());
+                key.push(b'=');
+                push_escaped(&mut key, value.as_bytes());
+                key.push(b',');
+            }
+            String::from_utf8(key).expect("text")
+        };
+        assert_eq!(key(&[("a", "1,b=2%")]), "a=1%2cb%3d2%25,");
+        assert_ne!(key(&[("a", "1,b=2")]), key(&[("a", "1"), ("b", "2")]));
+    }
+
+    #[test]
+    fn a_long_key_is_hashed() {
+        let long = |bytes| vec![b'x'; bytes];
+        assert_eq!(shortened(long(MAX_KEY_BYTES), "n"), long(MAX_KEY_BYTES));
+        let hashed = String::from_utf8(shortened(long(MAX_KEY_BYTES + 1), "n")).expect("text");
+        assert_eq!((hashed.len(), hashed.starts_with("n:sha256:")), (9 + 64, true));
+        assert_ne!(hashed.into_bytes(), shortened(long(MAX_KEY_BYTES + 2), "n"));
+    }
+}

@@ -1,0 +1,189 @@
+//! Passwords: what the server keeps of them, and how it checks one.
+//!
+//! It keeps an Argon2 hash, which takes some twenty milliseconds and 19 MiB to check. Once a password was found right, a
+//! keyed hash of it is kept, too, so that the next login with it costs a microsecond. The key is random and lives in
+//! this process only.
+
+use std::path::Path;
+use std::sync::{PoisonError, RwLock};
+
+use argon2::password_hash::phc::PasswordHash;
+use argon2::password_hash::{PasswordHasher, PasswordVerifier};
+use argon2::{Argon2, Params};
+use ring::hmac;
+use ring::rand::{SecureRandom, SystemRandom};
+
+use crate::config::FileError;
+use crate::limits::{MAX_ARGON2_KIB, MAX_ARGON2_PASSES, MAX_PASSWORD_BYTES};
+
+/// How an Argon2 hash in a password file begins.
+const HASH: &[u8] = b"$argon2";
+
+/// The random key of a server's fast hashes.
+pub(crate) struct Keyed(hmac::Key);
+
+impl Keyed {
+    pub(crate) fn new() -> Keyed {
+        let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new());
+        Keyed(key.expect("the system gives random bytes"))
+    }
+
+    pub(crate) fn tag(&self, bytes: &[u8]) -> hmac::Tag {
+        hmac::sign(&self.0, bytes)
+    }
+
+    /// Whether a tag is of these bytes. Takes the same time whether it is or not.
+    fn is_of(&self, tag: &hmac::Tag, bytes: &[u8]) -> bool {
+        hmac::verify(&self.0, bytes, tag.as_ref()).is_ok()
+    }
+}
+
+/// What is kept of a password.
+pub(crate) struct Password {
+    hash: PasswordHash,
+    /// The keyed hash, once the password was found right.
+    known: RwLock<Option<hmac::Tag>>,
+}
+
+/// Nothing of it is printed.
+impl std::fmt::Debug for Password {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Password")
+    }
+}
+
+impl Password {
+    /// Makes it from the content of a password file. A password is hashed, which takes long.
+    ///
+    /// # Errors
+    /// What is wrong with the file, without anything of its content.
+    pub(crate) fn of_file(path: &Path, content: &[u8]) -> Result<Password, FileError> {
+        let line = first_line(content);
+        let hash = if line.is_empty() {
+            Err("the first line is empty: it has to have the password".to_owned())
+        } else if line.starts_with(HASH) {
+            given_hash(line)
+        } else if line.len() > MAX_PASSWORD_BYTES {
+            Err(format!("the password is too long: it has at most {MAX_PASSWORD_BYTES} bytes"))
+        } else {
+            hash_of(line)
+        };
+        let hash = hash.map_err(|why| FileError::new(path, why))?;
+        Ok(Password { hash, known: RwLock::default() })
+    }
+
+    /// One that no text is the password of. It takes as long to check as any.
+    pub(crate) fn of_nobody() -> Password {
+        let mut random = [0; 32];
+        SystemRandom::new().fill(&mut random).expect("the system gives random bytes");
+        Password { hash: hash_of(&random).expect("valid"), known: RwLock::default() }
+    }
+
+    /// Whether this is known to be the password. It may be the right one all the same.
+    pub(crate) fn is_known(&self, text: &[u8], keyed: &Keyed) -> bool {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        known.as_ref().is_some_and(|tag| keyed.is_of(tag, text))
+    }
+
+    /// Whether this is the password. Takes long.
+    pub(crate) fn verify(&self, text: &[u8], keyed: &Keyed) -> bool {
+        if text.len() > MAX_PASSWORD_BYTES {
+            return false;
+        }
+        let is_right = Argon2::default().verify_password(text, &self.hash).is_ok();
+        if is_right {
+            *self.known.write().unwrap_or_else(PoisonError::into_inner) = Some(keyed.tag(text));
+        }
+        is_right
+    }
+}
+
+/// The first line of a file, without its end.
+pub(crate) fn first_line(content: &[u8]) -> &[u8] {
+    let line = content.split(|&byte| byte == b'\n').next().unwrap_or_default();
+    line.strip_suffix(b"\r").unwrap_or(line)
+}
+
+fn hash_of(password: &[u8]) -> Result<PasswordHash, String> {
+    let mut salt = [0; 16];
+    SystemRandom::new().fill(&mut salt).map_err(|_| "the system gives no random bytes".to_owned())?;
+    let hash = Argon2::default().hash_password_with_salt(password, &salt);
+    hash.map_err(|error| error.to_string())
+}
+
+/// The hash that a file has in place of a password, if it can be checked within the bounds.
+fn given_hash(line: &[u8]) -> Result<PasswordHash, String> {
+    let text = std::str::from_utf8(line).map_err(|_| invalid_hash())?;
+    let hash = PasswordHash::new(text).map_err(|_| invalid_hash())?;
+    let params = Params::try_from(&hash).map_err(|_| invalid_hash())?;
+    if hash.salt.is_none() || hash.hash.is_none() {
+        return Err(invalid_hash());
+    }
+    if params.m_cost() > MAX_ARGON2_KIB {
+        return Err(format!("the hash takes too much memory to check: m is at most {MAX_ARGON2_KIB}"));
+    }
+    if params.t_cost().saturating_mul(params.p_cost()) > MAX_ARGON2_PASSES {
+        return Err(format!("the hash takes too long to check: t times p is at most {MAX_ARGON2_PASSES}"));
+    }
+    Ok(hash)
+}
+
+fn invalid_hash() -> String {
+    "the hash is invalid: give the line that argon2 -e prints, $argon2id$v=19$…, or the password itself"
+        .to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of_file(content: &str) -> Result<Password, String> {
+        Password::of_file(Path::new("p"), content.as_bytes()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_file_has_a_password_or_its_hash() {
+        let keyed = Keyed::new();
+        // A test vector of the reference implementation of Argon2.
+        let hash = "$argon2id$v=19$m=256,t=2,p=1$c29tZXNhbHQ$nf65EOgLrQMR/uIPnA4rEsF5h7TKyQwu9U1bMCHGi/4";
+        for (content, right) in [
+            ("secret", "secret"),
+            ("secret\n", "secret"),
+            ("secret\r\nnot this\n", "secret"),
+            (" a b \n", " a b "),
+            (hash, "password"),
+        ] {
+            let password = of_file(content).expect(content);
+            assert!(!password.is_known(right.as_bytes(), &keyed));
+            assert!(!password.verify(b"wrong", &keyed) && !password.verify(b"", &keyed));
+            assert!(!password.is_known(b"wrong", &keyed));
+            assert!(password.verify(right.as_bytes(), &keyed), "{content}");
+            assert!(password.is_known(right.as_bytes(), &keyed));
+            assert!(
+                !password.is_known(b"wrong", &keyed) && !password.is_known(right.as_bytes(), &Keyed::new())
+            );
+        }
+        assert!(!Password::of_nobody().verify(b"", &keyed));
+    }
+
+    #[test]
+    fn a_bad_file_is_refused_without_its_content() {
+        let check = |content: &str, expected: &str| {
+            let error = of_file(content).expect_err(expected);
+            assert!(error.starts_with(&format!("p: {expected}")) && !error.contains("secret"), "{error}");
+        };
+        check("", "the first line is empty");
+        check("\nsecret", "the first line is empty");
+        check("$argon2id$secret", "the hash is invalid");
+        check("$argon2id$v=19$m=256,t=2,p=1$c29tZXNhbHQ", "the hash is invalid");
+        let hash = |params: &str| {
+            format!("$argon2id$v=19${params}$c2FsdHNhbHQ$nf65EOgLrQMR/uIPnA4rEsF5h7TKyQwu9U1bMCHGi/4")
+        };
+        check(&hash("m=262145,t=1,p=1"), "the hash takes too much memory");
+        check(&hash("m=1024,t=17,p=1"), "the hash takes too long");
+        check(&hash("m=1024,t=4294967295,p=2"), "the hash takes too long");
+        assert!(of_file(&hash("m=262144,t=8,p=2")).is_ok());
+        assert!(of_file(&"s".repeat(MAX_PASSWORD_BYTES)).is_ok());
+        check(&"s".repeat(MAX_PASSWORD_BYTES + 1), "the password is too long");
+    }
+}

@@ -1,0 +1,419 @@
+//! gRPC, by the client of tonic.
+
+use std::str::FromStr;
+
+use lately_server::Config;
+use prost::Message;
+use tonic::client::Grpc;
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Request, Status};
+use tonic_prost::ProstCodec;
+
+use crate::common::{NOW_S, Running, config, standing_clock};
+use messages::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use messages::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
+use messages::envoy::service::ratelimit::v3::rate_limit_response::Code as Answer;
+use messages::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use messages::grpc::health::v1::{HealthCheckRequest, HealthCheckResponse};
+use messages::lately::v1::hit_stream_response::Result as Streamed;
+use messages::lately::v1::limit_request::{Given, Limit};
+use messages::lately::v1::{
+    HitRequest, HitResponse, HitStreamResponse, HitsRequest, HitsResponse, LimitRequest, LimitResponse,
+};
+
+#[expect(unreachable_pub, reason = "it is generated")]
+mod messages {
+    include!("../../src/protocol/grpc/generated/packages.rs");
+}
+
+const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+
+const LIMITS: &str = r#"
+    [[limit]]
+    name = "address"
+    domain = "edge"
+    descriptors = { remote_address = "*" }
+    max = 3
+    window = "1m"
+
+    [[limit]]
+    name = "admin"
+    domain = "edge"
+    descriptors = { path = "/admin" }
+    max = 1
+    window = "1h"
+
+    [[limit]]
+    name = "path"
+    domain = "edge"
+    descriptors = { path = "/a*" }
+    max = 100
+    window = "10s"
+
+    [[limit]]
+    name = "shadow"
+    domain = "edge"
+    descriptors = { user = "*", path = "*" }
+    max = 1
+    window = "1s"
+    shadow = true
+"#;
+
+fn with_limits(text: &str) -> Running {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("lately.toml");
+    std::fs::write(&path, text).expect("room");
+    let loaded = Config::load(&path).expect("valid");
+    let free = config();
+    let config =
+        Config { resp: free.resp, http: free.http, grpc: free.grpc, source: None, storage: None, ..loaded };
+    Running::with(config, standing_clock())
+}
+
+async fn client(server: &Running) -> Grpc<Channel> {
+    let endpoint = Endpoint::from_shared(format!("http://{}", server.grpc)).expect("an address");
+    let mut client = Grpc::new(endpoint.connect().await.expect("the server listens"));
+    client.ready().await.expect("it is connected");
+    client
+}
+
+async fn ask<A, R>(client: &mut Grpc<Channel>, path: &'static str, asked: A) -> Result<R, Status>
+where
+    A: Message + Send + Sync + 'static,
+    R: Message + Default + Send + Sync + 'static,
+{
+    client.ready().await.expect("it is connected");
+    let path = PathAndQuery::from_static(path);
+    let codec: ProstCodec<A, R> = ProstCodec::default();
+    Ok(client.unary(Request::new(asked), path, codec).await?.into_inner())
+}
+
+fn descriptor(text: &str) -> RateLimitDescriptor {
+    let entry = |text: &str| {
+        let (key, value) = text.split_once('=').expect("key=value");
+        Entry { key: key.to_owned(), value: value.to_owned() }
+    };
+    let entries = text.split(' ').filter(|text| !text.is_empty()).map(entry).collect();
+    RateLimitDescriptor { entries, limit: None, hits_addend: None }
+}
+
+fn asked(descriptors: &[&str]) -> RateLimitRequest {
+    let descriptors = descriptors.iter().map(|text| descriptor(text)).collect();
+    RateLimitRequest { domain: "edge".to_owned(), descriptors, hits_addend: 0 }
+}
+
+/// The answer, as a text: the code, and of each status the code, the limit, what is left and when there is more.
+fn shown(response: &RateLimitResponse) -> Vec<String> {
+    let code = |code: i32| Answer::try_from(code).expect("a code").as_str_name();
+    let statuses = response.statuses.iter().map(|status| {
+        let mut text = code(status.code).to_owned();
+        if let Some(limit) = &status.current_limit {
+            let unit = limit.unit().as_str_name();
+            text += &format!(
+                " {} {}/{unit} left {}",
+                limit.name, limit.requests_per_unit, status.limit_remaining
+            );
+        }
+        if let Some(reset) = &status.duration_until_reset {
+            text += &format!(" reset {}.{:03}", reset.seconds, reset.nanos / 1_000_000);
+        }
+        text
+    });
+    [code(response.overall_code).to_owned()].into_iter().chain(statuses).collect()
+}
+
+fn check(server: &Running, asked: RateLimitRequest, expected: &[&str]) {
+    let answer = server.block_on(async {
+        let mut client = client(server).await;
+        ask::<_, RateLimitResponse>(&mut client, SHOULD_RATE_LIMIT, asked).await
+    });
+    assert_eq!(shown(&answer.expect("an answer")), expected);
+}
+
+#[test]
+fn each_descriptor_is_decided_on_its_own() {
+    let server = with_limits(LIMITS);
+    let both = || asked(&["path=/admin", "remote_address=192.0.2.1"]);
+    check(
+        &server,
+        both(),
+        &["OK", "OK admin 1/HOUR left 0 reset 3600.000", "OK address 3/MINUTE left 2 reset 60.000"],
+    );
+    // The denial of one does not keep the other from being counted.
+    check(
+        &server,
+        both(),
+        &[
+            "OVER_LIMIT",
+            "OVER_LIMIT admin 1/HOUR left 0 reset 3600.000",
+            "OK address 3/MINUTE left 1 reset 60.000",
+        ],
+    );
+    let mut client = server.connect();
+    client.ask("HITS address:remote_address%3d192.0.2.1\r\n", ":0\r\n");
+    client.ask("HITS address:remote_address=192.0.2.1\r\n", ":2\r\n");
+    client.ask("HITS admin:path=/admin\r\n", ":1\r\n");
+}
+
+#[test]
+fn the_most_specific_limit_decides() {
+    let server = with_limits(LIMITS);
+    check(
+        &server,
+        asked(&["path=/about", "path=/b", "path=/about user=1 more=2", "other=1", ""]),
+        &["OK", "OK path 100/UNKNOWN left 99 reset 10.000", "OK", "OK", "OK", "OK"],
+    );
+    check(&server, RateLimitRequest { domain: "other".to_owned(), ..asked(&["path=/admin"]) }, &["OK", "OK"]);
+}
+
+#[test]
+fn hits_addend_of_a_descriptor_replaces_that_of_the_request() {
+    let server = with_limits(LIMITS);
+    let with = |of_request, of_descriptor| {
+        let mut asked = RateLimitRequest { hits_addend: of_request, ..asked(&["remote_address=192.0.2.1"]) };
+        asked.descriptors[0].hits_addend = of_descriptor;
+        asked
+    };
+    check(&server, with(2, None), &["OK", "OK address 3/MINUTE left 1 reset 60.000"]);
+    // Present and 0: it only checks.
+    check(&server, with(2, Some(0)), &["OK", "OK address 3/MINUTE left 1 reset 60.000"]);
+    check(&server, with(1, Some(2)), &["OVER_LIMIT", "OVER_LIMIT address 3/MINUTE left 1 reset 60.000"]);
+    check(&server, with(2, Some(1)), &["OK", "OK address 3/MINUTE left 0 reset 60.000"]);
+    check(&server, with(0, None), &["OVER_LIMIT", "OVER_LIMIT address 3/MINUTE left 0 reset 60.000"]);
+    // More than the limit ever allows.
+    check(&server, with(4, None), &["OVER_LIMIT", "OVER_LIMIT address 3/MINUTE left 0 reset 60.000"]);
+}
+
+#[test]
+fn a_limit_in_shadow_allows_and_counts() {
+    let server = with_limits(LIMITS);
+    let expected = ["OK", "OK shadow 1/SECOND left 0 reset 1.000"];
+    for _ in 0..3 {
+        check(&server, asked(&["path=/ user=7"]), &expected);
+    }
+    let mut info = server.connect();
+    info.send("INFO limits\r\n");
+    let mut text = Vec::new();
+    info.reply(&mut text);
+    let text = String::from_utf8(text).expect("text");
+    assert!(text.contains("shadow=1,allowed=1,denied=0,would_deny=2"), "{text}");
+}
+
+#[test]
+fn addresses_count_by_their_network() {
+    let server = with_limits(LIMITS);
+    let address = |text: &str| asked(&[&format!("remote_address={text}")]);
+    check(&server, address("2001:db8::1"), &["OK", "OK address 3/MINUTE left 2 reset 60.000"]);
+    check(&server, address("2001:db8::ffff"), &["OK", "OK address 3/MINUTE left 1 reset 60.000"]);
+    check(&server, address("2001:db8:0:1::1"), &["OK", "OK address 3/MINUTE left 2 reset 60.000"]);
+    check(&server, address("::ffff:192.0.2.1"), &["OK", "OK address 3/MINUTE left 2 reset 60.000"]);
+    check(&server, address("192.0.2.1"), &["OK", "OK address 3/MINUTE left 1 reset 60.000"]);
+}
+
+#[test]
+fn a_value_that_is_too_long_for_a_key_is_limited() {
+    let server = with_limits(LIMITS);
+    let long = format!("remote_address={}", "x".repeat(5_000));
+    for left in [2, 1, 0] {
+        let status = format!("OK address 3/MINUTE left {left} reset 60.000");
+        check(&server, asked(&[&long]), &["OK", &status]);
+    }
+    check(&server, asked(&[&long]), &["OVER_LIMIT", "OVER_LIMIT address 3/MINUTE left 0 reset 60.000"]);
+    let other = format!("remote_address={}", "y".repeat(5_000));
+    check(&server, asked(&[&other]), &["OK", "OK address 3/MINUTE left 2 reset 60.000"]);
+}
+
+#[test]
+fn requests_have_bounds() {
+    let server = with_limits(LIMITS);
+    let refused = |asked: RateLimitRequest| {
+        let answer = server.block_on(async {
+            let mut client = client(&server).await;
+            ask::<_, RateLimitResponse>(&mut client, SHOULD_RATE_LIMIT, asked).await
+        });
+        answer.err().map(|status| (status.code(), status.message().to_owned()))
+    };
+    let invalid = |why: &str| Some((Code::InvalidArgument, why.to_owned()));
+    assert_eq!(
+        refused(RateLimitRequest { domain: String::new(), ..asked(&["a=b"]) }),
+        invalid("the domain is empty")
+    );
+    assert_eq!(refused(asked(&[])), invalid("there are no descriptors"));
+    let most = lately_server::limits::MAX_DESCRIPTORS;
+    assert_eq!(refused(asked(&vec!["a=b"; most])), None);
+    assert_eq!(refused(asked(&vec!["a=b"; most + 1])), invalid("a request has at most 64 descriptors"));
+    let most = lately_server::limits::MAX_DESCRIPTOR_ENTRIES;
+    assert_eq!(refused(asked(&[&vec!["a=b"; most].join(" ")])), None);
+    assert_eq!(
+        refused(asked(&[&vec!["a=b"; most + 1].join(" ")])),
+        invalid("a descriptor has at most 32 entries")
+    );
+    let bytes = |bytes: usize| {
+        let mut asked = asked(&["a="]);
+        asked.descriptors[0].entries[0].value = "x".repeat(bytes - 100);
+        let missing = bytes - asked.encoded_len();
+        asked.descriptors[0].entries[0].value += &"x".repeat(missing);
+        assert_eq!(asked.encoded_len(), bytes);
+        refused(asked).map(|(code, _)| code)
+    };
+    let most = lately_server::limits::MAX_GRPC_MESSAGE_BYTES;
+    assert_eq!(bytes(most), None);
+    assert_eq!(bytes(most + 1), Some(Code::OutOfRange));
+}
+
+fn hit(key: &str) -> HitRequest {
+    HitRequest { key: key.into(), n: None, at_ms: None }
+}
+
+#[test]
+fn hits_are_counted_and_read() {
+    let server = Running::start();
+    server.block_on(async {
+        let mut client = client(&server).await;
+        let answer: HitResponse =
+            ask(&mut client, "/lately.v1.Lately/Hit", HitRequest { n: Some(4), ..hit("k") })
+                .await
+                .expect("counted");
+        assert_eq!(answer.hits, 4);
+        let windows = HitsRequest { key: b"k".to_vec(), windows_ms: vec![1_000, 60_000], at_ms: None };
+        let answer: HitsResponse = ask(&mut client, "/lately.v1.Lately/Hits", windows).await.expect("read");
+        let windows: Vec<_> = answer.windows.iter().map(|it| (it.window_ms, it.hits, it.upper)).collect();
+        assert_eq!(windows, [(1_000, 4, Some(4)), (60_000, 4, Some(4))]);
+        assert_eq!(answer.as_of_ms, i64::try_from(NOW_S * 1_000).expect("in range"));
+        for (key, at_ms, code) in [
+            ("", None, Code::InvalidArgument),
+            ("k", Some(1_000), Code::OutOfRange),
+            ("k", Some(i64::MIN), Code::InvalidArgument),
+        ] {
+            let refused =
+                ask::<_, HitResponse>(&mut client, "/lately.v1.Lately/Hit", HitRequest { at_ms, ..hit(key) });
+            assert_eq!(refused.await.expect_err("refused").code(), code, "{key} {at_ms:?}");
+        }
+    });
+}
+
+#[test]
+fn a_stream_answers_each_hit_in_order() {
+    let server = Running::start();
+    let answers = server.block_on(async {
+        let mut client = client(&server).await;
+        let hits = (0..100).map(|number| if number == 50 { hit("") } else { hit("k") });
+        let path = PathAndQuery::from_static("/lately.v1.Lately/HitStream");
+        let codec: ProstCodec<HitRequest, HitStreamResponse> = ProstCodec::default();
+        let asked = Request::new(futures_util::stream::iter(hits.collect::<Vec<_>>()));
+        let mut answers = client.streaming(asked, path, codec).await.expect("a stream").into_inner();
+        let mut all = Vec::new();
+        while let Some(answer) = answers.message().await.expect("an answer") {
+            all.push(answer.result.expect("a result"));
+        }
+        all
+    });
+    assert_eq!(answers.len(), 100);
+    let mut hits = 0;
+    for (number, answer) in answers.into_iter().enumerate() {
+        match answer {
+            Streamed::Hits(counted) => {
+                hits += 1;
+                assert_eq!(counted, hits);
+            }
+            Streamed::Refused(refusal) => {
+                assert_eq!((number, refusal.code), (50, Code::InvalidArgument as i32), "{}", refusal.message);
+            }
+        }
+    }
+    server.connect().ask("HITS k\r\n", ":99\r\n");
+}
+
+#[test]
+fn limits_are_given_or_named() {
+    let server = with_limits(LIMITS);
+    let limit = |limit| LimitRequest { key: b"k".to_vec(), limit, cost: None, peek: false, at_ms: None };
+    let given = || limit(Some(Limit::Given(Given { max: 1, window_ms: 1_000, lockout_ms: None })));
+    server.block_on(async {
+        let mut client = client(&server).await;
+        let mut ask = async |asked| {
+            ask::<LimitRequest, LimitResponse>(&mut client, "/lately.v1.Lately/Limit", asked).await
+        };
+        let answer = ask(given()).await.expect("decided");
+        assert_eq!((answer.allowed, answer.remaining, answer.retry_after_ms), (true, 0, Some(0)));
+        let answer = ask(given()).await.expect("decided");
+        assert_eq!((answer.allowed, answer.remaining, answer.retry_after_ms), (false, 0, Some(1_000)));
+        let answer = ask(LimitRequest { cost: Some(2), ..given() }).await.expect("decided");
+        assert_eq!((answer.allowed, answer.retry_after_ms), (false, None));
+        let answer = ask(limit(Some(Limit::Name("admin".to_owned())))).await.expect("decided");
+        assert_eq!((answer.allowed, answer.max), (false, 1));
+        let unknown = ask(limit(Some(Limit::Name("x".to_owned())))).await.expect_err("unknown");
+        assert_eq!(unknown.code(), Code::NotFound);
+        assert_eq!(ask(limit(None)).await.expect_err("no limit").code(), Code::InvalidArgument);
+    });
+}
+
+#[test]
+fn health_is_served_and_unknown_methods_are_not() {
+    let server = Running::start();
+    server.block_on(async {
+        let mut client = client(&server).await;
+        for service in ["", "lately.v1.Lately", "envoy.service.ratelimit.v3.RateLimitService"] {
+            let asked = HealthCheckRequest { service: service.to_owned() };
+            let answer: HealthCheckResponse =
+                ask(&mut client, "/grpc.health.v1.Health/Check", asked).await.expect("a health");
+            assert_eq!(answer.status().as_str_name(), "SERVING", "{service}");
+        }
+        let asked = HealthCheckRequest { service: "x".to_owned() };
+        let unknown = ask::<_, HealthCheckResponse>(&mut client, "/grpc.health.v1.Health/Check", asked).await;
+        assert_eq!(unknown.expect_err("unknown").code(), Code::NotFound);
+        let unknown = ask::<_, HitResponse>(&mut client, "/lately.v1.Lately/Top", hit("k")).await;
+        assert_eq!(unknown.expect_err("unknown").code(), Code::Unimplemented);
+    });
+}
+
+/// `authorization` of the metadata, as in HTTP.
+#[test]
+fn clients_log_in_with_metadata() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let password = folder.path().join("web");
+    std::fs::write(&password, "w-secret\n").expect("room");
+    let user = format!(
+        "[[user]]\nname = \"web\"\npassword_file = \"{}\"\nkeys = [\"address:*\"]\nverbs = [\"limit\"]\n",
+        password.display()
+    );
+    let server = with_limits(&format!("{LIMITS}{user}"));
+    let call = |authorization: Option<&'static str>, descriptor: &str| {
+        let mut asked = Request::new(asked(&[descriptor]));
+        if let Some(value) = authorization {
+            asked.metadata_mut().insert("authorization", value.parse().expect("text"));
+        }
+        server.block_on(async {
+            let mut client = client(&server).await;
+            let codec: ProstCodec<RateLimitRequest, RateLimitResponse> = ProstCodec::default();
+            let answer = client.unary(asked, PathAndQuery::from_static(SHOULD_RATE_LIMIT), codec).await;
+            answer.map_or_else(|status| status.code(), |_| Code::Ok)
+        })
+    };
+    // web:w-secret and web:wrong
+    let (right, wrong) = (Some("Basic d2ViOnctc2VjcmV0"), Some("Basic d2ViOndyb25n"));
+    assert_eq!(call(right, "remote_address=192.0.2.1"), Code::Ok);
+    assert_eq!(call(right, "path=/admin"), Code::PermissionDenied);
+    assert_eq!(call(wrong, "remote_address=192.0.2.1"), Code::Unauthenticated);
+    assert_eq!(call(None, "remote_address=192.0.2.1"), Code::Unauthenticated);
+}
+
+/// A client that watches the health neither keeps the server from stopping nor is left without an end.
+#[test]
+fn open_streams_end_with_the_server() {
+    let server = Running::start();
+    let mut watched = server.block_on(async {
+        let mut client = client(&server).await;
+        let path = PathAndQuery::from_str("/grpc.health.v1.Health/Watch").expect("a path");
+        let codec: ProstCodec<HealthCheckRequest, HealthCheckResponse> = ProstCodec::default();
+        let asked = Request::new(HealthCheckRequest { service: String::new() });
+        let mut watched = client.server_streaming(asked, path, codec).await.expect("a stream").into_inner();
+        let first = watched.message().await.expect("a message").expect("the first");
+        assert_eq!(first.status().as_str_name(), "SERVING");
+        watched
+    });
+    server.stopper.stop();
+    assert!(server.block_on(watched.message()).expect("no error").is_none());
+    server.ended();
+}

@@ -1,0 +1,252 @@
+//! Users over real connections: bounds before the login, HTTP, and reloads.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use lately_server::Config;
+use tempfile::TempDir;
+use test_support::until;
+
+use crate::common::{Running, Wire, config, standing_clock};
+
+const NOAUTH: &str = "-NOAUTH Authentication required.\r\n";
+const WRONGPASS: &str = "-WRONGPASS invalid username-password pair or user is disabled.\r\n";
+
+/// A folder with the config file and the password files of `default` and `web`.
+fn folder() -> TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::write(folder.path().join("default"), "d-secret\n").expect("room");
+    fs::write(folder.path().join("web"), "w-secret\n").expect("room");
+    write_config(folder.path(), "\"read\", \"hit\"");
+    folder
+}
+
+fn write_config(folder: &Path, verbs: &str) {
+    let file = |name: &str| folder.join(name).display().to_string();
+    let (default, web) = (file("default"), file("web"));
+    let text = format!(
+        "[server]\npassword_file = \"{default}\"\n[storage]\ndurability = \"off\"\n\
+         [[user]]\nname = \"web\"\npassword_file = \"{web}\"\nkeys = [\"web:*\"]\nverbs = [{verbs}]\n"
+    );
+    fs::write(folder.join("lately.toml"), text).expect("room");
+}
+
+/// A server with the config of a folder.
+fn start(folder: &TempDir) -> Running {
+    let loaded = Config::load(&folder.path().join("lately.toml")).expect("valid");
+    let free = config();
+    let metrics = Some(free.http);
+    Running::with(
+        Config { resp: free.resp, http: free.http, grpc: free.grpc, metrics, ..loaded },
+        standing_clock(),
+    )
+}
+
+fn array(words: &[&str]) -> String {
+    let words: String = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len())).collect();
+    format!("*{}\r\n{words}", words.matches("\r\n$").count() + 1)
+}
+
+#[test]
+fn requests_are_short_before_the_login() {
+    let folder = folder();
+    let server = start(&folder);
+    let count = "-ERR Protocol error: unauthenticated multibulk length\r\n";
+    let bulk = "-ERR Protocol error: unauthenticated bulk length\r\n";
+    for (sent, expected) in [
+        ("*10\r\n", ""),
+        ("*11\r\n", count),
+        ("*2\r\n$4\r\nAUTH\r\n$16384\r\n", ""),
+        ("*2\r\n$4\r\nAUTH\r\n$16385\r\n", bulk),
+        ("PING\r\n*11\r\n", &format!("{NOAUTH}{count}")),
+    ] {
+        let mut wire = server.connect();
+        wire.send(sent);
+        wire.finish();
+        wire.expect_rest(expected);
+    }
+    // Behind a login, a request may have any length, in the same write or a later one.
+    let words: Vec<String> = (0..20).flat_map(|key| [format!("k{key}"), "1".to_owned()]).collect();
+    let many = array(&["MHIT"].into_iter().chain(words.iter().map(String::as_str)).collect::<Vec<_>>());
+    let replies = |count: usize| format!("*20\r\n{}", format!(":{count}\r\n").repeat(20));
+    for (round, login) in [(1, true), (2, true), (3, false)] {
+        let mut wire = server.connect();
+        let auth = array(&["AUTH", "d-secret"]);
+        if login {
+            wire.ask(format!("{auth}{many}PING\r\n"), format!("+OK\r\n{}+PONG\r\n", replies(round)));
+        } else {
+            wire.ask(auth, "+OK\r\n");
+            wire.ask(&many, replies(round));
+        }
+    }
+}
+
+#[test]
+fn an_http_verb_ends_a_connection_before_the_login() {
+    let folder = folder();
+    let server = start(&folder);
+    let mut wire = server.connect();
+    wire.send("POST / HTTP/1.1\r\nHost: x\r\n\r\nAUTH d-secret\r\n");
+    let rest = String::from_utf8(wire.rest()).expect("text");
+    assert!(!rest.contains("+OK"), "{rest}");
+}
+
+/// Sends a request with these headers. Returns the status and the whole answer.
+fn http(address: SocketAddr, method: &str, path: &str, headers: &str) -> (u16, String) {
+    let mut wire = Wire::connect(address);
+    wire.send(format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{headers}\r\n"));
+    let answer = String::from_utf8_lossy(&wire.rest()).into_owned();
+    let status = answer.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a status");
+    (status, answer)
+}
+
+const BEARER: &str = "Authorization: Bearer d-secret\r\n";
+/// `web:w-secret`
+const WEB: &str = "Authorization: Basic d2ViOnctc2VjcmV0\r\n";
+/// `web:wrong`
+const WRONG: &str = "Authorization: Basic d2ViOndyb25n\r\n";
+
+#[test]
+fn http_clients_log_in_with_each_request() {
+    let folder = folder();
+    let server = start(&folder);
+    let check = |method: &str, path: &str, headers: &str, status: u16, words: &str| {
+        let (got, answer) = http(server.http, method, path, headers);
+        let answer = answer.to_lowercase();
+        assert_eq!(got, status, "{method} {path} {headers}: {answer}");
+        assert!(answer.contains(words), "{method} {path} {headers}: {answer}");
+        assert!(!answer.contains("secret"), "{answer}");
+        if status == 401 {
+            assert!(answer.contains("\r\nwww-authenticate: basic realm=\"lately\""), "{answer}");
+            assert!(answer.contains("\r\ncontent-type: application/problem+json"), "{answer}");
+        }
+    };
+    check("POST", "/v1/hit/web:1", "", 401, "log in with basic");
+    check("POST", "/v1/hit/web:1", WRONG, 401, "the user or the password is wrong");
+    check("POST", "/v1/hit/web:1", "Authorization: Bearer w-secret\r\n", 401, "is wrong");
+    check("POST", "/v1/hit/web:1", "Authorization: Digest x\r\n", 401, "neither basic nor bearer");
+    check("POST", "/v1/hit/web:1", BEARER, 200, "\"hits\":1");
+    check("POST", "/v1/hit/web:1", WEB, 200, "\"hits\":2");
+    check("POST", "/v1/hit/a", WEB, 403, "user web has no permissions to access the key 'a'");
+    check("GET", "/v1/dump", WEB, 403, "user web has no permissions for /v1/dump");
+    check("GET", "/v1/dump", BEARER, 200, "application/vnd.lately.dump");
+    check("POST", "/v1/restore", WEB, 403, "user web has no permissions for /v1/restore");
+    check("POST", "/v1/restore", "", 401, "");
+    check("GET", "/metrics", "", 401, "");
+    check("GET", "/metrics", WEB, 403, "on all keys");
+    check("GET", "/metrics", BEARER, 200, "lately_requests_forbidden_total 4");
+    check("GET", "/healthz", "", 200, "ok");
+    check("GET", "/readyz", "", 200, "ready");
+    check("GET", "/nothing", "", 404, "");
+    // The listener of metrics is open.
+    let metrics = server.metrics.expect("it has one");
+    let (status, answer) = http(metrics, "GET", "/metrics", "");
+    assert!(status == 200 && answer.contains("\nlately_logins_failed_total 2\n"), "{answer}");
+    assert_eq!(http(metrics, "POST", "/v1/hit/a", BEARER).0, 404);
+}
+
+#[test]
+fn a_reload_replaces_users_and_passwords() {
+    let folder = folder();
+    let server = start(&folder);
+    let (mut web, mut default) = (server.connect(), server.connect());
+    web.ask("AUTH web w-secret\r\nHIT web:1\r\n", "+OK\r\n:1\r\n");
+    default.ask("AUTH d-secret\r\n", "+OK\r\n");
+    write_config(folder.path(), "\"read\"");
+    server.reloader.reload();
+    until("the user may not hit", || {
+        web.send("HIT web:2\r\n");
+        web.line() != ":1" || {
+            web.ask("HITS web:1\r\n", ":1\r\n");
+            default.ask("DEL web:2\r\n", ":1\r\n");
+            false
+        }
+    });
+    // The file of the password alone changes, and nobody asks for a reload.
+    fs::write(folder.path().join("web"), "new-secret").expect("room");
+    until("the user has to log in again", || {
+        web.send("PING\r\n");
+        web.line().starts_with("-NOAUTH")
+    });
+    web.ask("AUTH web w-secret\r\n", WRONGPASS);
+    web.ask("AUTH web new-secret\r\nHITS web:1\r\n", "+OK\r\n:1\r\n");
+    // A bad file changes nothing.
+    fs::write(folder.path().join("web"), "").expect("room");
+    server.reloader.reload();
+    fs::write(folder.path().join("default"), "newer-secret").expect("room");
+    server.reloader.reload();
+    let mut next = server.connect();
+    next.ask("AUTH d-secret\r\n", "+OK\r\n");
+    fs::write(folder.path().join("web"), "new-secret").expect("room");
+    server.reloader.reload();
+    until("the password of default is new", || {
+        default.send("PING\r\n");
+        default.line().starts_with("-NOAUTH")
+    });
+    default.ask("AUTH newer-secret\r\n", "+OK\r\n");
+    web.ask("HITS web:1\r\n", ":1\r\n");
+}
+
+/// Kubernetes mounts a secret as `NAME -> ..data/NAME` and `..data -> ..TIME`, and replaces the link `..data`.
+#[test]
+fn a_password_is_followed_through_links() {
+    let folder = folder();
+    let at = |name: &str| folder.path().join(name);
+    for (version, password) in [("..1", "first"), ("..2", "second")] {
+        fs::create_dir(at(version)).expect("room");
+        fs::write(at(version).join("default"), password).expect("room");
+    }
+    fs::remove_file(at("default")).expect("a file");
+    symlink("..1", at("..data")).expect("room");
+    symlink("..data/default", at("default")).expect("room");
+    let server = start(&folder);
+    let mut wire = server.connect();
+    wire.ask("AUTH first\r\n", "+OK\r\n");
+    symlink("..2", at("..next")).expect("room");
+    fs::rename(at("..next"), at("..data")).expect("room");
+    until("the client has to log in again", || {
+        wire.send("PING\r\n");
+        wire.line().starts_with("-NOAUTH")
+    });
+    wire.ask("AUTH second\r\n", "+OK\r\n");
+}
+
+/// A reload must not open a server that listens beyond loopback.
+#[test]
+fn users_cannot_be_removed_beyond_loopback() {
+    let folder = folder();
+    let loaded = Config::load(&folder.path().join("lately.toml")).expect("valid");
+    let everywhere = SocketAddr::from(([0, 0, 0, 0], 0));
+    let server = Running::with(Config { resp: everywhere, http: config().http, ..loaded }, standing_clock());
+    let mut wire = Wire::connect(SocketAddr::from(([127, 0, 0, 1], server.resp.port())));
+    wire.ask("PING\r\nAUTH d-secret\r\n", format!("{NOAUTH}+OK\r\n"));
+    fs::write(folder.path().join("lately.toml"), "[storage]\ndurability = \"off\"\n").expect("room");
+    server.reloader.reload();
+    // The next change is loaded, and the one before was not.
+    fs::write(folder.path().join("default"), "another").expect("room");
+    write_config(folder.path(), "\"read\"");
+    server.reloader.reload();
+    until("the password is new", || {
+        wire.send("PING\r\n");
+        let line = wire.line();
+        assert!(line == "+PONG" || line.starts_with("-NOAUTH"), "{line}");
+        Wire::connect(SocketAddr::from(([127, 0, 0, 1], server.resp.port()))).ask("PING\r\n", NOAUTH);
+        line.starts_with("-NOAUTH")
+    });
+}
+
+#[test]
+fn a_missing_password_file_is_no_start() {
+    let folder = folder();
+    fs::remove_file(folder.path().join("web")).expect("a file");
+    let loaded = Config::load(&folder.path().join("lately.toml")).expect("valid");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let free = config();
+    let loaded = Config { resp: free.resp, http: free.http, grpc: free.grpc, ..loaded };
+    let bound = runtime.block_on(lately_server::Server::bind(loaded, standing_clock()));
+    let error = bound.map(|_| ()).expect_err("no file").to_string();
+    let expected = format!("{}: No such file", folder.path().join("web").display());
+    assert!(error.starts_with(&expected), "{error}");
+}
