@@ -2,7 +2,8 @@
 //!
 //! A delta is a fact, not a command: it was checked when it happened, and is applied without a check. The
 //! rules, which tests of [`crate::Store::replay`] hold:
-//! - The deltas of one key, replayed on an empty store, give its answers. Hits may come in any order.
+//! - The deltas of one key, replayed on an empty store, give its answers. Hits may come in any order, but hits that
+//!   are given back must be there.
 //! - A key that is deleted and comes back has a higher generation. Deltas of an older generation change
 //!   nothing.
 //! - A flush has the number of the first generation after it. Keys of that generation survive a late replay
@@ -110,6 +111,17 @@ pub enum Delta<'a> {
         /// How many.
         hits: u64,
     },
+    /// The newest hits of the key were given back.
+    GivenBack {
+        /// The key.
+        key: &'a [u8],
+        /// The key's generation.
+        generation: Generation,
+        /// No hits before this time were given back.
+        from: Timestamp,
+        /// How many.
+        hits: u64,
+    },
     /// The key's theoretical arrival time was set, by a request that keeps to a rate.
     Arrival {
         /// The key.
@@ -186,6 +198,7 @@ impl Delta<'_> {
             Delta::Hits { generation, .. }
             | Delta::Limited { generation, .. }
             | Delta::Denied { generation, .. }
+            | Delta::GivenBack { generation, .. }
             | Delta::Arrival { generation, .. }
             | Delta::Guarded { generation, .. }
             | Delta::Forget { generation, .. }
@@ -202,6 +215,7 @@ impl Delta<'_> {
             Delta::Hits { key, .. }
             | Delta::Limited { key, .. }
             | Delta::Denied { key, .. }
+            | Delta::GivenBack { key, .. }
             | Delta::Arrival { key, .. }
             | Delta::Guarded { key, .. }
             | Delta::Forget { key, .. }

@@ -48,6 +48,8 @@ pub(crate) struct NamedRequest<'a> {
     pub(crate) is_peek: bool,
     /// The address that the key has. `None`: it is looked for in the key.
     pub(crate) address: Option<&'a [u8]>,
+    /// A max and a window that replace those of the config.
+    pub(crate) instead: Option<(u64, Span)>,
 }
 
 impl<'a> Batch<'a> {
@@ -136,12 +138,13 @@ impl<'a> Batch<'a> {
         service: &Service,
     ) -> Result<(), String> {
         let rules = self.rules.get_or_insert_with(|| service.rules.get());
-        let &NamedRequest { key, name, cost, at, is_peek, address } = named;
+        let &NamedRequest { key, name, cost, at, is_peek, address, instead } = named;
         let Some(number) = rules.find(name) else { return Err(rules.unknown(name)) };
         let limit = &rules.rule(number).limit;
         let lockout = limit.lockout.filter(|_| !limit.is_shadow);
         let admission = limit.admission(key, address);
-        let request = Request::new(key, limit.max, limit.window, cost.unsigned_abs());
+        let (max, window) = instead.unwrap_or((limit.max, limit.window));
+        let request = Request::new(key, max, window, cost.unsigned_abs());
         let request = Request { at, is_peek, is_shadow: limit.is_shadow, lockout, admission, ..request };
         if cost < 0 {
             service.check_refund()?;

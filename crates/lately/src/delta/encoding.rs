@@ -17,6 +17,8 @@ pub struct DeltaBatch {
     bytes: Vec<u8>,
     /// The state of each deleted key, in order, if it existed. It is restored when the batch is rolled back.
     pub(crate) deleted: Vec<Option<(Entry, Extras)>>,
+    /// The hits that were given back, in order. They are added again when the batch is rolled back.
+    pub(crate) given_back: Vec<Entry>,
     /// What each new position replaced, in order.
     pub(crate) moved: Vec<Before>,
     /// The newest delta, if it is hits to which more can be added.
@@ -28,6 +30,7 @@ pub struct DeltaBatch {
 pub struct DeltaMark {
     bytes: usize,
     pub(crate) deleted: usize,
+    pub(crate) given_back: usize,
     pub(crate) moved: usize,
 }
 
@@ -54,6 +57,7 @@ const ARRIVAL: u8 = 7;
 const GUARDED: u8 = 8;
 const POSITION: u8 = 9;
 const VOID: u8 = 10;
+const GIVEN_BACK: u8 = 11;
 // The second byte has flags for fields that are present because they differ from the default. Two more bits
 // are free, for an origin other than this server.
 /// Of a restored key: it has an arrival time; denied hits; a guard.
@@ -201,6 +205,7 @@ impl DeltaBatch {
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.deleted.clear();
+        self.given_back.clear();
         self.moved.clear();
         self.open = None;
         self.now = Timestamp::MIN;
@@ -241,7 +246,12 @@ impl DeltaBatch {
     /// The current position.
     pub fn mark(&mut self) -> DeltaMark {
         self.close();
-        DeltaMark { bytes: self.bytes.len(), deleted: self.deleted.len(), moved: self.moved.len() }
+        DeltaMark {
+            bytes: self.bytes.len(),
+            deleted: self.deleted.len(),
+            given_back: self.given_back.len(),
+            moved: self.moved.len(),
+        }
     }
 
     /// Removes the deltas behind a mark and returns them encoded.
@@ -324,6 +334,9 @@ impl DeltaBatch {
             }
             Delta::Denied { key, generation, at, hits } => {
                 self.append_hits(DENIED, sequence, key, generation, (at, hits));
+            }
+            Delta::GivenBack { key, generation, from, hits } => {
+                self.append_hits(GIVEN_BACK, sequence, key, generation, (from, hits));
             }
             Delta::Arrival { key, generation, arrival } => {
                 append(&mut self.bytes, (ARRIVAL, 0), sequence, key, generation, |head| {
@@ -449,7 +462,7 @@ impl<'a> Deltas<'a> {
             let known = match first {
                 RESTORED => HAS_ARRIVAL | HAS_DENIED | HAS_GUARD | HAS_PAST | GENERATION,
                 LIMITED => HAS_PAST | GENERATION,
-                HITS | DENIED => GENERATION | AT | SEVERAL | HUGE,
+                HITS | DENIED | GIVEN_BACK => GENERATION | AT | SEVERAL | HUGE,
                 POSITION | VOID => 0,
                 _ => GENERATION,
             };
@@ -512,6 +525,7 @@ impl<'a> Deltas<'a> {
                 Delta::Limited { key, generation, until, past }
             }
             DENIED => Delta::Denied { key, generation, at, hits },
+            GIVEN_BACK => Delta::GivenBack { key, generation, from: at, hits },
             ARRIVAL => Delta::Arrival { key, generation, arrival },
             GUARDED => Delta::Guarded { key, generation, guard: guard? },
             DELETED => Delta::Forget { key, generation, why: Forgotten::Deleted },
@@ -617,6 +631,8 @@ mod tests {
             Delta::Restored { key, generation: Generation(0), limits, entry: b"" },
             Delta::Denied { key, generation: Generation(7), at: Timestamp::MIN, hits: MAX_TOTAL },
             Delta::Denied { key: &long, generation: Generation(0), at: now, hits: 1 },
+            Delta::GivenBack { key, generation: Generation(7), from: Timestamp::MIN, hits: MAX_TOTAL },
+            Delta::GivenBack { key: &long, generation: Generation(0), from: now, hits: 1 },
             Delta::Arrival { key, generation: Generation(3), arrival: limits.arrival },
             Delta::Guarded { key, generation: Generation(0), guard },
             Delta::Guarded {

@@ -100,6 +100,9 @@ impl ClockShift {
             Delta::Denied { key, generation, at, hits } => {
                 Delta::Denied { key, generation, at: self.past(at), hits }
             }
+            Delta::GivenBack { key, generation, from, hits } => {
+                Delta::GivenBack { key, generation, from: self.past(from), hits }
+            }
             Delta::Limited { key, generation, until, past } => {
                 let past = past.map(|past| self.past_lockout(past));
                 Delta::Limited { key, generation, until: self.future(until), past }

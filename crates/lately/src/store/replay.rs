@@ -254,6 +254,12 @@ impl Store {
                     Ok(())
                 })
             }
+            Delta::GivenBack { key, generation, from, hits } => {
+                self.replay_life(key, hash, generation, now, |shard, context| {
+                    shard.give_back_again((key, hash), from, hits, context);
+                    Ok(())
+                })
+            }
             Delta::Arrival { key, generation, arrival } => {
                 self.replay_life(key, hash, generation, now, |shard, context| {
                     let place = shard.slot_for(key, hash, context);

@@ -307,9 +307,7 @@ impl Executor<'_> {
         }
         Ok(decision)
     }
-}
 
-impl Executor<'_> {
     /// Gives hits of a key of the locked shard back. The key is at `place`, or does not exist.
     #[inline(never)]
     pub(super) fn refund(
@@ -325,15 +323,9 @@ impl Executor<'_> {
         let settings = locked.settings_to_decide((key, place), at, window, context)?;
         let now = locked.now();
         let at = at.unwrap_or(now);
-        if let Some(entry) = locked.entry_at(place).filter(|_| !is_peek) {
-            let mut entry = entry.clone();
-            if entry.give_back(LimitWindow::ending_at(at, window, now), cost, settings, now) > 0 {
-                locked.replace_hits((key, hash), &entry, context);
-                place = locked.place_of(key, hash);
-                if let Some(place) = place {
-                    locked.keep_moments(place, context.classes);
-                }
-            }
+        let limit_window = LimitWindow::ending_at(at, window, now);
+        if let Some(given_at) = place.filter(|_| !is_peek) {
+            place = locked.give_back(key, given_at, (limit_window, cost), context);
         }
         let others = self.store().hits_of_others(key, hash, now);
         let asked = Asked { at, admission, ..Asked::now(max, 0, window, now) };

@@ -8,8 +8,8 @@ use super::super::eviction_guard::EvictionGuard;
 use super::super::slot::Slot;
 use super::Shard;
 use crate::class::Classes;
-use crate::delta::Delta;
-use crate::entry::Entry;
+use crate::delta::{Delta, Forgotten};
+use crate::entry::{Entry, GivenBack, LimitWindow};
 use crate::error::HitError;
 use crate::gcra::Arrival;
 use crate::lockout::{PastLockout, StartedLockout};
@@ -249,11 +249,60 @@ impl Shard {
         });
     }
 
-    /// Rolls back denied hits of the key at `place`.
-    pub(super) fn subtract_denied(&mut self, place: u32, at: Timestamp, hits: u64, classes: &Classes) {
+    /// Rolls back denied hits of the key at `place`. Returns how many it does not have.
+    pub(super) fn subtract_denied(&mut self, place: u32, at: Timestamp, hits: u64, classes: &Classes) -> u64 {
         self.change_state(place, classes, |state, settings, now| {
-            state.denied_mut(settings, now).subtract(settings.pane_start(at), hits, settings, now);
+            state.denied_mut(settings, now).subtract(settings.pane_start(at), hits, settings, now)
+        })
+    }
+
+    /// Gives hits back that count in the window of a limit, at most `hits`, of the key at `place`. Returns the place, unless
+    /// the key had no other hits and is deleted.
+    pub(in crate::store) fn give_back(
+        &mut self,
+        key: &[u8],
+        place: u32,
+        (window, hits): (LimitWindow, u64),
+        context: &mut Context<'_>,
+    ) -> Option<u32> {
+        let give = |entry: &mut Entry, settings: &Settings, now| entry.give_back(window, hits, settings, now);
+        let slot = self.slot_at(place)?;
+        let settings = context.classes.settings(slot.class);
+        let used = slot.state.hits().used(window, settings);
+        if used == slot.state.hits().total() && used <= hits && !slot.outlives_hits(self.now, 0) {
+            // A key without hits may expire, and its next hits are of another generation. So this generation ends.
+            self.forget(place, Forgotten::Deleted, context);
+            return None;
+        }
+        let Some(GivenBack { entry, hits, from_ms }) = self.change(place, context.classes, give) else {
+            return Some(place);
+        };
+        self.keep_moments(place, context.classes);
+        if let Some(batch) = context.deltas.as_deref_mut() {
+            batch.given_back.push(entry);
+        }
+        let from = Timestamp::from_millis(from_ms).unwrap_or(Timestamp::MIN);
+        self.record_change(context, |shard| {
+            let generation = shard.generation_at(place);
+            Delta::GivenBack { key, generation, from, hits }
         });
+        Some(place)
+    }
+
+    /// Replays that hits were given back.
+    pub(in crate::store) fn give_back_again(
+        &mut self,
+        (key, hash): (&[u8], u64),
+        from: Timestamp,
+        hits: u64,
+        context: &mut Context<'_>,
+    ) {
+        if let Some(place) = self.place_of(key, hash) {
+            self.change(place, context.classes, |entry, settings, now| {
+                entry.give_back_from(from.as_millis(), hits, settings, now);
+            });
+            self.keep_moments(place, context.classes);
+        }
     }
 
     /// Makes sure that `hits` of the key at `place` can be counted.

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::super::context::Context;
 use super::super::key_state::Extras;
-use super::super::rollback::{Owed, Rollback};
+use super::super::rollback::{Owed, Rollback, Taken};
 use super::super::saved_key::{Content, Mark, SavedKey};
 use super::Shard;
 use crate::class::Classes;
@@ -178,12 +178,12 @@ impl Shard {
         content
     }
 
-    /// Rolls back a change. `deleted` has the state of the keys that were deleted.
+    /// Rolls back a change. `taken` has what the changes of the batch took out of the shard.
     pub(in crate::store) fn roll_back(
         &mut self,
         delta: &Delta<'_>,
         hash: u64,
-        (deleted, rollback): (&mut Vec<Option<(Entry, Extras)>>, &mut Rollback),
+        (taken, rollback): (&mut Taken, &mut Rollback),
         context: &mut Context<'_>,
     ) {
         match *delta {
@@ -195,18 +195,31 @@ impl Shard {
                 let owed = Owed { at, hits, is_denied: true };
                 self.subtract_from_life((key, hash), generation, owed, rollback, context);
             }
+            Delta::GivenBack { key, generation, .. } => {
+                let Some(entry) = taken.given_back.pop() else { return };
+                // If its other hits have expired meanwhile, the key may be gone, or in another generation.
+                let place = self.slot_for(key, hash, context);
+                self.change(place, context.classes, |hits, settings, now| hits.absorb(entry, settings, now));
+                let current = self.generation_at(place);
+                let owed = if current == generation {
+                    rollback.take_owed(key, generation)
+                } else if current < generation || rollback.is_revived(key, generation) {
+                    rollback.revive(key, generation, current)
+                } else {
+                    // Another batch has ended the generation. What is owed is subtracted when that is rolled back.
+                    Vec::new()
+                };
+                self.settle_debts((key, hash), generation, owed, rollback, context);
+            }
             Delta::Forget { key, generation, .. } => {
-                let Some((entry, extras)) = deleted.pop().flatten() else { return };
+                let Some((entry, extras)) = taken.deleted.pop().flatten() else { return };
                 let place = self.slot_for(key, hash, context);
                 self.change_state(place, context.classes, |state, settings, now| {
                     state.hits_mut().absorb(entry, settings, now);
                     state.give(extras, settings, now);
                 });
-                for owed in rollback.revive(key, generation, self.generation_at(place)) {
-                    if let Some(place) = self.place_of(key, hash) {
-                        self.take_hits_back(place, owed, context);
-                    }
-                }
+                let owed = rollback.revive(key, generation, self.generation_at(place));
+                self.settle_debts((key, hash), generation, owed, rollback, context);
             }
             Delta::Restored { key, .. } => {
                 if let Some(place) = self.place_of(key, hash) {
@@ -236,22 +249,47 @@ impl Shard {
         let is_its = |shard: &Shard, place| {
             shard.generation_at(place) == generation || rollback.is_revived(key, generation)
         };
-        match self.place_of(key, hash) {
+        let missing = match self.place_of(key, hash) {
             Some(place) if is_its(self, place) => self.take_hits_back(place, owed, context),
-            _ => rollback.owe(key, generation, owed),
+            _ => owed.hits,
+        };
+        if missing > 0 {
+            rollback.owe(key, generation, Owed { hits: missing, ..owed });
         }
     }
 
-    fn take_hits_back(&mut self, place: u32, owed: Owed, context: &Context<'_>) {
+    /// Subtracts hits that were owed from the present generation of a key. What it does not have stays owed.
+    fn settle_debts(
+        &mut self,
+        (key, hash): (&[u8], u64),
+        generation: Generation,
+        owed: Vec<Owed>,
+        rollback: &mut Rollback,
+        context: &Context<'_>,
+    ) {
+        for owed in owed {
+            let missing = match self.place_of(key, hash) {
+                Some(place) => self.take_hits_back(place, owed, context),
+                None => owed.hits,
+            };
+            if missing > 0 {
+                rollback.owe(key, generation, Owed { hits: missing, ..owed });
+            }
+        }
+    }
+
+    /// Subtracts hits. Returns how many the key does not have: another batch may have given them back.
+    fn take_hits_back(&mut self, place: u32, owed: Owed, context: &Context<'_>) -> u64 {
         let Owed { at, hits, is_denied } = owed;
-        if is_denied {
-            self.subtract_denied(place, at, hits, context.classes);
+        let missing = if is_denied {
+            self.subtract_denied(place, at, hits, context.classes)
         } else {
             self.change(place, context.classes, |entry, settings, now| {
-                entry.subtract(at, hits, settings, now);
-            });
-        }
+                entry.subtract(at, hits, settings, now)
+            })
+        };
         self.remove_if_empty(place);
+        missing
     }
 
     fn remove_if_empty(&mut self, place: u32) {

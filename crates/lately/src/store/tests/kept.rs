@@ -928,6 +928,47 @@ fn growing_lockouts_are_kept() {
 }
 
 proptest! {
+    /// Batches of two threads, with refunds of hits of each other.
+    #[test]
+    fn refunds_of_two_batches_roll_back_in_any_order(
+        steps in prop::collection::vec((0..2_usize, 0..12_u8, 1..6_u64, 0..3_000_u64), 1..60),
+        first in 0..2_usize,
+    ) {
+        let original = store();
+        let (mut before, mut batches) =
+            (DeltaBatch::default(), [DeltaBatch::default(), DeltaBatch::default()]);
+        hit(&original, b"k", 7, START, &mut before);
+        let mut now = after(seconds(1));
+        let counts = |now| {
+            let denied = |window| original.denied(b"k", Some(window), None, now);
+            [seconds(1), minutes(1), days(7)].map(|window| (original.hits(b"k", window, now), denied(window)))
+        };
+        for &(thread, kind, hits, ms) in &steps {
+            now = now.saturating_add(milliseconds(1 + ms));
+            let batch = &mut batches[thread];
+            match kind {
+                0 => _ = original.forget_into(b"k", now, Some(batch)),
+                1..=5 => hit(&original, b"k", hits, now, batch),
+                6 => {
+                    let op = Op::of(Request::new(b"k", 0, minutes(1), hits));
+                    original.apply_into(&[op], now, &mut Vec::new(), batch);
+                }
+                _ => {
+                    let op = Op::Refund(Box::new(Request::new(b"k", 0, days(7), 2 * hits)));
+                    original.apply_into(&[op], now, &mut Vec::new(), batch);
+                }
+            }
+        }
+        batches.rotate_left(first);
+        batches.iter_mut().for_each(|batch| original.roll_back(batch));
+        original.end_rollback();
+        let kept = store();
+        self::replay(&kept, Portion::ALL).record(before.deltas()).expect("well formed");
+        prop_assert_eq!(counts(now).map(|(hits, _)| hits), [seconds(1), minutes(1), days(7)].map(|window| kept.hits(b"k", window, now)));
+        prop_assert!(counts(now).iter().all(|(_, denied)| denied.estimate == 0));
+        original.check_consistency();
+    }
+
     /// Refunds are in the change record, and are rolled back.
     #[test]
     fn refunds_are_replayed_and_rolled_back(
