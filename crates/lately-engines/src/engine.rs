@@ -57,11 +57,25 @@ pub trait Engine: Send {
         None
     }
 
+    /// The servers that share the data, as they were last known. Empty before they are known.
+    fn servers(&self) -> Vec<Server> {
+        Vec::new()
+    }
+
     /// Reads blocks. Returns the counts of each, in the same order.
     ///
     /// # Errors
     /// [`EngineError`]: nothing was read.
     fn read(&mut self, blocks: &[Block<'_>]) -> impl Future<Output = Result<Vec<Told>, EngineError>> + Send;
+}
+
+/// A server of an engine, with its part of the data.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Server {
+    /// Its address, without a password.
+    pub name: String,
+    /// Its hash slots: the first and the last one of each range, in order.
+    pub slots: Vec<(u16, u16)>,
 }
 
 /// The counts of a block.

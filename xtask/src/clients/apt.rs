@@ -61,6 +61,11 @@ fn missing() -> Vec<&'static str> {
     if find("groff").is_none() {
         packages.push("groff-base");
     }
+    for (program, package) in [("nft", "nftables"), ("ip", "iproute2")] {
+        if find(program).is_none() {
+            packages.push(package);
+        }
+    }
     if nginx::find().is_none() {
         packages.push("nginx");
     }

@@ -31,6 +31,8 @@ pub(super) fn rows(options: &Options) -> Result<Vec<Row>, Failure> {
     rows.push(hot_key(options, &redis, &nodes)?);
     rows.push(delay(&nodes)?);
     rows.push(recipe(options, &nodes)?);
+    // The last one left a load on many keys.
+    rows.push(staleness(&nodes)?);
     Ok(rows)
 }
 
@@ -143,4 +145,21 @@ fn recipe(options: &Options, nodes: &[Process]) -> Result<Row, Failure> {
     let note = format!("{ours} M/s, INCR {theirs} M/s; all share the processors");
     let ratio = median_ratio(&figures[0], &figures[1]);
     Ok(Row::new(TABLE, name, ratio, "×", Must::AtLeast(5.0, 5.0)).note(note))
+}
+
+/// How old the oldest unsent hits are after a load on many keys, and the memory of the nodes.
+fn staleness(nodes: &[Process]) -> Result<Row, Failure> {
+    let mut ages = Vec::with_capacity(nodes.len());
+    let mut resident = Vec::with_capacity(nodes.len());
+    for node in nodes {
+        let text: String = redis::cmd("INFO").arg("cluster").query(&mut node.connect()?)?;
+        let age =
+            text.lines().find_map(|line| line.strip_prefix("lately_staleness_ms:")?.trim().parse().ok());
+        ages.push(age.ok_or_else(|| Failure::new("INFO has no lately_staleness_ms"))?);
+        resident.push(node.resident_bytes()?);
+    }
+    let name = "cluster: oldest unsent hits after a load on 1 M keys, evenly, on three nodes";
+    let most = |figures: &[f64]| figures.iter().copied().fold(0.0, f64::max);
+    let note = format!("{} MiB resident", number(most(&resident) / f64::from(1 << 20)));
+    Ok(Row::new(TABLE, name, most(&ages) / 1e3, "s", Must::Nothing).note(note))
 }

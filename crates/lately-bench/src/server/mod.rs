@@ -1,6 +1,7 @@
 //! Servers: ours, its rivals, and one without work, on free ports and under the same load.
 
 mod cluster;
+mod doors;
 mod durability;
 pub(crate) mod failure;
 mod growth;
@@ -26,7 +27,7 @@ const TABLE: &str = "server";
 type Section = fn(&Options) -> Result<Vec<Row>, Failure>;
 
 /// The sections, in the order in which they run, each with its names for `--only`.
-const SECTIONS: [(&[&str], Section); 8] = [
+const SECTIONS: [(&[&str], Section); 9] = [
     (&pipelines::NAMES, pipelines::rows),
     (&["server/reads"], reads::rows),
     (&["server/spread"], spread::rows),
@@ -35,6 +36,7 @@ const SECTIONS: [(&[&str], Section); 8] = [
     (&["server/durability"], durability::rows),
     (&["server/memory"], memory::rows),
     (&["server/cluster"], cluster::rows),
+    (&["server/doors"], doors::rows),
 ];
 
 /// The rows of the servers. A section that cannot be measured is a missed row.

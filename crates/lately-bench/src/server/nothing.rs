@@ -5,6 +5,7 @@
 
 use std::io::{self, Read, Write};
 
+use axum::Router;
 use bytes::{Buf, BytesMut};
 use clap::ValueEnum;
 use lately_resp::{Args, Limits, Parsed, ProtocolError, parse_request};
@@ -20,6 +21,8 @@ pub(crate) enum Way {
     Tokio,
     /// The event queue, one thread.
     Queue,
+    /// An axum handler, on the runtime.
+    Axum,
 }
 
 const READ_BYTES: usize = 64 << 10;
@@ -33,6 +36,7 @@ pub(crate) fn serve(way: Way) -> io::Result<()> {
             tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(serve_tokio())
         }
         Way::Queue => serve_queue(),
+        Way::Axum => tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(serve_axum()),
     }
 }
 
@@ -62,6 +66,12 @@ impl Dialogue {
             }
         }
     }
+}
+
+async fn serve_axum() -> io::Result<()> {
+    let listener = tokio::net::TcpListener::bind(ANY_PORT).await?;
+    output::data(&format!("resp {}\n", listener.local_addr()?))?;
+    axum::serve(listener, Router::new().fallback(|| async {})).await
 }
 
 async fn serve_tokio() -> io::Result<()> {

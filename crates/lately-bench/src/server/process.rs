@@ -56,12 +56,12 @@ impl Process {
         let folder = tempfile::tempdir()?;
         let config = folder.path().join("lately.toml");
         fs::write(&config, "[memory]\nceiling = \"8GiB\"\n")?;
-        let mut command = Command::new(binary);
-        command
-            .args(["serve", "--resp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"])
-            .args(more);
-        command.arg("--config").arg(&config);
-        Process::announced(&mut command, Some(folder))
+        Process::announced(serve(binary, &config).args(more), Some(folder))
+    }
+
+    /// `lately serve` with a config, and these options.
+    pub(crate) fn ours_with(options: &Options, config: &Path, more: &[&str]) -> Result<Process, Failure> {
+        Process::announced(serve(&lately_binary(options)?, config).args(more), None)
     }
 
     /// The server without work.
@@ -69,6 +69,7 @@ impl Process {
         let way = match way {
             Way::Tokio => "tokio",
             Way::Queue => "queue",
+            Way::Axum => "axum",
         };
         Process::announced(Command::new(std::env::current_exe()?).args(["--nothing", way]), None)
     }
@@ -108,6 +109,17 @@ impl Process {
         }))
     }
 
+    /// The same over HTTP.
+    pub(crate) fn throttlecrab_http() -> Option<Result<Process, Failure>> {
+        let program = throttlecrab_program()?;
+        Some(free_address().and_then(|address| {
+            let port = address.port().to_string();
+            let mut command = Command::new(program);
+            command.args(["--http", "--http-host", "127.0.0.1", "--http-port", &port]);
+            Process::listening(&mut command, address, None)
+        }))
+    }
+
     /// A server whose first line has its address.
     fn announced(command: &mut Command, folder: Option<TempDir>) -> Result<Process, Failure> {
         let mut process = Process::start(command.stdout(Stdio::piped()), folder)?;
@@ -122,7 +134,7 @@ impl Process {
     }
 
     /// A server that listens at `address`. Connects repeatedly until it does.
-    fn listening(
+    pub(crate) fn listening(
         command: &mut Command,
         address: SocketAddr,
         folder: Option<TempDir>,
@@ -151,10 +163,19 @@ impl Process {
 
     /// The HTTP address of our server, from its second line.
     pub(crate) fn http_address(&mut self) -> Result<SocketAddr, Failure> {
+        self.next_address("http")
+    }
+
+    /// The gRPC address of our server, from its third line.
+    pub(crate) fn grpc_address(&mut self) -> Result<SocketAddr, Failure> {
+        self.next_address("grpc")
+    }
+
+    fn next_address(&mut self, protocol: &str) -> Result<SocketAddr, Failure> {
         let mut line = String::new();
         self.out.as_mut().ok_or_else(|| Failure::new("no pipe"))?.read_line(&mut line)?;
-        let address = line.strip_prefix("http ").and_then(|address| address.trim_end().parse().ok());
-        address.ok_or_else(|| Failure::new("the server did not say where it serves HTTP"))
+        let address = line.strip_prefix(protocol).and_then(|address| address.trim().parse().ok());
+        address.ok_or_else(|| Failure::new(format!("the server did not say where it serves {protocol}")))
     }
 
     /// The processor time of all its threads, in nanoseconds.
@@ -217,11 +238,19 @@ pub(crate) fn lately_binary(options: &Options) -> Result<PathBuf, Failure> {
     Err(Failure::new(format!("{} is not there: build it with cargo build --release", path.display())))
 }
 
+/// `lately serve` of this binary on free ports.
+fn serve(binary: &Path, config: &Path) -> Command {
+    let mut command = Command::new(binary);
+    command.args(["serve", "--resp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"]);
+    command.arg("--config").arg(config);
+    command
+}
+
 fn words(command: &Command) -> String {
     command.get_program().to_string_lossy().into_owned()
 }
 
 /// A port that was free a moment ago, for servers that cannot choose one themselves.
-fn free_address() -> Result<SocketAddr, Failure> {
+pub(crate) fn free_address() -> Result<SocketAddr, Failure> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }

@@ -13,8 +13,9 @@ use crate::table::{self, harmless, harmless_json};
 
 /// Print the nodes that a server counts together with, a row for each.
 ///
-/// UNSENT is the number of keys with counts that the other nodes do not have yet. STALENESS_MS is how long ago the node
-/// exchanged counts. STATE is ok, or degraded and why.
+/// UNSENT is the number of keys with counts that the other nodes do not have yet. STALENESS_MS is the age
+/// of the oldest hits that the node may not have sent. STATE is ok, or degraded and why. On a Redis Cluster, a second
+/// table has its servers and their slots.
 #[derive(Args)]
 pub(crate) struct Cluster {
     /// Print one object, as GET /v1/cluster has it.
@@ -79,5 +80,17 @@ fn write_table(out: &mut dyn Write, answer: &Value) -> io::Result<()> {
         ]
     });
     let header = ["NODE", "LAST_SEEN", "STALENESS_MS", "UNSENT", "VERSION", "ORIGIN", "STATE"];
-    table::write(out, header, &rows.collect::<Vec<_>>())
+    table::write(out, header, &rows.collect::<Vec<_>>())?;
+    let servers: Vec<_> = answer["engine_servers"].as_array().into_iter().flatten().collect();
+    // A single server has all slots.
+    if servers.len() < 2 {
+        return Ok(());
+    }
+    let slots = |server: &Value| {
+        let ranges = server["slots"].as_array().into_iter().flatten();
+        ranges.map(text).collect::<Vec<_>>().join(" ")
+    };
+    let rows = servers.iter().map(|server| [text(&server["server"]), slots(server)]);
+    writeln!(out)?;
+    table::write(out, ["ENGINE_SERVER", "SLOTS"], &rows.collect::<Vec<_>>())
 }

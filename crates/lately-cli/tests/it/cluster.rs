@@ -465,6 +465,14 @@ fn all_nodes_know_all_hits_after_a_failover_of_a_redis_cluster() {
     let all_know = |hits| keys.iter().all(|key| all_say(&all, &format!("HITS {key}"), hits));
     hit(1);
     assert!(all_know(1));
+    // `lately cluster` has the slots of each master.
+    let slots_of = |server: &str, slots: &str| {
+        let has = |row: &str| row.split_whitespace().eq([server, slots]);
+        becomes(|| ask(&all[0].resp, &words("cluster")).out.lines().any(has))
+    };
+    for (third, slots) in ["0-5460", "5461-10922", "10923-16383"].into_iter().enumerate() {
+        assert!(slots_of(&redis.master(third).address().to_string(), slots));
+    }
     redis.replica(0).signal("STOP");
     redis.master(0).succeed("CLIENT KILL TYPE replica");
     hit(10);
@@ -473,6 +481,7 @@ fn all_nodes_know_all_hits_after_a_failover_of_a_redis_cluster() {
     redis.replica(0).signal("CONT");
     hit(100);
     assert!(all_know(111));
+    assert!(slots_of(&redis.replica(0).address().to_string(), "0-5460"));
     // A node without counts of its own learns all of it from the cluster.
     let urls = redis.urls();
     let servers = urls[1..].iter().flat_map(|url| ["--cluster", url]);

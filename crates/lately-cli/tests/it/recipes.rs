@@ -7,9 +7,10 @@ use crate::common::{has, installed};
 use crate::running::{Running, serve};
 
 /// The pages. The commands and programs of each run against a new server.
-const PAGES: [&str; 9] = [
+const PAGES: [&str; 10] = [
     "README.md",
     "docs/guide/start.md",
+    "docs/guide/clients.md",
     "docs/guide/counting.md",
     "docs/guide/limits.md",
     "docs/guide/cluster.md",
@@ -47,16 +48,21 @@ fn steps(document: &str) -> Vec<Step> {
     steps
 }
 
-/// The Python code of a page as one program, and its output. Each block of code is followed by a block with its output.
-fn python(document: &str) -> (String, String) {
-    let (mut program, mut output) = (String::new(), String::new());
-    for block in document.split("```python\n").skip(1) {
+/// The blocks of code in a language, each with its output, which is the block after it.
+fn programs<'d>(document: &'d str, language: &str) -> Vec<(&'d str, &'d str)> {
+    let begin = format!("```{language}\n");
+    let blocks = document.split(&begin).skip(1);
+    let code_and_output = |block: &'d str| {
         let (code, rest) = block.split_once("```\n").expect("a block ends");
-        program += code;
         let printed = rest.trim_start().strip_prefix("```text\n").expect("what it prints");
-        output += printed.split("```").next().expect("a block ends");
-    }
-    (program, output)
+        (code, printed.split("```").next().expect("a block ends"))
+    };
+    blocks.map(code_and_output).collect()
+}
+
+/// The Python code of a page as one program, and its output.
+fn python(document: &str) -> (String, String) {
+    programs(document, "python").into_iter().unzip()
 }
 
 fn root() -> PathBuf {
@@ -162,6 +168,32 @@ fn documents_show_what_their_python_prints() {
         pages += 1;
     }
     assert!(pages >= 2, "{pages}");
+}
+
+#[test]
+fn documents_show_what_their_javascript_prints() {
+    let (Some(node), Some(modules)) = (installed("LATELY_TEST_NODE"), installed("LATELY_TEST_NODE_MODULES"))
+    else {
+        return;
+    };
+    let page = page("docs/guide/clients.md");
+    let programs = programs(&page, "js");
+    assert!(programs.len() >= 2, "{}", programs.len());
+    let folder = tempfile::tempdir().expect("a folder");
+    // Modules are looked up beside the program.
+    std::os::unix::fs::symlink(modules, folder.path().join("node_modules")).expect("a link");
+    for (code, expected) in programs {
+        let server = serve();
+        let program = folder.path().join("program.mjs");
+        std::fs::write(&program, code.replace("7379", server.port())).expect("room");
+        let output = Command::new(&node).arg(&program).output().expect("Node runs");
+        let text = |bytes| String::from_utf8(bytes).expect("text");
+        assert_eq!(
+            (text(output.stdout), text(output.stderr)),
+            (expected.to_owned(), String::new()),
+            "{code}"
+        );
+    }
 }
 
 #[test]

@@ -19,7 +19,7 @@ use redis::{Cmd, FromRedisValue, Pipeline, RedisError, Value, from_redis_value};
 
 use crate::layout::{members, name, read_block};
 use crate::limits::{ENGINE_COMMANDS, LASTING_BLOCKS, REDIRECTIONS};
-use crate::{Block, Engine, EngineError, Told, Write};
+use crate::{Block, Engine, EngineError, Server, Told, Write};
 
 pub use address::without_password;
 use address::{Host, Route, Servers};
@@ -548,5 +548,9 @@ impl Engine for Redis {
 
     fn warning(&mut self) -> Option<String> {
         self.warning.take()
+    }
+
+    fn servers(&self) -> Vec<Server> {
+        self.slots.as_ref().map_or_else(Vec::new, Slots::of_each)
     }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use redis::Value;
 
 use super::address::Host;
+use crate::Server;
 
 /// Slots of a cluster.
 const SLOTS: u16 = 16_384;
@@ -54,6 +55,21 @@ impl Slots {
     /// The owners of all slots.
     pub(super) fn owners(&self) -> BTreeSet<&Host> {
         self.ranges.iter().map(|range| &range.owner).collect()
+    }
+
+    /// Each owner with its slots.
+    pub(super) fn of_each(&self) -> Vec<Server> {
+        let mut servers: Vec<Server> = Vec::new();
+        let mut ranges: Vec<&Range> = self.ranges.iter().collect();
+        ranges.sort_unstable_by_key(|range| (&range.owner, range.first));
+        for Range { first, last, owner, .. } in ranges {
+            let name = owner.to_string();
+            match servers.last_mut().filter(|server| server.name == name) {
+                Some(server) => server.slots.push((*first, *last)),
+                None => servers.push(Server { name, slots: vec![(*first, *last)] }),
+            }
+        }
+        servers
     }
 
     /// The replicas of these.
@@ -163,6 +179,14 @@ mod tests {
         assert_eq!(owner(100), None);
         assert_eq!((slots.owners().len(), slots.replicas().len()), (2, 1));
         assert_eq!(slots.ids(), BTreeSet::from(["a", "c"]));
+        let of_each: Vec<_> = slots.of_each().into_iter().map(|server| (server.name, server.slots)).collect();
+        assert_eq!(
+            of_each,
+            [
+                ("10.0.0.1:1".to_owned(), vec![(0, 99), (300, 16_383)]),
+                ("10.0.0.9:3".to_owned(), vec![(200, 299)]),
+            ]
+        );
         for wrong in [Value::Int(1), Value::Array(vec![Value::Int(1)]), range(0, 70_000, &[])] {
             assert!(Slots::read(&wrong, &asked).is_none(), "{wrong:?}");
         }

@@ -6,6 +6,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use lately::Timestamp;
+use lately_engines::Server;
 use serde::Serialize;
 use serde_json::Number;
 use utoipa::ToSchema;
@@ -29,6 +30,15 @@ pub(super) struct ClusterAnswer {
     /// Why the engine refuses the list.
     list_error: Option<String>,
     nodes: Vec<NodeAnswer>,
+    /// The servers of the engine, as they were last known.
+    engine_servers: Vec<ServerAnswer>,
+}
+
+#[derive(Serialize, ToSchema)]
+struct ServerAnswer {
+    server: String,
+    /// Its hash slots, such as `0-5460`.
+    slots: Vec<String>,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -39,7 +49,7 @@ struct NodeAnswer {
     version: String,
     #[schema(value_type = Option<f64>)]
     last_seen: Option<Number>,
-    /// How long ago it exchanged counts.
+    /// The age of the oldest hits that it may not have sent.
     staleness_ms: Option<i64>,
     unsent_keys: usize,
     degraded: Option<String>,
@@ -68,10 +78,16 @@ pub(super) async fn nodes(State(service): State<Arc<Service>>) -> Result<Json<Cl
         run_id: status.run_id,
         version: status.version,
         last_seen: Timestamp::from_millis(status.seen_ms).map(seconds),
-        staleness_ms: status.reached_ms.map(|at_ms| now.as_millis().saturating_sub(at_ms).max(0)),
+        staleness_ms: status.sent_until_ms.map(|at_ms| now.as_millis().saturating_sub(at_ms).max(0)),
         unsent_keys: status.unsent_keys,
         degraded,
     };
+    let range = |(first, last): (u16, u16)| match first == last {
+        true => first.to_string(),
+        false => format!("{first}-{last}"),
+    };
+    let server =
+        |Server { name, slots }| ServerAnswer { server: name, slots: slots.into_iter().map(range).collect() };
     Ok(Json(ClusterAnswer {
         node: cluster.config.node.clone(),
         engine: cluster.config.shown_urls().join(" "),
@@ -79,5 +95,6 @@ pub(super) async fn nodes(State(service): State<Arc<Service>>) -> Result<Json<Cl
         listed: listed.map(seconds),
         list_error,
         nodes: cluster.nodes(&service).into_iter().map(answer).collect(),
+        engine_servers: cluster.engine_servers().into_iter().map(server).collect(),
     }))
 }

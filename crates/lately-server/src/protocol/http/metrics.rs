@@ -165,7 +165,7 @@ fn general(service: &Service) -> String {
         metric(
             "lately_cluster_staleness_milliseconds",
             gauge,
-            "How long ago the engine of the cluster was reached, -1 if it never was.",
+            "The age of the oldest hits that this node may not have sent, -1 if it never reached the engine.",
             &staleness_ms,
         );
         metric(

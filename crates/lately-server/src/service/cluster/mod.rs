@@ -62,8 +62,8 @@ pub(crate) struct WaitingId(u64);
 pub(crate) struct State {
     /// Why the last attempt failed. `None` when it did not.
     pub(crate) failure: Option<String>,
-    /// When the engine was last reached.
-    pub(crate) reached: Option<Timestamp>,
+    /// All hits from before then were sent. `None` before the engine was reached.
+    pub(crate) sent_until: Option<Timestamp>,
     /// Hits that were missing in the engine, and were sent again. A hit is in a cell of each width, and counts for each.
     pub(crate) resent_hits: u64,
     /// Whether all keys were compared with what the engine has, since the start or since it may have lost some.
@@ -195,10 +195,10 @@ impl Cluster {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// How long ago the engine was last reached; `None` when it never was.
+    /// The age of the oldest hits that may not be sent; `None` when the engine was never reached.
     pub(crate) fn staleness_ms(&self, now: Timestamp) -> Option<i64> {
-        let reached = self.state.lock().unwrap_or_else(PoisonError::into_inner).reached;
-        Some((now.as_millis() - reached?.as_millis()).max(0))
+        let sent_until = self.state.lock().unwrap_or_else(PoisonError::into_inner).sent_until;
+        Some((now.as_millis() - sent_until?.as_millis()).max(0))
     }
 
     fn set_state(&self, change: impl FnOnce(&mut State)) {

@@ -4,7 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lately::{Origin, Timestamp};
-use lately_engines::{Engine, EngineError};
+use lately_engines::{Engine, EngineError, Server};
 use serde::{Deserialize, Serialize};
 
 use super::Cluster;
@@ -25,8 +25,8 @@ pub(crate) struct Status {
     pub(crate) version: String,
     /// When it said so, by its clock.
     pub(crate) seen_ms: i64,
-    /// When it last exchanged counts, by its clock.
-    pub(crate) reached_ms: Option<i64>,
+    /// All hits from before then were sent, by its clock.
+    pub(crate) sent_until_ms: Option<i64>,
     /// Keys with counts that others do not have.
     pub(crate) unsent_keys: usize,
     /// Why its last exchange failed.
@@ -56,6 +56,8 @@ struct List {
     due_ms: i64,
     /// Why the engine refused it.
     refused: Option<String>,
+    /// The servers of the engine.
+    servers: Vec<Server>,
 }
 
 impl Nodes {
@@ -71,10 +73,15 @@ impl Cluster {
         (list.read_ms.and_then(Timestamp::from_millis), list.refused.clone())
     }
 
+    /// The servers of the engine, as they were last known.
+    pub(crate) fn engine_servers(&self) -> Vec<Server> {
+        self.nodes.lock().servers.clone()
+    }
+
     /// All nodes by name. This one is as it is now, the others are as they were last read.
     pub(crate) fn nodes(&self, service: &Service) -> Vec<Node> {
         let own = self.status(service);
-        let own_degraded = match (&own.failure, own.reached_ms) {
+        let own_degraded = match (&own.failure, own.sent_until_ms) {
             (None, None) => Some("the engine was not reached yet".to_owned()),
             (failure, _) => failure.as_ref().map(of_engine),
         };
@@ -101,7 +108,7 @@ impl Cluster {
             run_id: service.run_id.clone(),
             version: VERSION.to_owned(),
             seen_ms: service.now().as_millis(),
-            reached_ms: state.reached.map(Timestamp::as_millis),
+            sent_until_ms: state.sent_until.map(Timestamp::as_millis),
             unsent_keys: service.store.unsent_keys(),
             failure: state.failure,
         }
@@ -126,8 +133,12 @@ pub(super) async fn renew(
         return;
     }
     let read = exchange(engine, service, cluster, now_ms).await;
+    let servers = engine.servers();
     let mut list = cluster.nodes.lock();
     list.due_ms = now_ms + millis(NODES_EVERY);
+    if !servers.is_empty() {
+        list.servers = servers;
+    }
     match read {
         Ok(nodes) => {
             (list.nodes, list.read_ms, list.refused) = (nodes, Some(now_ms), None);
@@ -237,7 +248,7 @@ mod tests {
 
     fn reached(service: &Service) {
         let now = service.now();
-        cluster(service).set_state(|state| (state.failure, state.reached) = (None, Some(now)));
+        cluster(service).set_state(|state| (state.failure, state.sent_until) = (None, Some(now)));
     }
 
     #[test]

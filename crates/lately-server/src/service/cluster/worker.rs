@@ -41,7 +41,7 @@ fn note(
     cluster: &Cluster,
     done: &Result<Option<ClusterError>, EngineError>,
     tell: &(dyn Fn(&str) + Send + Sync),
-    now: Timestamp,
+    sent_until: Option<Timestamp>,
 ) {
     let failed_before = cluster.state().failure.is_some();
     match done {
@@ -54,7 +54,7 @@ fn note(
         _ => {}
     }
     cluster.set_state(|state| match done {
-        Ok(_) => (state.failure, state.reached) = (None, Some(now)),
+        Ok(_) => (state.failure, state.sent_until) = (None, sent_until),
         Err(error) => state.failure = Some(error.to_string()),
     });
 }
@@ -86,8 +86,11 @@ enum Claim {
 pub(super) struct Worker<E> {
     pub(super) service: Arc<Service>,
     pub(super) reconcile: Reconcile,
-    /// The part of the keys that is sent next.
+    /// The part of the keys that is sent next, and since when, if its first keys were sent.
     next_part: usize,
+    next_part_begun: Option<Timestamp>,
+    /// For each part of the keys: hits from before then are sent.
+    sent_until: Vec<Timestamp>,
     /// What was read and left out, and why; and when that was last logged.
     warning: Option<String>,
     warned: Option<Timestamp>,
@@ -151,7 +154,7 @@ pub(crate) async fn run(service: Arc<Service>, signals: Signals) -> Result<(), C
         let done = worker.exchange(is_stopping).await;
         let rest = thread_cpu_time().saturating_sub(begun) * EXCHANGE_REST;
         pause = flush.max(rest.min(MAX_EXCHANGE_REST));
-        note(cluster, &done, &*signals.tell, service.now());
+        note(cluster, &done, &*signals.tell, worker.sent_until());
         worker.warn(&*signals.tell);
         if let Ok(Some(taken)) = done {
             signals.stopper.stop();
@@ -177,10 +180,13 @@ pub(crate) async fn run(service: Arc<Service>, signals: Signals) -> Result<(), C
 impl<E: Engine> Worker<E> {
     /// A worker of a service that was started.
     pub(super) fn new(service: Arc<Service>, engine: E) -> Worker<E> {
+        let sent_until = vec![service.now(); service.store.unsent_parts()];
         Worker {
             service,
             reconcile: Reconcile::new(),
             next_part: 0,
+            next_part_begun: None,
+            sent_until,
             warning: None,
             warned: None,
             unsettled: None,
@@ -285,12 +291,14 @@ impl<E: Engine> Worker<E> {
 
     /// Takes the counts of some keys with new hits out of the store.
     fn visit<'s>(&mut self, parts_left: &mut usize, with_wider: bool, store: &'s Store) -> Visit<'s> {
-        let mut visit = Visit { decreases: store.decreases(), keys: Vec::new() };
+        let mut visit = Visit { decreases: store.decreases(), keys: Vec::new(), parts: Vec::new() };
         while *parts_left > 0 && visit.keys.len() < CLUSTER_SEND_KEYS {
             let first = visit.keys.len();
             let mut keys = Vec::new();
             let most = CLUSTER_SEND_KEYS - first;
-            let taken = store.take_unsent(self.next_part, most, with_wider, self.service.now(), |unsent| {
+            let now = self.service.now();
+            let begun = *self.next_part_begun.get_or_insert(now);
+            let taken = store.take_unsent(self.next_part, most, with_wider, now, |unsent| {
                 keys.push((Box::from(unsent.key), unsent.settings, unsent.cells, unsent.has_older));
             });
             let visited = keys.into_iter();
@@ -302,6 +310,8 @@ impl<E: Engine> Worker<E> {
                 taken,
             }));
             if taken.is_done {
+                visit.parts.push((self.next_part, begun));
+                self.next_part_begun = None;
                 self.next_part = (self.next_part + 1) % store.unsent_parts();
                 *parts_left -= 1;
             }
@@ -317,6 +327,7 @@ impl<E: Engine> Worker<E> {
         cluster: &Cluster,
     ) -> Result<(), EngineError> {
         if visit.keys.is_empty() {
+            self.note_sent(&visit);
             return Ok(());
         }
         let service = Arc::clone(&self.service);
@@ -348,8 +359,19 @@ impl<E: Engine> Worker<E> {
         if sent.is_err() {
             self.unsettled = Some(service.now());
             visit.keys.iter().for_each(put_back);
+        } else {
+            self.note_sent(&visit);
         }
         sent
+    }
+
+    fn note_sent(&mut self, visit: &Visit<'_>) {
+        visit.parts.iter().for_each(|&(part, begun)| self.sent_until[part] = begun);
+    }
+
+    /// All hits from before then are sent.
+    fn sent_until(&self) -> Option<Timestamp> {
+        self.sent_until.iter().copied().min()
     }
 
     /// Whether writes that were said to have failed have arrived by now, if they arrive at all.
@@ -539,6 +561,8 @@ struct Visit<'s> {
     /// See [`Store::decreases`].
     decreases: u64,
     keys: Vec<Visited<'s>>,
+    /// The parts of which this visit has the last keys, and when their first keys were visited.
+    parts: Vec<(usize, Timestamp)>,
 }
 
 struct Visited<'s> {

@@ -121,7 +121,7 @@ fn cluster(service: &Service, now: Timestamp) -> Vec<Field> {
         let state = cluster.state();
         fields.extend([
             field("lately_node", &cluster.config.node),
-            field("lately_engine_ok", &u8::from(state.failure.is_none() && state.reached.is_some())),
+            field("lately_engine_ok", &u8::from(state.failure.is_none() && state.sent_until.is_some())),
             field("lately_staleness_ms", &cluster.staleness_ms(now).unwrap_or(-1)),
             field("lately_unsent_keys", &service.unsent_keys()),
             field("lately_resent_hits", &state.resent_hits),
