@@ -77,7 +77,7 @@ impl LoginArgs {
         self.cacert.clone().or_else(|| of_environment("LATELY_CACERT").map(PathBuf::from))
     }
 
-    fn has_tls(&self) -> bool {
+    pub(crate) fn has_tls(&self) -> bool {
         self.tls || self.authority().is_some() || self.cert.is_some()
     }
 
@@ -133,6 +133,12 @@ impl Login {
         let client_tls =
             own.clone().map(|(client_cert, client_key)| ClientTlsConfig { client_cert, client_key });
         Client::build_with_tls(info, TlsCertificates { client_tls, root_cert: authority.clone() })
+    }
+
+    /// The user and its password, if there is one.
+    pub(crate) fn user_and_password(self) -> Option<(String, String)> {
+        let user = self.user.unwrap_or_else(|| "default".to_owned());
+        self.password.map(|password| (user, password))
     }
 
     pub(crate) fn http_scheme(&self) -> &'static str {

@@ -41,11 +41,11 @@ impl ServerArgs {
         !is_address(&self.address())
     }
 
-    /// The address for a direct connection. Checked by connecting once.
-    pub(crate) fn resolve(&self) -> Result<SocketAddr, CliError> {
-        if self.login.is_any() {
-            let cause = "a direct connection has neither a login nor TLS";
-            return Err(CliError::new("bench", cause, "use a server without users and TLS"));
+    /// The address for direct connections, and the user and password that these log in with. Checked by connecting once.
+    pub(crate) fn resolve(&self) -> Result<(SocketAddr, Option<(String, String)>), CliError> {
+        if self.login.has_tls() {
+            let cause = "the load is sent without TLS";
+            return Err(CliError::new("bench", cause, "use a server without TLS"));
         }
         let server = self.connect()?;
         // Fail early if this is no RESP server.
@@ -53,9 +53,9 @@ impl ServerArgs {
         let asked = self.address();
         let unknown = |cause: String| CliError::new(&asked, cause, "give HOST:PORT, such as 127.0.0.1:7379");
         let mut found = asked.to_socket_addrs().map_err(|error| unknown(error.to_string()))?;
-        found
-            .find(|address| TcpStream::connect_timeout(address, SERVER_TIMEOUT).is_ok())
-            .ok_or_else(|| unknown("no address".to_owned()))
+        let found = found.find(|address| TcpStream::connect_timeout(address, SERVER_TIMEOUT).is_ok());
+        let address = found.ok_or_else(|| unknown("no address".to_owned()))?;
+        Ok((address, self.login.read()?.user_and_password()))
     }
 
     /// The server's HTTP listener: at `address`, or else on the same host at the port that the server reports. Another

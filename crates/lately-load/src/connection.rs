@@ -1,6 +1,6 @@
 //! A connection: sends a batch, and reads its replies.
 
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
 
 use mio::net::TcpStream;
@@ -11,7 +11,7 @@ use crate::error::LoadError;
 use crate::limits::PATIENCE;
 use crate::lines::Lines;
 use crate::numbers::Numbers;
-use crate::plan::{Answer, Plan};
+use crate::plan::{Answer, Login, Plan};
 use crate::tally::Tally;
 
 pub(crate) struct Connection {
@@ -34,8 +34,13 @@ enum Reader {
 
 impl Connection {
     pub(crate) fn open(plan: &Plan, registry: &Registry, token: Token) -> Result<Connection, LoadError> {
-        let mut socket =
+        let socket =
             connect(plan.address).map_err(|cause| LoadError::Connect { address: plan.address, cause })?;
+        if let Some(login) = &plan.login {
+            log_in(&socket, login)?;
+        }
+        socket.set_nonblocking(true)?;
+        let mut socket = TcpStream::from_std(socket);
         registry.register(&mut socket, token, Interest::READABLE | Interest::WRITABLE)?;
         Ok(Connection {
             socket,
@@ -117,9 +122,26 @@ impl Connection {
     }
 }
 
-fn connect(address: SocketAddr) -> io::Result<TcpStream> {
+fn connect(address: SocketAddr) -> io::Result<std::net::TcpStream> {
     let socket = std::net::TcpStream::connect_timeout(&address, PATIENCE)?;
     socket.set_nodelay(true)?;
-    socket.set_nonblocking(true)?;
-    Ok(TcpStream::from_std(socket))
+    socket.set_read_timeout(Some(PATIENCE))?;
+    Ok(socket)
+}
+
+/// Sends `AUTH`, and waits for its answer.
+fn log_in(mut socket: &std::net::TcpStream, Login { user, password }: &Login) -> Result<(), LoadError> {
+    let mut request = b"*3\r\n$4\r\nAUTH\r\n".to_vec();
+    for word in [user, password] {
+        request.extend_from_slice(format!("${}\r\n{word}\r\n", word.len()).as_bytes());
+    }
+    socket.write_all(&request)?;
+    let mut answer = String::new();
+    // Nothing follows the line: nothing else was asked.
+    BufReader::new(socket).read_line(&mut answer)?;
+    match answer.trim_end() {
+        "+OK" => Ok(()),
+        "" => Err(LoadError::Login { answer: "the server closed the connection".to_owned() }),
+        answer => Err(LoadError::Login { answer: answer.trim_start_matches('-').to_owned() }),
+    }
 }

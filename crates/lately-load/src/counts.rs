@@ -1,13 +1,11 @@
 //! Reads the counts of all keys from the server, and compares them with the hits that were sent.
 
-use std::net::SocketAddr;
-
-use redis::Connection;
+use redis::{Connection, IntoConnectionInfo, RedisConnectionInfo};
 
 use crate::error::LoadError;
 use crate::limits::{KEY_DIGITS, KEYS_AT_ONCE, PATIENCE};
 use crate::numbers::Numbers;
-use crate::plan::Plan;
+use crate::plan::{Login, Plan};
 
 /// The command for reading counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,7 +50,7 @@ impl Counts {
     /// # Errors
     /// The server cannot be reached, or does not have these commands.
     pub fn read(plan: &Plan, how: Counted) -> Result<Counts, LoadError> {
-        let mut connection = connect(plan.address)?;
+        let mut connection = connect(plan)?;
         let mut counts = Vec::with_capacity(usize::try_from(plan.keys).unwrap_or(0));
         let mut first = 0;
         while first < plan.keys {
@@ -115,8 +113,13 @@ fn name(plan: &Plan, key: u64) -> Vec<u8> {
     [&plan.request.prefix, format!("{key:0KEY_DIGITS$}").as_bytes()].concat()
 }
 
-fn connect(address: SocketAddr) -> Result<Connection, LoadError> {
-    let client = redis::Client::open(format!("redis://{address}/"))?;
+fn connect(plan: &Plan) -> Result<Connection, LoadError> {
+    let mut info = format!("redis://{}/", plan.address).into_connection_info()?;
+    if let Some(Login { user, password }) = &plan.login {
+        info =
+            info.set_redis_settings(RedisConnectionInfo::default().set_username(user).set_password(password));
+    }
+    let client = redis::Client::open(info)?;
     let connection = client.get_connection_with_timeout(PATIENCE)?;
     connection.set_read_timeout(Some(PATIENCE))?;
     connection.set_write_timeout(Some(PATIENCE))?;
@@ -125,6 +128,8 @@ fn connect(address: SocketAddr) -> Result<Connection, LoadError> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
     use super::*;
     use crate::keys::Order;
     use crate::request::Request;

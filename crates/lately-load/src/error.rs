@@ -27,6 +27,12 @@ pub enum LoadError {
         /// The cause.
         cause: std::io::Error,
     },
+    /// The server refused the login.
+    #[error("the login: {answer}")]
+    Login {
+        /// Its answer, or why there was none.
+        answer: String,
+    },
     /// The server closed a connection while replies were due.
     #[error("the server closed a connection that still waited for {due} replies")]
     Closed {

@@ -26,7 +26,7 @@ pub use clock::Stopwatch;
 pub use counts::{Checked, Counted, Counts};
 pub use error::LoadError;
 pub use keys::Order;
-pub use plan::{Answer, Ending, Plan, Times};
+pub use plan::{Answer, Ending, Login, Plan, Times};
 pub use report::Report;
 pub use request::{Request, Word};
 pub use run::run;

@@ -1,5 +1,6 @@
 //! The plan of a load: server, requests, keys, rate and end.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -39,11 +40,29 @@ pub enum Answer {
     },
 }
 
+/// The user that each connection logs in as.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Login {
+    /// Its name.
+    pub user: String,
+    /// Its password.
+    pub password: String,
+}
+
+/// Without the password.
+impl fmt::Debug for Login {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Login").field("user", &self.user).finish_non_exhaustive()
+    }
+}
+
 /// A load.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Plan {
     /// The server.
     pub address: SocketAddr,
+    /// The user. `None`: connections do not log in.
+    pub login: Option<Login>,
     /// The request.
     pub request: Request,
     /// The kind of its replies.
@@ -72,6 +91,7 @@ impl Plan {
     pub fn new(address: SocketAddr, request: Request) -> Plan {
         Plan {
             address,
+            login: None,
             request,
             answer: Answer::Line,
             keys: 1_000_000,

@@ -5,6 +5,8 @@
 
 mod clock;
 pub mod config;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 pub mod limits;
 mod offline;
 mod protocol;

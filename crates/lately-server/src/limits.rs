@@ -336,6 +336,9 @@ pub const MAX_TRUSTED_PROXIES: usize = 256;
 /// The longest host name, in bytes: that of DNS.
 pub const MAX_HOST_BYTES: usize = 253;
 
+/// Exemptions of one limit.
+pub const MAX_EXEMPT: usize = 256;
+
 /// Limits with names in one config.
 pub const MAX_LIMITS: usize = 1_024;
 

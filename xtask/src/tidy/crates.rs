@@ -19,7 +19,11 @@ const PLACES: [Place; 15] = [
     Place { name: "lately", inner: &[], whole: Some(&["foldhash", "thin-vec"]) },
     Place { name: "lately-classics", inner: &[], whole: Some(&[]) },
     Place { name: "lately-resp", inner: &["lately"], whole: None },
-    Place { name: "lately-keys", inner: &[], whole: Some(&["memchr"]) },
+    Place {
+        name: "lately-keys",
+        inner: &["lately"],
+        whole: Some(&["foldhash", "lately", "memchr", "thin-vec"]),
+    },
     Place { name: "lately-ratelimit", inner: &[], whole: None },
     Place { name: "lately-logs", inner: &["lately", "lately-keys"], whole: None },
     Place { name: "lately-journal", inner: &["lately"], whole: None },

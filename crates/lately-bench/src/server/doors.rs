@@ -1,8 +1,10 @@
-//! What TLS and users cost, and `LIMIT` over HTTP beside an axum handler that does nothing and throttlecrab-server.
+//! What TLS and users cost, `LIMIT` over HTTP beside an axum handler that does nothing and throttlecrab-server, and the rate limit
+//! service for Envoy.
 
 use std::fs;
-use std::net::SocketAddr;
-use std::path::Path;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
@@ -14,9 +16,28 @@ use crate::server::TABLE;
 use crate::server::failure::Failure;
 use crate::server::measured::Measured;
 use crate::server::nothing::Way;
-use crate::server::process::{Process, THROTTLECRAB_MISSING};
+use crate::server::process::{Process, THROTTLECRAB_MISSING, free_address};
+
+/// The note on figures without Envoy.
+const ENVOY_MISSING: &str = "not measured: Envoy is not installed: cargo xtask test";
 
 const HIT: [&str; 2] = ["HIT", "key:__rand_int__"];
+
+/// Requests a second through Envoy: 100 on each of 50 connections.
+const ENVOY_RATE: u64 = 5_000;
+
+/// The config of Envoy: one limit by the address of the client. Its ports are filled in.
+const ENVOY: &str = include_str!("envoy.yaml");
+
+/// The limit, which is not reached.
+const ENVOY_LIMIT: &str = r#"
+[[limit]]
+name = "address"
+domain = "edge"
+descriptors = { remote_address = "*" }
+max = 1000000000
+window = "1m"
+"#;
 
 /// Requests of a round.
 const RESP_REQUESTS: u64 = 2_000_000;
@@ -25,6 +46,7 @@ const HTTP_REQUESTS: u64 = 100_000;
 pub(super) fn rows(options: &Options) -> Result<Vec<Row>, Failure> {
     let mut rows = vec![tls(options)?, users(options)?];
     rows.extend(http(options)?);
+    rows.extend(envoy(options)?);
     Ok(rows)
 }
 
@@ -164,4 +186,73 @@ fn h2load(
         }
         _ => Err(Failure::new(format!("h2load {path}: {}", text.trim()))),
     }
+}
+
+/// Our rate limit service behind Envoy, all on the same processors.
+fn envoy(options: &Options) -> Result<Vec<Row>, Failure> {
+    let latency = format!("doors: rate limit service behind Envoy at {ENVOY_RATE} requests/s, p99");
+    let cost = format!("doors: rate limit service behind Envoy at {ENVOY_RATE} requests/s, server CPU");
+    let Some(program) = envoy_program() else {
+        let missing = |name| Row::new(TABLE, name, f64::NAN, "", Must::Nothing).note(ENVOY_MISSING);
+        return Ok(vec![missing(latency), missing(cost)]);
+    };
+    let folder = TempDir::new()?;
+    let (config, file) = (folder.path().join("lately.toml"), folder.path().join("envoy.yaml"));
+    let mut ours = configured(options, &config, ENVOY_LIMIT)?;
+    ours.http_address()?;
+    let grpc = ours.grpc_address()?;
+    let application = Process::nothing(Way::Axum)?;
+    let [door, admin] = [free_address()?, free_address()?];
+    let port = |address: SocketAddr| address.port().to_string();
+    let text =
+        ENVOY.replace("LATELY_PORT", &port(grpc)).replace("APPLICATION_PORT", &port(application.address));
+    fs::write(&file, text.replace("ADMIN_PORT", &port(admin)).replace("DOOR_PORT", &port(door)))?;
+    let mut command = Command::new(program);
+    command.arg("-c").arg(&file).args(["--concurrency", "1", "--disable-hot-restart", "--log-level", "off"]);
+    let _envoy = Process::listening(&mut command, door, None)?;
+    let seconds = options.pick(10, 3);
+    let before = ours.cpu_ns()?;
+    let mut load = Command::new("h2load");
+    load.args(["--h1", "-t", "1", "-c", "50", "-m", "1", "--rps", "100", "-D", &seconds.to_string()]);
+    let output = load.arg(format!("http://{door}/")).stdin(Stdio::null()).output();
+    let output = output.map_err(|error| Failure::new(format!("h2load did not start: {error}")))?;
+    let spent = ours.cpu_ns()? - before;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let requests = text.lines().find_map(|line| {
+        let (counts, _) = line.strip_prefix("requests: ")?.split_once(" succeeded")?;
+        counts.rsplit(' ').next()?.parse::<u64>().ok()
+    });
+    let requests = requests.filter(|&requests| requests >= ENVOY_RATE * seconds * 8 / 10);
+    let requests = requests.ok_or_else(|| Failure::new(format!("h2load through Envoy: {}", text.trim())))?;
+    let p99 = envoy_p99(admin)?;
+    #[expect(clippy::cast_precision_loss, reason = "a figure")]
+    let cpu_us = spent as f64 / 1e3 / requests as f64;
+    let note = format!("{requests} requests in {seconds} s, by Envoy's `upstream_rq_time`");
+    Ok(vec![
+        Row::new(TABLE, latency, p99, "ms", Must::AtMost(2.0, 1.0)).note(note),
+        Row::new(TABLE, cost, cpu_us, "µs", Must::AtMost(16.0, 10.0)),
+    ])
+}
+
+/// The p99 of the calls to our service, as Envoy measures it, in milliseconds.
+fn envoy_p99(admin: SocketAddr) -> Result<f64, Failure> {
+    let mut socket = TcpStream::connect(admin)?;
+    write!(socket, "GET /stats?filter=cluster.lately.upstream_rq_time HTTP/1.0\r\n\r\n")?;
+    let mut text = String::new();
+    socket.read_to_string(&mut text)?;
+    // `… P99(1.05,1.05) …`: of the last interval, and of all.
+    let all =
+        text.split("P99(").nth(1).and_then(|rest| rest.split(')').next()?.split(',').nth(1)?.parse().ok());
+    all.ok_or_else(|| Failure::new(format!("Envoy has no upstream_rq_time: {text}")))
+}
+
+/// Envoy, where `cargo xtask test` installs it, in `clients` beside the build folder of this program.
+fn envoy_program() -> Option<PathBuf> {
+    let ours = std::env::current_exe().ok()?;
+    let python = ours.parent()?.parent()?.join("clients/python/lib");
+    let mut versions = fs::read_dir(python).ok()?.flatten();
+    versions.find_map(|version| {
+        let path = version.path().join("site-packages/envoy/_bin/envoy");
+        path.is_file().then_some(path)
+    })
 }

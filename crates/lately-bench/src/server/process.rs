@@ -134,7 +134,7 @@ impl Process {
     }
 
     /// A server that listens at `address`. Connects repeatedly until it does.
-    fn listening(
+    pub(crate) fn listening(
         command: &mut Command,
         address: SocketAddr,
         folder: Option<TempDir>,
@@ -163,10 +163,19 @@ impl Process {
 
     /// The HTTP address of our server, from its second line.
     pub(crate) fn http_address(&mut self) -> Result<SocketAddr, Failure> {
+        self.next_address("http")
+    }
+
+    /// The gRPC address of our server, from its third line.
+    pub(crate) fn grpc_address(&mut self) -> Result<SocketAddr, Failure> {
+        self.next_address("grpc")
+    }
+
+    fn next_address(&mut self, protocol: &str) -> Result<SocketAddr, Failure> {
         let mut line = String::new();
         self.out.as_mut().ok_or_else(|| Failure::new("no pipe"))?.read_line(&mut line)?;
-        let address = line.strip_prefix("http ").and_then(|address| address.trim_end().parse().ok());
-        address.ok_or_else(|| Failure::new("the server did not say where it serves HTTP"))
+        let address = line.strip_prefix(protocol).and_then(|address| address.trim().parse().ok());
+        address.ok_or_else(|| Failure::new(format!("the server did not say where it serves {protocol}")))
     }
 
     /// The processor time of all its threads, in nanoseconds.
@@ -242,6 +251,6 @@ fn words(command: &Command) -> String {
 }
 
 /// A port that was free a moment ago, for servers that cannot choose one themselves.
-fn free_address() -> Result<SocketAddr, Failure> {
+pub(crate) fn free_address() -> Result<SocketAddr, Failure> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }

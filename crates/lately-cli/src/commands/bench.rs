@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use lately::Span;
-use lately_load::{Checked, Counted, Counts, Ending, LoadError, Order, Plan, Report, Request, Word};
+use lately_load::{Checked, Counted, Counts, Ending, LoadError, Login, Order, Plan, Report, Request, Word};
 
 use crate::error::{CliError, Outcome};
 use crate::numbers;
@@ -88,8 +88,9 @@ pub(crate) fn run(bench: &Bench) -> Result<Outcome, CliError> {
     // Bounds first: they need no server.
     let unconnected = bench.plan(SocketAddr::from(([127, 0, 0, 1], 0)));
     unconnected.check().map_err(|error| CliError::new("bench", error, "see lately bench --help"))?;
-    let address = bench.server.resolve()?;
-    let plan = Plan { address, ..unconnected };
+    let (address, login) = bench.server.resolve()?;
+    let login = login.map(|(user, password)| Login { user, password });
+    let plan = Plan { address, login, ..unconnected };
     let incr = bench.command == Load::Incr;
     let how = if incr { Counted::Values } else { Counted::Hits };
     let before = Counts::read(&plan, how).map_err(|error| failure(&plan, incr, &error))?;
@@ -137,6 +138,10 @@ impl Bench {
 fn failure(plan: &Plan, incr: bool, error: &LoadError) -> CliError {
     let hint = match error {
         LoadError::Connect { .. } => "are there as many connections as the server and ulimit -n allow?",
+        LoadError::Login { .. } => "check --user and --password-file",
+        LoadError::Counts(error) if error.code() == Some("NOPERM") => {
+            "log in as a user with the verbs read and hit, and the keys key:*"
+        }
         LoadError::Counts(_) if incr => "is it a Redis server? lately takes --command hit",
         LoadError::Counts(_) => "is it a lately server? Redis takes --command incr",
         _ => "the counts were not checked",

@@ -114,10 +114,19 @@ fn write_lines(out: &mut dyn Write, config: &Config) -> io::Result<()> {
         )?;
     }
     config.limits.iter().try_for_each(|limit| {
-        let NamedLimit { name, max, window, lockout, is_shadow, key, deny, prefix, domain, descriptors } =
-            limit;
-        let lockout = or_word(*lockout, "none");
-        write!(out, "limit {name}: {max} in {window}, lockout {lockout}, shadow {is_shadow}")?;
+        let NamedLimit { name, max, window, is_shadow, key, deny, prefix, domain, descriptors, .. } = limit;
+        write!(out, "limit {name}: {max} in {window}, overdraft {}", limit.is_overdraft)?;
+        match limit.lockout {
+            None => write!(out, ", lockout none")?,
+            Some(lockout) => {
+                let (first, factor, longest) = (lockout.first(), lockout.factor().get(), lockout.longest());
+                write!(out, ", lockout {first}, lockout_factor {factor}, lockout_max {longest}")?;
+            }
+        }
+        let exempt: Vec<String> =
+            limit.exempt.iter().map(|exempt| printable(exempt.to_string().as_bytes())).collect();
+        let exempt = if exempt.is_empty() { "none".to_owned() } else { exempt.join(" ") };
+        write!(out, ", exempt {exempt}, shadow {is_shadow}")?;
         let (deny, (v4_bits, v6_bits)) = (deny.code(), prefix.lengths());
         let key = or_word(key.as_ref(), "none");
         let key = printable(key.as_bytes());
@@ -243,7 +252,11 @@ struct CheckedLimit<'a> {
     name: &'a str,
     max: u64,
     window_ms: i64,
+    overdraft: bool,
     lockout_ms: Option<i64>,
+    lockout_factor: Option<f64>,
+    lockout_max_ms: Option<i64>,
+    exempt: Vec<String>,
     shadow: bool,
     key: Option<String>,
     deny: u16,
@@ -325,7 +338,11 @@ impl CheckedLimit<'_> {
             name: &limit.name,
             max: limit.max,
             window_ms: limit.window.as_millis(),
-            lockout_ms: limit.lockout.map(Span::as_millis),
+            overdraft: limit.is_overdraft,
+            lockout_ms: limit.lockout.map(|lockout| lockout.first().as_millis()),
+            lockout_factor: limit.lockout.map(|lockout| lockout.factor().get()),
+            lockout_max_ms: limit.lockout.map(|lockout| lockout.longest().as_millis()),
+            exempt: limit.exempt.iter().map(ToString::to_string).collect(),
             shadow: limit.is_shadow,
             key: limit.key.as_ref().map(ToString::to_string),
             deny: limit.deny.code(),

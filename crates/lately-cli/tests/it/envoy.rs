@@ -24,7 +24,7 @@ fn nth_block(language: &str, index: usize) -> String {
     block.split("```").next().expect("a block ends").to_owned()
 }
 
-/// Answers every request with `in`, until the test ends.
+/// Answers every request with `in`, and with the `x-tokens` of the request, until the test ends.
 fn application() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let port = listener.local_addr().expect("it is bound").port();
@@ -32,11 +32,16 @@ fn application() -> u16 {
         for socket in listener.incoming().flatten() {
             std::thread::spawn(move || {
                 let mut out = socket.try_clone().expect("a file descriptor");
+                let mut tokens = String::new();
                 for line in BufReader::new(socket).lines().map_while(Result::ok) {
-                    if line.is_empty()
-                        && out.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nin").is_err()
-                    {
-                        return;
+                    if line.starts_with("x-tokens: ") {
+                        tokens = line + "\r\n";
+                    } else if line.is_empty() {
+                        let tokens = std::mem::take(&mut tokens);
+                        let answer = format!("HTTP/1.1 200 OK\r\n{tokens}content-length: 2\r\n\r\nin");
+                        if out.write_all(answer.as_bytes()).is_err() {
+                            return;
+                        }
                     }
                 }
             });
@@ -152,6 +157,28 @@ fn envoy_limits_by_address_path_and_header() {
     let metrics = server.get("/metrics");
     let would_deny = "{limit=\"search\",decision=\"would_deny\"} 5\n";
     assert!(metrics.contains(would_deny), "{metrics}");
+}
+
+/// A limit on tokens, which are known when the response has ended, denies the next request.
+#[test]
+#[cfg(target_os = "linux")]
+fn envoy_reports_costs_when_responses_end() {
+    let Some(program) = installed("LATELY_TEST_ENVOY") else { return };
+    if !has("curl") {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = lately(folder.path(), "127.0.0.1:0").loaded();
+    let envoy = Envoy::start(&program, &server);
+    let used = |expected: u64| becomes(|| server.ask::<u64>("HITS tokens:tokens=a") == expected);
+    envoy.check("127.0.0.7", "/", &["-H", "x-team: a", "-H", "x-tokens: 600"], &[200]);
+    assert!(used(600), "the report of the first response");
+    // More than what is left.
+    envoy.check("127.0.0.7", "/", &["-H", "x-team: a", "-H", "x-tokens: 900"], &[200]);
+    assert!(used(1_500), "the report of the second response");
+    envoy.check("127.0.0.7", "/", &["-H", "x-team: a", "-H", "x-tokens: 1"], &[429]);
+    envoy.check("127.0.0.7", "/", &["-H", "x-team: b", "-H", "x-tokens: 1"], &[200]);
+    assert_eq!(server.ask::<u64>("HITS tokens:tokens=a"), 1_500);
 }
 
 /// While Lately is away Envoy lets everything pass, as it is configured. Then the counts of before are in force again.

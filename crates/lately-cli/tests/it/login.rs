@@ -83,7 +83,11 @@ fn clients_log_in() {
             ("hit a", 2, may_not),
             ("hit a", 2, "hint: log in as a user that may: --user NAME --password-file FILE"),
             ("dump --output FOLDER/w.dump", 2, "user web has no permissions for /v1/dump"),
-            ("bench --seconds 1", 2, "a direct connection has neither a login nor TLS"),
+            (
+                "bench --seconds 1",
+                2,
+                "hint: log in as a user with the verbs read and hit, and the keys key:*",
+            ),
         ],
     );
     let backup = " --user backup --password-file FOLDER/backup.pw";
@@ -97,7 +101,13 @@ fn clients_log_in() {
             ("hit a", 2, "NOPERM"),
         ],
     );
-    check(&server, files, " --password-file FOLDER/d.pw", &[("hits web:1", 0, "3")]);
+    let default = " --password-file FOLDER/d.pw";
+    check(
+        &server,
+        files,
+        default,
+        &[("hits web:1", 0, "3"), ("bench --seconds 1 --keys 100", 0, "100 keys")],
+    );
 }
 
 #[test]

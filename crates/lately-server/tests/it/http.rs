@@ -378,7 +378,7 @@ fn what_is_not_utf8_is_refused_by_name() {
         ("/v1/auth?key=k", "limit, or max and window, is missing"),
         ("/v1/auth?key=k&max=1", "window is missing"),
         ("/v1/auth?key=k&window=1", "max is missing"),
-        ("/v1/auth?limit=x&max=1", "limit takes max, window and lockout from the config"),
+        ("/v1/auth?limit=x&max=1", "limit takes max, window, lockout and overdraft from the config"),
         ("/v1/auth?key=k&max=1&window=1&deny=404", "invalid deny '404': give 403 (for nginx) or 429"),
         ("/v1/auth?key=&max=1&window=1", "invalid key of 0 bytes: a key has 1 to 1024 bytes"),
     ] {

@@ -11,7 +11,7 @@ mod listener;
 mod login;
 mod long_body;
 pub(crate) mod metrics;
-mod ndjson;
+pub(crate) mod ndjson;
 mod openapi;
 mod pace;
 mod places;

@@ -329,8 +329,51 @@ fn said(error: &serde_json::Error) -> String {
     }
 }
 
+/// Checks a body of any bytes that comes in pieces.
+#[cfg(any(test, fuzzing))]
+pub(crate) mod check {
+    use serde_json::Value;
+
+    use super::*;
+
+    /// The same lines come out however the body is cut, and a line that is taken has the key, the count and the time of its
+    /// JSON object.
+    ///
+    /// # Panics
+    /// They do not.
+    pub(crate) fn check(body: &[u8], piece_bytes: usize) {
+        let mut buffer = LineBuffer::default();
+        let mut lines = Vec::new();
+        for piece in body.chunks(piece_bytes.max(1)) {
+            lines.extend(buffer.add(piece));
+            assert!(!buffer.skip_too_long(), "the body is short");
+        }
+        lines.extend(&buffer.bytes);
+        assert_eq!(lines, body);
+        body.split(|&byte| byte == b'\n').for_each(line);
+    }
+
+    fn line(text: &[u8]) {
+        let Ok(hits) = Hits::parse(text, 1, &Principal::Anyone) else { return };
+        let object: Value = serde_json::from_slice(text).expect("a line that was taken is JSON");
+        let has_meaning = |(name, value): (&String, &Value)| {
+            ["key", "key_b64", "n", "at"].contains(&name.as_str()) || value.is_null()
+        };
+        assert!(object.as_object().expect("it is an object").iter().all(has_meaning), "{object}");
+        match object.get("key").filter(|key| !key.is_null()) {
+            Some(key) => assert_eq!(key.as_str().map(str::as_bytes), Some(&*hits.key)),
+            None => assert_eq!(object["key_b64"], STANDARD.encode(&hits.key)),
+        }
+        let count = object.get("n").filter(|count| !count.is_null());
+        assert_eq!(count.map_or(Some(1), Value::as_u64), Some(hits.count), "{object}");
+        assert_eq!(hits.at.is_some(), object.get("at").is_some_and(|at| !at.is_null()), "{object}");
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn parsed(line: &str) -> Result<(Vec<u8>, u64, Option<String>), String> {
@@ -405,6 +448,16 @@ mod tests {
                 "{step}"
             );
             assert_eq!(too_long, 1, "{step}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_body_may_be_cut_anywhere(
+            body in r#"(\{("(key|key_b64|n|at|id|x)":("a[}]?"|"YQ=="|1|7\.5|-1|1e2|null|"7"|"\\u00e9"),?){0,3}\}|\n| ){0,6}"#,
+            piece_bytes in 1..40_usize,
+        ) {
+            check::check(body.as_bytes(), piece_bytes);
         }
     }
 }
