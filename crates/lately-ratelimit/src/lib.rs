@@ -29,4 +29,4 @@ mod yaml;
 
 pub use error::RulesError;
 pub use rule::{Limit, Rule, RuleNumber, Unit};
-pub use rules::{Found, Rules};
+pub use rules::{Found, Rules, path};

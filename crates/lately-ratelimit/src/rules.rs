@@ -130,8 +130,9 @@ impl Rules {
     }
 }
 
-/// Keys with their values, as the path of a rule has them.
-fn path<'p>(entries: impl Iterator<Item = (&'p str, &'p str)>) -> String {
+/// Keys with their values, as the path of a rule has them: `key_value.key`.
+#[must_use]
+pub fn path<'p>(entries: impl Iterator<Item = (&'p str, &'p str)>) -> String {
     let mut path = String::new();
     for (index, (key, value)) in entries.enumerate() {
         if index > 0 {

@@ -105,7 +105,14 @@ impl Match {
                 address = value.into_owned();
             }
         }
-        Some(Match { key: shortened(key, name.as_bytes()), number, max, window, cost: descriptor.cost, address })
+        Some(Match {
+            key: shortened(key, name.as_bytes()),
+            number,
+            max,
+            window,
+            cost: descriptor.cost,
+            address,
+        })
     }
 
     fn add_to<'m>(&'m self, batch: &mut Batch<'m>, rules: &'m Rules, service: &Service) {

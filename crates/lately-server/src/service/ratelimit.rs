@@ -3,9 +3,11 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use lately::{Outcome, Pattern, Request, Retry, Settings, Span, hours, milliseconds, minutes, seconds};
+use lately::{
+    Admission, Outcome, Pattern, Request, Retry, Settings, Span, hours, milliseconds, minutes, seconds,
+};
 use lately_journal::Refused;
-use lately_ratelimit::{Found, Limit, Rule, RuleNumber, Rules, Unit};
+use lately_ratelimit::{Found, Limit, RuleNumber, Rules, Unit};
 
 use super::commit::Changes;
 use super::descriptors::{Descriptor, Entry, push_escaped, shortened};
@@ -34,10 +36,11 @@ pub(crate) struct RuleMatches {
 }
 
 struct RuleMatch {
-    number: RuleNumber,
-    /// The key that it counts. `None` for an unlimited rule.
-    key: Option<Vec<u8>>,
-    cost: u64,
+    /// `None` for a limit that the request brings along.
+    number: Option<RuleNumber>,
+    /// The limit and the key that it counts. `None` for an unlimited rule.
+    limited: Option<(Limit, Vec<u8>)>,
+    cost: i64,
     tally: Arc<RuleTally>,
 }
 
@@ -51,7 +54,8 @@ pub(crate) enum RuleAnswer {
         name: Box<str>,
         limit: Limit,
         is_quota: bool,
-        /// In shadow it is always allowed.
+        /// Whether the descriptor is over its limit. It never is in shadow.
+        is_over: bool,
         decided: Decided,
     },
 }
@@ -80,18 +84,24 @@ impl RateLimits {
         RateLimits { rules, tallies, of_rules }
     }
 
+    /// The match of a limit that the request brings along, in place of all rules.
+    fn given(&self, limit: Limit, domain: &str, descriptor: &Descriptor<'_>) -> RuleMatch {
+        let entries = || descriptor.entries.iter().copied();
+        let key = key_of((limit.unit, domain), entries());
+        let tally = self.tallies.of(domain, &lately_ratelimit::path(entries())).unwrap_or_default();
+        RuleMatch { number: None, limited: Some((limit, key)), cost: descriptor.cost, tally }
+    }
+
     fn of(&self, found: Found<'_>, domain: &str, descriptor: &Descriptor<'_>) -> RuleMatch {
         let Found { number, shared, metric } = found;
-        let key = self.rules.rule(number).limit.map(|limit| {
+        let limited = self.rules.rule(number).limit.map(|limit| {
             let values = descriptor.entries.iter().zip(shared);
-            key_of(
-                (limit.unit, domain),
-                values.map(|((name, value), shared)| (*name, shared.unwrap_or(value))),
-            )
+            let values = values.map(|((name, value), shared)| (*name, shared.unwrap_or(value)));
+            (limit, key_of((limit.unit, domain), values))
         });
         let tally = metric.and_then(|name| self.tallies.of(domain, &name));
         let tally = tally.unwrap_or_else(|| Arc::clone(&self.of_rules[number.index()]));
-        RuleMatch { number, key, cost: descriptor.cost, tally }
+        RuleMatch { number: Some(number), limited, cost: descriptor.cost, tally }
     }
 }
 
@@ -132,6 +142,12 @@ pub(crate) fn classes() -> impl Iterator<Item = (Pattern, Settings)> {
     })
 }
 
+/// The limit of a max and a window that a request brings along.
+fn limit_of((max, window): (u64, Span)) -> Option<Limit> {
+    let unit = Unit::ALL.into_iter().find(|unit| self::window(*unit) == window)?;
+    Some(Limit { requests: u32::try_from(max).ok()?, unit })
+}
+
 pub(crate) fn window(unit: Unit) -> Span {
     seconds(unit.seconds().into())
 }
@@ -139,7 +155,7 @@ pub(crate) fn window(unit: Unit) -> Span {
 impl RuleMatches {
     /// The keys that the request would count.
     pub(crate) fn keys(&self) -> impl Iterator<Item = &[u8]> {
-        self.each.iter().flatten().filter_map(|found| found.key.as_deref())
+        self.each.iter().flatten().filter_map(|found| Some(&*found.limited.as_ref()?.1))
     }
 }
 
@@ -162,11 +178,19 @@ impl Service {
         if !limits.rules.has_domain(domain) {
             return None;
         }
-        let mut found: Vec<Option<Found<'_>>> =
-            descriptors.iter().map(|descriptor| limits.rules.find(domain, &descriptor.entries)).collect();
+        let given: Vec<Option<Limit>> =
+            descriptors.iter().map(|descriptor| descriptor.limit.and_then(limit_of)).collect();
+        let find = |(descriptor, given): (&Descriptor<'_>, &Option<Limit>)| {
+            given.is_none().then(|| limits.rules.find(domain, &descriptor.entries)).flatten()
+        };
+        let mut found: Vec<Option<Found<'_>>> = descriptors.iter().zip(&given).map(find).collect();
         limits.rules.drop_replaced(&mut found);
-        let found = found.into_iter().zip(descriptors);
-        let each = found.map(|(found, descriptor)| Some(limits.of(found?, domain, descriptor))).collect();
+        let each =
+            found.into_iter().zip(given).zip(descriptors).map(|((found, given), descriptor)| match given {
+                Some(limit) => Some(limits.given(limit, domain, descriptor)),
+                None => Some(limits.of(found?, domain, descriptor)),
+            });
+        let each = each.collect();
         Some(RuleMatches { each, limits })
     }
 
@@ -180,14 +204,17 @@ impl Service {
         matches: &RuleMatches,
     ) -> Result<Vec<RuleAnswer>, DecideError> {
         let RuleMatches { limits, each } = matches;
+        if each.iter().flatten().any(|found| found.cost < 0) {
+            self.check_refund().map_err(DecideError::Refund)?;
+        }
         let now = self.now();
         let mut changes = Changes::default();
         let (outcomes, commit) = {
             let mut batch = Batch::default();
-            each.iter()
-                .flatten()
-                .filter_map(|found| found.request(limits))
-                .for_each(|request| batch.limit(request));
+            for found in each.iter().flatten() {
+                let Some(request) = found.request(limits) else { continue };
+                if found.cost < 0 { batch.refund(request) } else { batch.limit(request) }
+            }
             let _entered = self.enter();
             self.execute(&mut batch, &mut changes, now);
             let outcomes: Result<Vec<Outcome>, Refused> =
@@ -214,11 +241,13 @@ impl Service {
                     self.more_after(Request::new(request.key, request.max, request.window, 1), &decision, now)
                 }
             };
-            let Rule { name, limit, is_quota, .. } = limits.rules.rule(found.number);
+            let rule = found.number.map(|number| limits.rules.rule(number));
+            let is_overdrawn = found.cost > 0 && decision.remaining < 0 && !request.is_shadow;
             Ok(RuleAnswer::Limited {
-                name: name.clone(),
-                limit: limit.expect("it has a request"),
-                is_quota: *is_quota,
+                name: rule.map(|rule| rule.name.clone()).unwrap_or_default(),
+                limit: found.limited.as_ref().expect("it has a request").0,
+                is_quota: rule.is_some_and(|rule| rule.is_quota),
+                is_over: !decision.is_allowed() || is_overdrawn,
                 decided: Decided { decision, window: request.window, more_after },
             })
         };
@@ -229,10 +258,13 @@ impl Service {
 impl RuleMatch {
     /// `None` for an unlimited rule.
     fn request(&self, limits: &RateLimits) -> Option<Request<'_>> {
-        let Rule { limit, is_shadow, .. } = limits.rules.rule(self.number);
-        let (key, limit, cost) = (self.key.as_deref()?, (*limit)?, self.cost);
+        let (limit, key) = self.limited.as_ref()?;
+        let is_shadow = self.number.is_some_and(|number| limits.rules.rule(number).is_shadow);
+        let cost = self.cost.unsigned_abs();
+        // Several hits count if there is room for one. Whether they are over the limit is another question.
+        let admission = if cost > 1 { Admission::Overdraft } else { Admission::Whole };
         let request = Request::new(key, u64::from(limit.requests), window(limit.unit), cost);
-        Some(Request { is_peek: cost == 0, is_shadow: *is_shadow, ..request })
+        Some(Request { is_peek: cost == 0, is_shadow, admission, ..request })
     }
 }
 
@@ -247,9 +279,12 @@ fn tally(
     let mut outcomes = outcomes.iter().enumerate();
     for found in each.iter().flatten() {
         let hits = match found.request(limits).and_then(|_| outcomes.next()) {
-            None => RuleHits::unlimited(found.cost),
+            // Hits that are given back are in no statistics.
+            _ if found.cost < 0 => continue,
+            None => RuleHits::unlimited(found.cost.unsigned_abs()),
             Some((index, Outcome::Limit(Ok(decision)))) => {
-                RuleHits::of(decision, found.cost, would_deny(index))
+                let is_shadow = found.request(limits).is_some_and(|request| request.is_shadow);
+                RuleHits::of(decision, found.cost.unsigned_abs(), (is_shadow, would_deny(index)))
             }
             Some(_) => continue,
         };
@@ -283,13 +318,14 @@ mod tests {
     /// What was counted.
     type Counts = HashMap<ModelEntries, u64>;
 
-    /// The decision of the model, and whether the descriptor is over its limit whatever the mode.
+    /// Whether the descriptor is over its limit, whatever the mode, and how many hits are left.
     fn decide(counts: &mut Counts, found: &ModelFound<'_>, cost: u64) -> (bool, u64) {
         let max = u64::from(found.rule.requests.expect("it is limited"));
         let count = counts.entry(found.counted.clone()).or_default();
         let is_over = *count + cost > max;
-        *count += if is_over { 0 } else { cost };
-        (is_over, max - *count)
+        // Hits count while there is room for one.
+        *count += if *count < max { cost } else { 0 };
+        (is_over, max.saturating_sub(*count))
     }
 
     #[test]
@@ -328,7 +364,7 @@ mod tests {
             while !choices.is_empty() {
                 let request = choices.request();
                 let of_request: Vec<Descriptor<'_>> =
-                    request.iter().map(|(entries, cost)| Descriptor { entries: entries.clone(), cost: *cost }).collect();
+                    request.iter().map(|(entries, cost)| Descriptor { entries: entries.clone(), cost: i64::try_from(*cost).expect("little"), limit: None }).collect();
                 let matches = service.match_rules("d", &of_request).expect("it has a file");
                 let answers = service.decide_by_rules(&matches).now_or_never().expect("there is no disk").expect("room");
                 let (mut denies, mut quotas, mut quotas_over) = (false, 0, 0);
@@ -336,12 +372,11 @@ mod tests {
                     match (found, answer) {
                         (None, RuleAnswer::NoRule) => {}
                         (Some(found), RuleAnswer::Unlimited) => prop_assert_eq!(found.rule.requests, None),
-                        (Some(found), RuleAnswer::Limited { decided, .. }) => {
+                        (Some(found), RuleAnswer::Limited { decided, is_over: answer, .. }) => {
                             let (is_over, left) = decide(&mut counts, found, *cost);
-                            let is_allowed = !is_over || found.rule.is_shadow;
-                            prop_assert_eq!(decided.decision.is_allowed(), is_allowed, "{:?}", entries);
-                            prop_assert_eq!(decided.decision.remaining, left, "{:?}", entries);
                             let is_over = is_over && !found.rule.is_shadow;
+                            prop_assert_eq!(*answer, is_over, "{:?}", entries);
+                            prop_assert_eq!(decided.decision.left(), left, "{:?}", entries);
                             quotas += usize::from(found.rule.is_quota);
                             quotas_over += usize::from(found.rule.is_quota && is_over);
                             denies |= is_over && !found.rule.is_quota;

@@ -48,10 +48,10 @@ impl RuleTally {
     /// What is counted, with the name and the help of its metric.
     pub(crate) const ALL: [(&str, &str); 5] = [
         ("lately_ratelimit_total_hits_total", "Hits of descriptors by their rule."),
-        ("lately_ratelimit_within_limit_total", "Hits that were allowed."),
-        ("lately_ratelimit_near_limit_total", "Hits that were allowed past 0.8 of the limit."),
-        ("lately_ratelimit_over_limit_total", "Hits that were denied, or would have been in shadow."),
-        ("lately_ratelimit_shadow_mode_total", "Hits that would have been denied without shadow_mode."),
+        ("lately_ratelimit_within_limit_total", "Hits of descriptors that were within the limit."),
+        ("lately_ratelimit_near_limit_total", "Hits from 0.8 of the limit up to it."),
+        ("lately_ratelimit_over_limit_total", "Hits past the limit, those in shadow included."),
+        ("lately_ratelimit_shadow_mode_total", "Hits past the limit of a rule in shadow."),
     ];
 
     pub(crate) fn add(&self, hits: RuleHits) {
@@ -74,18 +74,23 @@ impl RuleHits {
         hits
     }
 
-    /// Hits by a rule with a limit. The answer of a rule in shadow is always allowed: `would_deny` says what it hides.
-    pub(crate) fn of(decision: &Decision, cost: u64, would_deny: bool) -> RuleHits {
+    /// Hits by a rule with a limit. The answer of a rule in shadow is always allowed: `would_deny` says whether there was no
+    /// room for one hit. Several hits count if there is room for one; those past the limit are over it.
+    pub(crate) fn of(decision: &Decision, cost: u64, (is_shadow, would_deny): (bool, bool)) -> RuleHits {
+        let max = decision.max;
+        let over = if decision.is_allowed() && !would_deny {
+            decision.remaining.min(0).unsigned_abs().min(cost)
+        } else {
+            cost
+        };
         let mut hits = RuleHits::default();
         hits.0[TOTAL] = cost;
-        if decision.is_allowed() && !would_deny {
-            let near = decision.max - decision.max.div_ceil(NEAR_SHARE);
-            hits.0[WITHIN] = cost;
-            hits.0[NEAR] = (decision.max - decision.remaining).saturating_sub(near).min(cost);
-        } else {
-            hits.0[OVER] = cost;
-            hits.0[SHADOW] = if would_deny { cost } else { 0 };
-        }
+        hits.0[OVER] = over;
+        hits.0[SHADOW] = if is_shadow { over } else { 0 };
+        hits.0[WITHIN] = if over == 0 { cost } else { 0 };
+        // The hits up to the limit that are past the share.
+        let near = max - max.div_ceil(NEAR_SHARE);
+        hits.0[NEAR] = (max - decision.left()).saturating_sub(near).min(cost - over);
         hits
     }
 }

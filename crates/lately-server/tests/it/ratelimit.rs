@@ -4,6 +4,7 @@ use lately_server::Config;
 use lately_server::config::RuleFolder;
 
 use crate::common::{Running, config, standing_clock};
+use crate::grpc::messages::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
 use crate::grpc::messages::envoy::service::ratelimit::v3::RateLimitRequest;
 use crate::grpc::{answer, asked, check, with_limits_and};
 use crate::http::request;
@@ -146,8 +147,8 @@ fn rules_have_statistics() {
         r#"total_hits_total{domain="edge",rule="a"} 12"#,
         r#"total_hits_total{domain="edge",rule="b_\"x\""} 12"#,
         r#"total_hits_total{domain="edge",rule="c"} 12"#,
-        r#"within_limit_total{domain="edge",rule="a"} 10"#,
-        r#"within_limit_total{domain="edge",rule="b_\"x\""} 1"#,
+        r#"within_limit_total{domain="edge",rule="a"} 9"#,
+        r#"within_limit_total{domain="edge",rule="b_\"x\""} 0"#,
         r#"within_limit_total{domain="edge",rule="c"} 12"#,
         // The ninth and the tenth.
         r#"near_limit_total{domain="edge",rule="a"} 2"#,
@@ -194,4 +195,64 @@ fn statistics_of_values_are_bounded() {
     assert_eq!(totals.len(), 2 + lately_server::limits::MAX_DETAILED_RULE_SERIES);
     // Those that found no place: 50, and the three that had one before.
     assert!(totals.contains(&"a\"} 54".to_owned()), "{:?}", &totals[..3]);
+}
+
+/// Costs that are known afterwards, as a proxy sends them for tokens: a check of 0 hits, and the cost at the end.
+#[test]
+fn hits_past_the_limit_count_and_deny_the_next_request() {
+    let server = with_rules("- { key: model, rate_limit: { unit: minute, requests_per_unit: 10 } }");
+    let with = |hits: u64, is_negative_hits: bool| {
+        let mut asked = asked(&["model=a"]);
+        asked.descriptors[0].hits_addend = Some(hits);
+        asked.descriptors[0].is_negative_hits = is_negative_hits;
+        asked
+    };
+    let ok = |left: u32| ["OK".to_owned(), format!("OK  10/MINUTE left {left} {QUIET}")];
+    let over = ["OVER_LIMIT".to_owned(), format!("OVER_LIMIT  10/MINUTE left 0 {QUIET}")];
+    let check = |asked, expected: &[String]| {
+        check(&server, asked, &expected.iter().map(String::as_str).collect::<Vec<_>>());
+    };
+    check(with(4, false), &ok(6));
+    check(with(0, false), &ok(6));
+    // Ten of them do not fit.
+    check(with(16, false), &over);
+    check(with(0, false), &over);
+    server.connect().ask("HITS ratelimit:minute:edge:model=a\r\n", ":20\r\n");
+    // There is no room for one: nothing counts.
+    check(with(5, false), &over);
+    server.connect().ask("HITS ratelimit:minute:edge:model=a\r\n", ":20\r\n");
+    // Hits that are given back are never denied.
+    let answer = answer(&server, with(15, true));
+    assert_eq!((answer.overall_code, answer.statuses[0].limit_remaining), (1, 5));
+    check(with(1, false), &ok(4));
+    let expected = [
+        r#"total_hits_total{domain="edge",rule="model"} 26"#,
+        r#"within_limit_total{domain="edge",rule="model"} 5"#,
+        r#"near_limit_total{domain="edge",rule="model"} 2"#,
+        r#"over_limit_total{domain="edge",rule="model"} 15"#,
+        r#"shadow_mode_total{domain="edge",rule="model"} 0"#,
+    ];
+    assert_eq!(metrics(&server)[3..], expected);
+}
+
+#[test]
+fn a_limit_of_the_request_replaces_the_rule() {
+    let server =
+        with_rules("- { key: a, quota_mode: true, rate_limit: { unit: minute, requests_per_unit: 10 } }");
+    let with = |descriptor: &str, requests_per_unit, unit| {
+        let mut asked = asked(&[descriptor]);
+        asked.descriptors[0].limit = Some(RateLimitOverride { requests_per_unit, unit });
+        asked
+    };
+    let hour = 3;
+    check(&server, with("a=1", 1, hour), &["OK", "OK  1/HOUR left 0 reset 3600.000"]);
+    check(&server, with("a=1", 1, hour), &["OVER_LIMIT", "OVER_LIMIT  1/HOUR left 0 reset 3600.000"]);
+    // The rule counts on its own, and a descriptor without one has the limit, too.
+    check(&server, asked(&["a=1"]), &["OK", "OK  10/MINUTE left 9 reset 60.000"]);
+    check(&server, with("b=1 c=2", 3, hour), &["OK", "OK  3/HOUR left 2 reset 3600.000"]);
+    let totals = metrics(&server);
+    for (rule, hits) in [("a", 1), ("a_1", 2), ("b_1.c_2", 1)] {
+        let line = format!("total_hits_total{{domain=\"edge\",rule=\"{rule}\"}} {hits}");
+        assert!(totals.contains(&line), "{line} {totals:?}");
+    }
 }

@@ -25,9 +25,8 @@ pub(super) async fn answer(call: &Call, matches: RuleMatches) -> Result<RateLimi
 pub(crate) fn is_over(answers: &[RuleAnswer]) -> bool {
     let (mut quotas, mut quotas_over) = (0, 0);
     for answer in answers {
-        let RuleAnswer::Limited { is_quota, decided, .. } = answer else { continue };
-        let is_over = !decided.decision.is_allowed();
-        if *is_quota {
+        let &RuleAnswer::Limited { is_quota, is_over, .. } = answer else { continue };
+        if is_quota {
             quotas += 1;
             quotas_over += usize::from(is_over);
         } else if is_over {
@@ -42,16 +41,18 @@ fn status_of(answer: &RuleAnswer) -> DescriptorStatus {
     match answer {
         RuleAnswer::NoRule => ok,
         RuleAnswer::Unlimited => DescriptorStatus { limit_remaining: u32::MAX, ..ok },
-        RuleAnswer::Limited { name, limit: Limit { requests, unit }, decided, .. } => DescriptorStatus {
-            code: code(decided.decision.is_allowed()),
-            current_limit: Some(RateLimit {
-                requests_per_unit: *requests,
-                unit: unit_code(*unit).into(),
-                name: name.to_string(),
-            }),
-            limit_remaining: u32::try_from(decided.decision.remaining).unwrap_or(u32::MAX),
-            duration_until_reset: reset_of(decided),
-        },
+        RuleAnswer::Limited { name, limit: Limit { requests, unit }, is_over, decided, .. } => {
+            DescriptorStatus {
+                code: code(!is_over),
+                current_limit: Some(RateLimit {
+                    requests_per_unit: *requests,
+                    unit: unit_code(*unit).into(),
+                    name: name.to_string(),
+                }),
+                limit_remaining: u32::try_from(decided.decision.left()).unwrap_or(u32::MAX),
+                duration_until_reset: reset_of(decided),
+            }
+        }
     }
 }
 
