@@ -67,10 +67,13 @@ impl Envoy {
         let folder = tempfile::tempdir().expect("a folder");
         let (file, admin) = (folder.path().join("envoy.yaml"), folder.path().join("admin"));
         let lately = server.grpc.rsplit_once(':').expect("a port").1;
-        let last = "descriptor_key: api_key } }]";
-        let more = if actions.is_empty() { "" } else { "\n                  - actions: " };
-        let config = block("yaml")
-            .replace(last, &format!("{last}{more}{actions}"))
+        let config = block("yaml");
+        let beside = config.lines().find(|line| line.ends_with("descriptor_key: api_key } }]"));
+        let beside = beside.expect("the guide has this descriptor");
+        let (start, _) = beside.split_once('[').expect("a list");
+        let more = if actions.is_empty() { String::new() } else { format!("\n{start}{actions}") };
+        let config = config
+            .replace(beside, &format!("{beside}{more}"))
             .replace("port_value: 8000", "port_value: 0")
             .replace("port_value: 8080", &format!("port_value: {}", application()))
             .replace("port_value: 7381", &format!("port_value: {lately}"));
@@ -233,6 +236,15 @@ fn envoy_is_limited_by_rules_of_envoyproxy_ratelimit() {
     envoy.check("127.0.0.5", "/report", &["-H", "x-api-key: b"], &[200]);
     envoy.check("127.0.0.6", "/other", &["-H", "x-api-key: a"], &[200; 3]);
     assert_eq!(server.ask::<u64>("HITS ratelimit:day:edge:api_key=a,path=/report"), 1);
+    // Tokens, which are known when the response has ended, deny the next request.
+    let used =
+        |expected: u64| becomes(|| server.ask::<u64>("HITS ratelimit:minute:edge:tokens=a") == expected);
+    for (tokens, sum) in [(600, 600), (900, 1_500)] {
+        envoy.check("127.0.0.7", "/", &["-H", "x-team: a", "-H", &format!("x-tokens: {tokens}")], &[200]);
+        assert!(used(sum), "the report of the response");
+    }
+    envoy.check("127.0.0.7", "/", &["-H", "x-team: a", "-H", "x-tokens: 1"], &[429]);
+    envoy.check("127.0.0.7", "/", &["-H", "x-team: b", "-H", "x-tokens: 1"], &[200]);
     let metrics = server.get("/metrics");
     for (metric, rule, value) in [
         ("shadow_mode", "path_/search", 2),
