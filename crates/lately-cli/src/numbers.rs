@@ -11,6 +11,12 @@ pub(crate) fn hits(text: &str) -> Result<u64, String> {
     hits.ok_or_else(|| format!("give a whole number of hits, 0 to {MAX_TOTAL}"))
 }
 
+/// A number of hits, or below 0 of hits to give back.
+pub(crate) fn cost(text: &str) -> Result<i64, String> {
+    let hits = text.parse().ok().filter(|hits: &i64| *hits > i64::MIN);
+    hits.ok_or_else(|| format!("give a whole number of hits, 0 to {MAX_TOTAL}, or below 0 to give hits back"))
+}
+
 /// A number whose bounds are checked later.
 pub(crate) fn whole<T: FromStr>(text: &str) -> Result<T, &'static str> {
     text.parse().map_err(|_| "give a whole number")

@@ -21,6 +21,15 @@ pub enum KeyError {
         /// How many it has.
         fields: usize,
     },
+    /// An exempt network cannot contain any key.
+    Exempt {
+        /// The network.
+        text: String,
+        /// The key template.
+        key: String,
+        /// The reason.
+        cause: &'static str,
+    },
     /// The network is invalid.
     Network {
         /// What was given.
@@ -38,6 +47,10 @@ impl fmt::Display for KeyError {
             KeyError::Fields { fields } => {
                 write!(f, "a key of {fields} fields is too long: give at most {MAX_KEY_FIELDS}")
             }
+            KeyError::Exempt { text, key, cause } => write!(
+                f,
+                "{text} exempts nothing of the key '{key}': {cause}; give a network as large as those of the key, and write an address as {{field/32/128}}"
+            ),
             KeyError::Network { text } => {
                 write!(f, "invalid network '{text}': give an address or a network, such as 10.0.0.0/8")
             }

@@ -1,8 +1,9 @@
-//! Keys that are made of fields of a log line or of a request: templates of keys, the addresses in them, and
-//! what clients read about the limit of a key. It does no I/O and knows neither logs nor protocols.
+//! Keys that are made of fields of a log line or of a request: templates of keys, the addresses in them, keys that are
+//! exempt from limits, and what clients read about the limit of a key. It does no I/O and knows neither logs nor protocols.
 
 pub mod address;
 mod error;
+mod exempt;
 mod forwarded;
 pub mod limits;
 pub mod quota;
@@ -10,5 +11,6 @@ mod template;
 
 pub use address::{Network, Prefix};
 pub use error::KeyError;
+pub use exempt::Exempt;
 pub use forwarded::client_address;
 pub use template::{Part, Template};

@@ -11,8 +11,9 @@ use crate::limits::MAX_KEY_FIELDS;
 const ALL: &str = "*";
 
 /// Names of fields that have an address, in whatever object.
-const ADDRESS_FIELDS: [&str; 11] = [
+const ADDRESS_FIELDS: [&str; 12] = [
     "ip",
+    "client",
     "peer",
     "addr",
     "address",
@@ -201,6 +202,7 @@ mod tests {
         check("{ip} {peer}", Some(0));
         check("{ip} {who/24}", Some(2));
         check("{user} {path}", None);
+        check("{user} {client}", Some(2));
     }
 
     #[test]

@@ -8,16 +8,15 @@
 use std::cmp::{Ordering, Reverse};
 use std::collections::BTreeSet;
 
-use lately::Timestamp;
+use lately::{Lockout, Timestamp};
 
 use crate::by_key::ByKey;
 use crate::error::SetupError;
-use crate::exempt::Exempt;
 use crate::limit::Limit;
 use crate::limits::MAX_LIMITS;
-use crate::lockout::Lockout;
 use crate::parser::Record;
 use crate::ranking::Ranking;
+use lately_keys::Exempt;
 use lately_keys::address::is_network;
 
 /// A replay: collects requests in any order, and decides them at the end.
@@ -161,7 +160,7 @@ impl Backtest {
     fn decide(&self, moments: &mut [Moment]) -> Figures {
         let mut figures = Figures::default();
         let mut counted = vec![Counted::default(); self.limits.len()];
-        let (mut kept, mut locked_until_ms) = (0, 0);
+        let (mut kept, mut locked_until_ms, mut past) = (0, 0, None);
         for next in 0..moments.len() {
             let (at_ms, requests) = moments[next];
             let room =
@@ -178,8 +177,10 @@ impl Backtest {
                 figures.first_denied_ms.get_or_insert(at_ms);
                 if let Some(lockout) = self.lockout
                     && at_ms >= locked_until_ms
+                    && let Some(at) = Timestamp::from_millis(at_ms)
                 {
-                    locked_until_ms = at_ms + lockout.length_ms(figures.lockouts);
+                    let started = lockout.start(at, past);
+                    (locked_until_ms, past) = (started.until.as_millis(), started.past);
                     figures.lockouts += 1;
                 }
             }
@@ -397,7 +398,7 @@ mod tests {
     #[test]
     fn lockouts_grow_up_to_their_longest() {
         let lockout =
-            Lockout { first: seconds(1), factor: "2".parse().expect("a factor"), longest: seconds(3) };
+            Lockout::growing(seconds(1), "2".parse().expect("a factor"), Some(seconds(3))).expect("it fits");
         let mut backtest = Backtest::new(&[limit(0, seconds(1))], Some(lockout), &[]).expect("one limit");
         // Lockouts from 0 for 1 s, from 1,000 for 2 s, from 3,000 for 3 s, from 6,000 for 3 s, from 9,000 on.
         for at_ms in [0, 999, 1_000, 2_999, 3_000, 5_999, 6_000, 8_999, 9_000] {

@@ -70,20 +70,6 @@ pub enum SetupError {
         /// The problem.
         cause: String,
     },
-    /// An exempt network cannot contain any key.
-    Exempt {
-        /// The network.
-        text: String,
-        /// The key template.
-        key: String,
-        /// The reason.
-        cause: &'static str,
-    },
-    /// The factor of lockouts is not a number, or below 1.
-    Factor {
-        /// What was given.
-        text: String,
-    },
     /// The limit is invalid.
     Limit {
         /// What was given.
@@ -133,13 +119,6 @@ impl fmt::Display for SetupError {
                 write!(f, "{filters} conditions are too many: give at most {MAX_FILTERS}")
             }
             SetupError::Layout { text, cause } => write!(f, "invalid log format '{text}': {cause}"),
-            SetupError::Exempt { text, key, cause } => write!(
-                f,
-                "{text} exempts nothing of the key '{key}': {cause}; give a network as large as those of the key, and write an address as {{field/32/128}}"
-            ),
-            SetupError::Factor { text } => {
-                write!(f, "invalid factor '{text}': give a number from 1 on, such as 2 or 1.5")
-            }
             SetupError::Limits { limits } => {
                 write!(f, "{limits} limits are too many: give at most {MAX_LIMITS}")
             }

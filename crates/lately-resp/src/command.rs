@@ -68,10 +68,12 @@ pub enum Command<'a> {
     /// `INGEST source`
     Position { source: Source<'a> },
 
-    /// `LIMIT key max window [COST n] [PEEK] [LOCKOUT duration] [AT time]`
+    /// `LIMIT key max window [COST n] [PEEK] [OVERDRAFT] [LOCKOUT duration [FACTOR f] [MAX duration]] [AT time]`
     Limit(Request<'a>),
+    /// The same with a cost below 0: its hits are given back.
+    Refund(Request<'a>),
     /// `LIMIT key @name [COST n] [PEEK] [AT time]`: the config has the rest of the limit.
-    LimitByRule { key: &'a [u8], name: &'a [u8], cost: u64, at: Option<Timestamp>, is_peek: bool },
+    LimitByRule { key: &'a [u8], name: &'a [u8], cost: i64, at: Option<Timestamp>, is_peek: bool },
     /// `MLIMIT key max window [key max window …] [COST n] [PEEK] [AT time]`
     LimitAll(JointRequest<'a>),
     /// `CL.THROTTLE key max_burst count_per_period period [quantity]`

@@ -4,8 +4,8 @@
 use std::borrow::Cow;
 use std::fmt::Display;
 
-use lately::TimeError;
 use lately::limits::{MAX_KEY_BYTES, MAX_SOURCE_BYTES};
+use lately::{LockoutError, TimeError};
 use thiserror::Error;
 
 use crate::args::ArgList;
@@ -223,9 +223,21 @@ pub enum CommandError {
     /// A burst that would take longer than any time at its rate.
     #[error("ERR invalid rate: max_burst hits at this rate would take longer than 146 million years")]
     LongBurst,
-    /// `LOCKOUT` in `MLIMIT`.
-    #[error("ERR LOCKOUT does not go with MLIMIT")]
-    LockoutAmongLimits,
+    /// An option of `LIMIT` in `MLIMIT`.
+    #[error("ERR {option} does not go with MLIMIT")]
+    AmongLimits {
+        /// The option.
+        option: &'static str,
+    },
+    /// Lockouts that cannot be.
+    #[error("ERR {0}")]
+    Lockout(#[from] LockoutError),
+    /// `FACTOR` or `MAX` without `LOCKOUT`.
+    #[error("ERR {option} goes with LOCKOUT: give the length of the first one, such as LOCKOUT 15m")]
+    WithoutLockout {
+        /// The option.
+        option: &'static str,
+    },
     /// Two forms of the reply of `HITS`.
     #[error("ERR {first} does not go with {second}")]
     TwoForms {
@@ -268,9 +280,12 @@ pub enum CommandError {
         /// The command.
         command: &'static str,
     },
-    /// `LOCKOUT` with a named limit, whose lockout is in the config.
-    #[error("ERR LOCKOUT does not go with @name: the limit has its own in the config")]
-    NamedLockout,
+    /// An option that a named limit has in the config.
+    #[error("ERR {option} does not go with @name: the limit has its own in the config")]
+    NamedOption {
+        /// The option.
+        option: &'static str,
+    },
     /// Too many arguments of one kind.
     #[error("ERR {command} takes at most {most} {what}")]
     TooMany {

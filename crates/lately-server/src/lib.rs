@@ -11,6 +11,7 @@ pub mod limits;
 mod offline;
 mod protocol;
 mod reload;
+mod rule_reload;
 mod server;
 mod service;
 mod stopper;

@@ -181,6 +181,22 @@ pub const MAX_DESCRIPTORS: usize = RUN_OPERATIONS;
 /// Entries of a descriptor.
 pub const MAX_DESCRIPTOR_ENTRIES: usize = 32;
 
+// A rule that no request could match would be a mistake in a file.
+const _: () = assert!(lately_ratelimit::limits::MAX_RULE_DEPTH == MAX_DESCRIPTOR_ENTRIES);
+
+/// Files in a folder of rules of envoyproxy/ratelimit.
+pub const MAX_RULE_FILES: usize = 256;
+
+/// Names of statistics of rules, beside the paths of the rules: `detailed_metric` and `value_to_metric` make one for each
+/// value. Further ones are added to those of the path.
+pub const MAX_DETAILED_RULE_SERIES: usize = 1_000;
+
+/// Bytes of such a name. A longer one is added to the statistics of the path.
+pub const MAX_RULE_LABEL_BYTES: usize = 256;
+
+/// Rules whose lines are a piece of `/metrics`.
+pub const RULES_A_PIECE: usize = 64;
+
 /// The lowest rate of a dump or restore, in bytes a second.
 pub const HTTP_LEAST_BYTES: u64 = 32_000;
 
@@ -319,6 +335,9 @@ pub const MAX_TRUSTED_PROXIES: usize = 256;
 
 /// The longest host name, in bytes: that of DNS.
 pub const MAX_HOST_BYTES: usize = 253;
+
+/// Exemptions of one limit.
+pub const MAX_EXEMPT: usize = 256;
 
 /// Limits with names in one config.
 pub const MAX_LIMITS: usize = 1_024;

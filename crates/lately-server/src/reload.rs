@@ -16,6 +16,7 @@ use tokio::time::MissedTickBehavior;
 
 use crate::config::{Config, FileError, NamedLimit, Source, Tls, read_file};
 use crate::limits::CONFIG_CHECK_EVERY;
+use crate::rule_reload::{RuleChange, RuleReload};
 use crate::server::check_addresses;
 use crate::service::Service;
 use crate::service::password::Keyed;
@@ -83,21 +84,42 @@ struct Loaded {
 /// Checks the files for changes until the server stops.
 pub(crate) async fn keep(
     live: Live,
-    mut kept: Option<Reload>,
+    (mut kept, mut rules): (Option<Reload>, Option<RuleReload>),
     (reloader, stopper): (Reloader, Stopper),
     log: impl Fn(&str),
 ) {
     let mut ticks = tokio::time::interval(CONFIG_CHECK_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let is_watched = kept.as_ref().is_some_and(|reload| reload.source.is_regular);
+    let is_any_watched = is_watched || rules.is_some();
     loop {
         let is_requested = tokio::select! {
-            _ = ticks.tick(), if is_watched => false,
+            _ = ticks.tick(), if is_any_watched => false,
             () = reloader.0.notified() => true,
             () = stopper.stopped() => return,
         };
+        if let Some(mut reload) = rules.take() {
+            let checking = tokio::task::spawn_blocking(move || {
+                let change = reload.check(is_requested);
+                (reload, change)
+            });
+            let (reload, change) = tokio::select! {
+                checked = checking => checked.expect("a panic is a bug that has been reported"),
+                () = stopper.stopped() => return,
+            };
+            rules = Some(reload);
+            if let Some(RuleChange { rules, log_line }) = change {
+                live.service.reload_rules(rules);
+                log(&log_line);
+            }
+        }
+        if !is_requested && !is_watched {
+            continue;
+        }
         let Some(mut reload) = kept.take() else {
-            log("config: there is no file to reload: the server was started without --config");
+            if rules.is_none() {
+                log("config: there is no file to reload: the server was started without --config");
+            }
             continue;
         };
         let of_look = live.clone();

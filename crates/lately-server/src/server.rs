@@ -16,6 +16,7 @@ use crate::protocol;
 use crate::protocol::http::Speaks;
 use crate::protocol::resp::Resp;
 use crate::reload::{self, Live, Reload, Reloader};
+use crate::rule_reload::RuleReload;
 use crate::service::Fragmentation;
 use crate::service::Service;
 use crate::service::cluster::{self, ClusterError, Signals};
@@ -91,6 +92,7 @@ pub struct Server {
     tls: Option<Arc<CurrentTls>>,
     stopper: Stopper,
     source: Option<Reload>,
+    rule_reload: Option<RuleReload>,
     reloader: Reloader,
     folder: Option<Folder>,
     tell: Tell,
@@ -112,6 +114,7 @@ impl Server {
         check_addresses(&config)?;
         // Before the files are read: a change from here on is found.
         let source = config.source.take().map(Reload::new);
+        let rule_reload = config.rule_folder.clone().map(RuleReload::new);
         let tls = config.tls.as_ref().map(CurrentTls::new).transpose()?.map(Arc::new);
         let users = CurrentUsers::new(&config.users);
         users.replace(users.load(&config.users)?);
@@ -136,7 +139,21 @@ impl Server {
         let resp = Resp::new(resp, Arc::clone(&service), tls.clone(), stopper.clone())
             .map_err(|error| ServerError::Bind { what: "RESP", address, error })?;
         let (tell, ready) = (Arc::new(|_: &str| ()), Box::new(|| ()));
-        Ok(Server { service, resp, http, grpc, metrics, tls, stopper, source, reloader, folder, tell, ready })
+        Ok(Server {
+            service,
+            resp,
+            http,
+            grpc,
+            metrics,
+            tls,
+            stopper,
+            source,
+            rule_reload,
+            reloader,
+            folder,
+            tell,
+            ready,
+        })
     }
 
     /// The address of the RESP listener.
@@ -203,6 +220,7 @@ impl Server {
             tls,
             stopper,
             source,
+            rule_reload,
             reloader,
             folder,
             tell,
@@ -211,7 +229,7 @@ impl Server {
         let reload = {
             let tell = Arc::clone(&tell);
             let live = Live { service: Arc::clone(&service), tls: tls.clone() };
-            reload::keep(live, source, (reloader, stopper.clone()), move |news| tell(news))
+            reload::keep(live, (source, rule_reload), (reloader, stopper.clone()), move |news| tell(news))
         };
         let drained = Stopper::new();
         let cluster = start_exchange(&service, &stopper, &drained, &tell);

@@ -147,7 +147,7 @@ impl Decider {
 
     fn ask_store<'r>(&self, asked: &[Asked<'r>], now: Timestamp) -> Result<Vec<Quota<'r>>, LimitError> {
         let quota = |asked: &Asked<'r>, decision: Decision| {
-            let Decision { remaining, retry, .. } = decision;
+            let (remaining, retry) = (decision.left(), decision.retry);
             let more_after = self.more_after(asked, remaining, now);
             Quota { rule: asked.rule, remaining, retry, more_after }
         };

@@ -2,7 +2,8 @@
 //!
 //! A delta is a fact, not a command: it was checked when it happened, and is applied without a check. The
 //! rules, which tests of [`crate::Store::replay`] hold:
-//! - The deltas of one key, replayed on an empty store, give its answers. Hits may come in any order.
+//! - The deltas of one key, replayed on an empty store, give its answers. Hits may come in any order, but hits that
+//!   are given back must be there.
 //! - A key that is deleted and comes back has a higher generation. Deltas of an older generation change
 //!   nothing.
 //! - A flush has the number of the first generation after it. Keys of that generation survive a late replay
@@ -13,6 +14,7 @@ mod encoding;
 use std::num::TryFromIntError;
 
 use crate::gcra::Arrival;
+use crate::lockout::PastLockout;
 use crate::number::Number;
 use crate::store::EvictionGuard;
 use crate::time::Timestamp;
@@ -95,6 +97,8 @@ pub enum Delta<'a> {
         generation: Generation,
         /// The end of the limit.
         until: Timestamp,
+        /// What the key's next lockout grows from, if lockouts grow.
+        past: Option<PastLockout>,
     },
     /// Hits were denied by a limit. They are not among the key's hits.
     Denied {
@@ -104,6 +108,17 @@ pub enum Delta<'a> {
         generation: Generation,
         /// When they came.
         at: Timestamp,
+        /// How many.
+        hits: u64,
+    },
+    /// The newest hits of the key were given back.
+    GivenBack {
+        /// The key.
+        key: &'a [u8],
+        /// The key's generation.
+        generation: Generation,
+        /// No hits before this time were given back.
+        from: Timestamp,
         /// How many.
         hits: u64,
     },
@@ -166,6 +181,8 @@ pub enum Delta<'a> {
 pub struct LimitState<'a> {
     /// The time until which a limit on the key is in force, if one is.
     pub limited_until: Option<Timestamp>,
+    /// What the key's next lockout grows from, if lockouts grow.
+    pub past: Option<PastLockout>,
     /// The theoretical arrival time.
     pub arrival: Arrival,
     /// The protection from eviction, if there is one.
@@ -181,6 +198,7 @@ impl Delta<'_> {
             Delta::Hits { generation, .. }
             | Delta::Limited { generation, .. }
             | Delta::Denied { generation, .. }
+            | Delta::GivenBack { generation, .. }
             | Delta::Arrival { generation, .. }
             | Delta::Guarded { generation, .. }
             | Delta::Forget { generation, .. }
@@ -197,6 +215,7 @@ impl Delta<'_> {
             Delta::Hits { key, .. }
             | Delta::Limited { key, .. }
             | Delta::Denied { key, .. }
+            | Delta::GivenBack { key, .. }
             | Delta::Arrival { key, .. }
             | Delta::Guarded { key, .. }
             | Delta::Forget { key, .. }

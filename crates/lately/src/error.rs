@@ -46,6 +46,40 @@ impl fmt::Display for TimeError {
 
 impl Error for TimeError {}
 
+/// Lockouts that cannot be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum LockoutError {
+    /// The factor is not a number, or below 1.
+    Factor {
+        /// What was given.
+        text: String,
+    },
+    /// The longest lockout is shorter than the first.
+    Longest {
+        /// The first.
+        first: Span,
+        /// The longest.
+        longest: Span,
+    },
+}
+
+impl fmt::Display for LockoutError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LockoutError::Factor { text } => {
+                write!(f, "invalid factor '{text}': give a number from 1 on, such as 2 or 1.5")
+            }
+            LockoutError::Longest { first, longest } => write!(
+                f,
+                "the longest lockout, {longest}, is shorter than the first, {first}: give a longer one"
+            ),
+        }
+    }
+}
+
+impl Error for LockoutError {}
+
 /// If a number is too large for seconds: the unit that it probably has, and the time it means in that unit.
 fn finer_seconds(text: &str) -> Option<(&'static str, Timestamp)> {
     let whole = text.split_once('.').map_or(text, |(whole, _)| whole);

@@ -6,7 +6,7 @@
 //! decisions in whole milliseconds are the same as with exact fractions, for every rate that a millisecond
 //! clock can distinguish.
 
-use crate::limit::{Decision, Retry};
+use crate::limit::{Decision, Retry, remaining_of};
 use crate::limits::MAX_BURST_MS;
 use crate::time::{Span, Timestamp};
 
@@ -171,7 +171,7 @@ pub(crate) fn allow_one(rate: Rate, arrival: Arrival, now: Timestamp) -> Option<
     }
     let decision = Decision {
         max: rate.limit(),
-        remaining: rate.limit().saturating_sub(used_ms.div_ceil(interval_ms)),
+        remaining: remaining_of(rate.limit().saturating_sub(used_ms.div_ceil(interval_ms))),
         retry: Retry::Now,
         reset_after: span_of(used_ms),
     };
@@ -194,7 +194,8 @@ fn decide_any(rate: Rate, arrival: Arrival, quantity: i64, now: Timestamp) -> (D
         }
     };
     let used_hits = u64::try_from(rate.hits_in(used)).unwrap_or(u64::MAX);
-    let decision = Decision { max, remaining: max.saturating_sub(used_hits), retry, reset_after: span(used) };
+    let remaining = remaining_of(max.saturating_sub(used_hits));
+    let decision = Decision { max, remaining, retry, reset_after: span(used) };
     let after = if decision.is_allowed() { Arrival(now.saturating_add(used)) } else { arrival };
     (decision, after)
 }
@@ -319,7 +320,7 @@ mod tests {
                 for now in [first, last] {
                     let (decision, after) = decide(rate, Arrival::default(), quantity, now);
                     assert_eq!(decision.max, burst + 1);
-                    assert!(decision.remaining <= decision.max, "{decision:?}");
+                    assert!(decision.remaining >= 0 && decision.left() <= decision.max, "{decision:?}");
                     decide(rate, after, quantity, now);
                 }
             }

@@ -46,6 +46,7 @@ mod ladder;
 mod leb128;
 mod limit;
 pub mod limits;
+mod lockout;
 mod machine;
 mod merge;
 mod number;
@@ -67,12 +68,14 @@ pub use delta::{
     Delta, DeltaBatch, DeltaFormat, DeltaMark, Deltas, Forgotten, Generation, LimitState, Sequence,
 };
 pub use error::{
-    HitError, LimitError, Malformed, MergeError, QueryError, SettingsError, TimeError, Unreadable,
+    HitError, LimitError, LockoutError, Malformed, MergeError, QueryError, SettingsError, TimeError,
+    Unreadable,
 };
 pub use gcra::{Arrival, Rate, Throttle};
 pub use hit_counter::HitCounter;
 pub use ladder::{Ladder, RUNGS_MS};
-pub use limit::{Decision, JointDecision, Retry};
+pub use limit::{Admission, Decision, JointDecision, Retry};
+pub use lockout::{Factor, Lockout, PastLockout, StartedLockout};
 pub use machine::{give_blocks_back, give_memory_back, share_arenas};
 pub use merge::{Cell, Changes, KeyChanges, Level, Levels, Merged, NoOrigin, Origin, Tally};
 pub use series::{Point, SeriesReader};

@@ -2,6 +2,7 @@
 
 mod certificates;
 mod programs;
+mod ratelimit;
 mod redis;
 mod rng;
 mod seeds;
@@ -9,6 +10,7 @@ mod wait;
 
 pub use certificates::Certificates;
 pub use programs::{has, installed, skip};
+pub use ratelimit::{Choices, ModelDescriptor, ModelEntries, ModelFound, ModelRule, model_file, model_find};
 pub use redis::{RedisCluster, RedisProgram, RedisSentinel, RedisServer};
 pub use rng::Rng;
 pub use seeds::{ReportOnPanic, print_uncaptured, seeds, trace};

@@ -15,18 +15,31 @@ struct Place {
 
 /// From the inside out. Dependencies of tests are not restricted: tests of an inner crate may use an outer
 /// one.
-const PLACES: [Place; 14] = [
+const PLACES: [Place; 15] = [
     Place { name: "lately", inner: &[], whole: Some(&["foldhash", "thin-vec"]) },
     Place { name: "lately-classics", inner: &[], whole: Some(&[]) },
     Place { name: "lately-resp", inner: &["lately"], whole: None },
-    Place { name: "lately-keys", inner: &[], whole: Some(&["memchr"]) },
+    Place {
+        name: "lately-keys",
+        inner: &["lately"],
+        whole: Some(&["foldhash", "lately", "memchr", "thin-vec"]),
+    },
+    Place { name: "lately-ratelimit", inner: &[], whole: None },
     Place { name: "lately-logs", inner: &["lately", "lately-keys"], whole: None },
     Place { name: "lately-journal", inner: &["lately"], whole: None },
     Place { name: "lately-tower", inner: &["lately", "lately-keys"], whole: None },
     Place { name: "lately-engines", inner: &["lately"], whole: None },
     Place {
         name: "lately-server",
-        inner: &["lately", "lately-engines", "lately-keys", "lately-resp", "lately-logs", "lately-journal"],
+        inner: &[
+            "lately",
+            "lately-engines",
+            "lately-keys",
+            "lately-ratelimit",
+            "lately-resp",
+            "lately-logs",
+            "lately-journal",
+        ],
         whole: None,
     },
     Place { name: "lately-load", inner: &["lately-resp"], whole: None },

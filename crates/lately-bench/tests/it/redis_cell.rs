@@ -15,7 +15,7 @@ fn check(rate: (u64, u64, u64), steps: &[(i64, u64, i64, u64, u64)]) {
         let ask = |_| store.throttle(Throttle { key: b"k", rate, quantity }, now).expect("decided");
         let decisions: Vec<_> = (0..requests).map(ask).collect();
         let allowed = decisions.iter().filter(|decision| decision.is_allowed()).count() as u64;
-        let left = decisions.last().map(|decision| decision.remaining);
+        let left = decisions.last().map(lately::Decision::left);
         assert_eq!((allowed, left), (expected, Some(expected_left)), "{rate:?} after {after_ms} ms");
     }
 }

@@ -88,7 +88,7 @@ impl Pair {
         let ours = self.ours(quantity);
         let (is_allowed, theirs) = self.theirs(quantity).expect("decided");
         assert_eq!((ours.is_allowed(), ours.max), (is_allowed, theirs.limit.unsigned_abs()));
-        assert_eq!(ours.remaining, theirs.remaining.unsigned_abs());
+        assert_eq!(ours.remaining, theirs.remaining);
         let waits_ms = theirs.retry_after.as_nanos().div_ceil(u128::from(MILLISECOND_NS.unsigned_abs()));
         match ours.retry {
             Retry::Now => assert_eq!(waits_ms, 0),

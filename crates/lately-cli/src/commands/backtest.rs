@@ -4,8 +4,8 @@ use std::fmt;
 use std::io::{self, Write};
 
 use clap::Args;
-use lately::Span;
-use lately_logs::{Backtest, Exempt, Factor, Limit, Lockout, Replay, Template, Verdict};
+use lately::{Factor, Lockout, LockoutError, Span};
+use lately_logs::{Backtest, Exempt, Limit, Prefix, Replay, Template, Verdict};
 
 use crate::error::{CliError, Outcome};
 use crate::log_args::LogArgs;
@@ -46,13 +46,14 @@ pub(crate) struct BacktestArgs {
     )]
     escalate: Factor,
 
-    /// The longest lockout: seconds, or a number with ms, s, m, h, d or w.
+    /// The longest lockout: seconds, or a number with ms, s, m, h, d or w. Default: 1d, or --lockout if that is longer. A key
+    /// that was not locked out for that long starts again with --lockout.
     #[arg(long, value_name = "D", requires = "lockout", allow_negative_numbers = true)]
     lockout_max: Option<Span>,
 
     /// Never deny keys with an address in this network, such as 10.0.0.0/8, or keys that match this pattern, such as
     /// 'login:monitor*'. May be repeated. If a key has several fields, its address is the field with a prefix, such as
-    /// {client/32/128}, or else ip, peer, remote_addr and the like.
+    /// {client/32/128}, or else ip, client, peer, remote_addr and the like.
     #[arg(long, value_name = "CIDR|PATTERN")]
     exempt: Vec<Exempt>,
 
@@ -72,20 +73,24 @@ pub(crate) struct BacktestArgs {
 
 pub(crate) fn run(args: &BacktestArgs) -> Result<Outcome, CliError> {
     let refused = |error| CliError::new("--limit", error, "see lately backtest --help");
-    let longest = args.lockout_max.unwrap_or(Span::MAX);
-    if let Some(first) = args.lockout.filter(|first| *first > longest) {
-        let cause = format!("--lockout {first} is longer than --lockout-max {longest}");
-        return Err(CliError::new(
-            "command line",
-            cause,
-            "--lockout-max is the longest of the lockouts, the first is --lockout",
-        ));
-    }
-    let lockout = args.lockout.map(|first| Lockout { first, factor: args.escalate, longest });
+    let lockout = args.lockout.map(|first| Lockout::growing(first, args.escalate, args.lockout_max));
+    let lockout = lockout.transpose().map_err(|error| {
+        let cause = match error {
+            LockoutError::Longest { first, longest } => {
+                format!("--lockout {first} is longer than --lockout-max {longest}")
+            }
+            error => error.to_string(),
+        };
+        let hint = "--lockout-max is the longest of the lockouts, the first is --lockout";
+        CliError::new("command line", cause, hint)
+    })?;
     let mut backtest = Backtest::new(&args.limits, lockout, &args.exempt).map_err(refused)?;
     let key = args.logs.key().cloned().unwrap_or_default();
+    let whole = Prefix::new(32, 128).expect("the lengths of addresses");
     for exempt in &args.exempt {
-        exempt.check(&key).map_err(|error| CliError::new("--exempt", error, "see lately backtest --help"))?;
+        exempt
+            .check(&key, whole)
+            .map_err(|error| CliError::new("--exempt", error, "see lately backtest --help"))?;
     }
     let mut read = args.logs.read("backtest", &Template::default(), |record| backtest.request(record))?;
     read.check_some()?;

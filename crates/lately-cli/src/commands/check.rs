@@ -16,23 +16,33 @@ use crate::error::{CliError, Outcome};
 use crate::output;
 use crate::table::{harmless_json, printable, printable_path};
 
-/// Check a config file, and print its settings with all defaults.
+/// Check a config file, or rules of envoyproxy/ratelimit, and print the settings with all defaults.
 ///
 /// It prints a line each for server, storage and memory, then one for each class and limit, and one for TLS, for each user, and for the
-/// cluster, if there are any. It reads the files of passwords and certificates. It binds no address and opens no folder. If the server would refuse the file, the exit code is 2, and the error names line and column.
+/// cluster, if there are any. The last line counts the domains and rules of --ratelimit-config. It reads the files of passwords and certificates. It binds no address and opens no folder. If the server would refuse the file, the exit code is 2, and the error names line and column.
 #[derive(Args)]
 pub(crate) struct Check {
     /// The config file.
-    file: PathBuf,
+    #[arg(required_unless_present = "ratelimit_config")]
+    file: Option<PathBuf>,
 
-    /// Print one object: server, storage, memory, classes, limits, tls, users, cluster.
+    /// A folder with rules of envoyproxy/ratelimit, as for lately serve.
+    #[arg(long, value_name = "DIR")]
+    ratelimit_config: Option<PathBuf>,
+
+    /// Print one object: server, storage, memory, classes, limits, tls, users, cluster, ratelimit_config.
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(check: &Check) -> Result<Outcome, CliError> {
-    let config = Config::load(&check.file)
-        .map_err(|error| CliError::new("config", error, "lately serve would not start with it"))?;
+    let would_not_start = "lately serve would not start with it";
+    let load = |file: &PathBuf| Config::load(file);
+    let mut config = match check.file.as_ref().map(load) {
+        Some(loaded) => loaded.map_err(|error| CliError::new("config", error, would_not_start))?,
+        None => Config::default(),
+    };
+    config.rule_folder = serve::rule_folder(check.ratelimit_config.as_deref(), would_not_start)?;
     let refused = |error: &_| serve::refusal("config", error, false);
     lately_server::check_addresses(&config).map_err(|error| refused(&error))?;
     lately_server::check_files(&config).map_err(|error| refused(&error))?;
@@ -41,15 +51,15 @@ pub(crate) fn run(check: &Check) -> Result<Outcome, CliError> {
             let object = serde_json::to_string(&Checked::of(&config)).map_err(io::Error::other)?;
             writeln!(out, "{}", harmless_json(&object))
         } else {
-            write_lines(out, &config)
+            if check.file.is_some() {
+                write_lines(out, &config)?;
+            }
+            match &config.rule_folder {
+                Some(rules) => writeln!(out, "ratelimit_config: {rules}"),
+                None => Ok(()),
+            }
         }
     })?;
-    if config.limits.iter().any(|limit| limit.domain.is_some() || !limit.descriptors.is_empty()) {
-        let file = printable_path(&check.file);
-        output::message(&format_args!(
-            "lately: config: {file}: domain and descriptors of limits have no effect in this version"
-        ));
-    }
     Ok(Outcome::Done)
 }
 
@@ -110,10 +120,19 @@ fn write_lines(out: &mut dyn Write, config: &Config) -> io::Result<()> {
         )?;
     }
     config.limits.iter().try_for_each(|limit| {
-        let NamedLimit { name, max, window, lockout, is_shadow, key, deny, prefix, domain, descriptors } =
-            limit;
-        let lockout = or_word(*lockout, "none");
-        write!(out, "limit {name}: {max} in {window}, lockout {lockout}, shadow {is_shadow}")?;
+        let NamedLimit { name, max, window, is_shadow, key, deny, prefix, domain, descriptors, .. } = limit;
+        write!(out, "limit {name}: {max} in {window}, overdraft {}", limit.is_overdraft)?;
+        match limit.lockout {
+            None => write!(out, ", lockout none")?,
+            Some(lockout) => {
+                let (first, factor, longest) = (lockout.first(), lockout.factor().get(), lockout.longest());
+                write!(out, ", lockout {first}, lockout_factor {factor}, lockout_max {longest}")?;
+            }
+        }
+        let exempt: Vec<String> =
+            limit.exempt.iter().map(|exempt| printable(exempt.to_string().as_bytes())).collect();
+        let exempt = if exempt.is_empty() { "none".to_owned() } else { exempt.join(" ") };
+        write!(out, ", exempt {exempt}, shadow {is_shadow}")?;
         let (deny, (v4_bits, v6_bits)) = (deny.code(), prefix.lengths());
         let key = or_word(key.as_ref(), "none");
         let key = printable(key.as_bytes());
@@ -164,6 +183,13 @@ struct Checked<'a> {
     tls: Option<CheckedTls>,
     users: Vec<CheckedUser<'a>>,
     cluster: Option<CheckedCluster<'a>>,
+    ratelimit_config: Option<CheckedRules>,
+}
+
+#[derive(Serialize)]
+struct CheckedRules {
+    domains: usize,
+    rules: usize,
 }
 
 #[derive(Serialize)]
@@ -233,7 +259,11 @@ struct CheckedLimit<'a> {
     name: &'a str,
     max: u64,
     window_ms: i64,
+    overdraft: bool,
     lockout_ms: Option<i64>,
+    lockout_factor: Option<f64>,
+    lockout_max_ms: Option<i64>,
+    exempt: Vec<String>,
     shadow: bool,
     key: Option<String>,
     deny: u16,
@@ -279,6 +309,10 @@ impl Checked<'_> {
                     .read_timeout
                     .map_or(0, |it| u64::try_from(it.as_millis()).unwrap_or(u64::MAX)),
             }),
+            ratelimit_config: config
+                .rule_folder
+                .as_ref()
+                .map(|folder| CheckedRules { domains: folder.domains(), rules: folder.rules() }),
         }
     }
 }
@@ -312,7 +346,11 @@ impl CheckedLimit<'_> {
             name: &limit.name,
             max: limit.max,
             window_ms: limit.window.as_millis(),
-            lockout_ms: limit.lockout.map(Span::as_millis),
+            overdraft: limit.is_overdraft,
+            lockout_ms: limit.lockout.map(|lockout| lockout.first().as_millis()),
+            lockout_factor: limit.lockout.map(|lockout| lockout.factor().get()),
+            lockout_max_ms: limit.lockout.map(|lockout| lockout.longest().as_millis()),
+            exempt: limit.exempt.iter().map(ToString::to_string).collect(),
             shadow: limit.is_shadow,
             key: limit.key.as_ref().map(ToString::to_string),
             deny: limit.deny.code(),

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::str::FromStr;
 
 use clap::Args;
-use lately::Span;
+use lately::{Factor, Span};
 
 use crate::error::{CliError, Outcome};
 use crate::numbers;
@@ -17,7 +17,7 @@ use crate::server::{ServerArgs, key_bytes};
 /// A request is allowed when the key then has at most MAX hits in the window that ends now. The command prints a line
 /// with name and value for each of:
 ///
-/// allowed: yes or no. max: the limit. remaining: what is left of it. retry_after_ms: milliseconds until the same
+/// allowed: yes or no. max: the limit. remaining: what is left of it, below 0 after an overdraft. retry_after_ms: milliseconds until the same
 /// request would be allowed; 0 when it is allowed, never when it costs more than max. reset_after_ms: milliseconds
 /// until all of max is free again.
 ///
@@ -35,18 +35,30 @@ pub(crate) struct Limit {
     #[arg(allow_negative_numbers = true)]
     window: Option<Span>,
 
-    /// How many hits the request costs.
-    #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 1, value_parser = numbers::hits)]
-    cost: u64,
+    /// How many hits the request costs. Below 0: give that many hits back, which is always allowed.
+    #[arg(long, value_name = "N", allow_negative_numbers = true, default_value_t = 1, value_parser = numbers::cost)]
+    cost: i64,
 
     /// Decide only: count nothing and start no lockout.
     #[arg(long)]
     peek: bool,
 
+    /// Allow while there is room for one hit, and count the whole cost: for costs that are known afterwards.
+    #[arg(long)]
+    overdraft: bool,
+
     /// If the request is denied, deny all requests of the key for this long: seconds, or a number with ms, s, m, h, d
     /// or w.
     #[arg(long, value_name = "D", allow_negative_numbers = true)]
     lockout: Option<Span>,
+
+    /// Multiply each further lockout of the key by this factor, such as 2 or 1.5.
+    #[arg(long, value_name = "F", requires = "lockout", allow_negative_numbers = true)]
+    lockout_factor: Option<Factor>,
+
+    /// The longest lockout: seconds, or a number with ms, s, m, h, d or w. Default: 1d, or --lockout if that is longer.
+    #[arg(long, value_name = "D", requires = "lockout", allow_negative_numbers = true)]
+    lockout_max: Option<Span>,
 
     /// Print an object: key (key_b64 when it is no UTF-8), allowed, max, remaining, retry_after_ms (null for
     /// never), reset_after_ms.
@@ -88,7 +100,7 @@ impl FromStr for Rule {
 struct Decision {
     allowed: bool,
     max: u64,
-    remaining: u64,
+    remaining: i64,
     /// `None` is never.
     retry_after_ms: Option<u64>,
     reset_after_ms: u64,
@@ -134,13 +146,22 @@ impl Limit {
         if let Some(lockout) = self.lockout {
             command.arg("LOCKOUT").arg(lockout.to_string());
         }
+        if let Some(factor) = self.lockout_factor {
+            command.arg("FACTOR").arg(factor.get());
+        }
+        if let Some(longest) = self.lockout_max {
+            command.arg("MAX").arg(longest.to_string());
+        }
+        if self.overdraft {
+            command.arg("OVERDRAFT");
+        }
         Ok(command)
     }
 }
 
 impl Decision {
-    /// Decodes the five integers of the reply. Only the wait can be negative, which means never.
-    fn read((allowed, max, remaining, retry_after_ms, reset_after_ms): (u8, u64, u64, i64, u64)) -> Decision {
+    /// Decodes the five integers of the reply. A negative wait means never.
+    fn read((allowed, max, remaining, retry_after_ms, reset_after_ms): (u8, u64, i64, i64, u64)) -> Decision {
         let retry_after_ms = u64::try_from(retry_after_ms).ok();
         Decision { allowed: allowed == 1, max, remaining, retry_after_ms, reset_after_ms }
     }

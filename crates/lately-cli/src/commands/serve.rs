@@ -5,13 +5,13 @@ use std::fs::File;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
 use lately::SystemClock;
 use lately_journal::{Durability, JournalError};
-use lately_server::config::{Mode, parse_address};
+use lately_server::config::{Mode, RuleFolder, parse_address};
 use lately_server::limits::{MAX_GRPC_CONNECTIONS, MAX_HTTP_CONNECTIONS};
 use lately_server::{ClusterConfig, ClusterError, Config, Reloader, Server, ServerError, Stopper, Storage};
 use rustix::io::Errno;
@@ -40,12 +40,16 @@ use crate::table::{harmless, printable_path};
 /// With NOTIFY_SOCKET in the environment, the server tells systemd when it is ready and when it stops.
 ///
 /// The server reloads limits, users, passwords and certificates when the config file or the files that it names change,
-/// and on SIGHUP.
+/// and on SIGHUP. It reloads the rules of --ratelimit-config when a file of the folder changes.
 #[derive(Args)]
 pub(crate) struct Serve {
     /// The config file (TOML). Flags override it.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+
+    /// A folder with rules of envoyproxy/ratelimit: its files *.yaml. Their domains are decided by them.
+    #[arg(long, value_name = "DIR")]
+    ratelimit_config: Option<PathBuf>,
 
     /// Address for Redis clients; port 0 picks a free port [default: 127.0.0.1:7379].
     #[arg(long, value_name = "ADDR", value_parser = parse_address)]
@@ -240,6 +244,7 @@ fn configure(serve: &Serve) -> Result<Config, CliError> {
     config.grpc = serve.grpc.unwrap_or(config.grpc);
     config.metrics = serve.metrics.or(config.metrics);
     config.insecure |= serve.insecure;
+    config.rule_folder = rule_folder(serve.ratelimit_config.as_deref(), "the server was not started")?;
     if let Some(node) = &serve.node {
         let cluster =
             ClusterConfig::new(node, &serve.cluster).and_then(|cluster| match &serve.upstream[..] {
@@ -252,6 +257,12 @@ fn configure(serve: &Serve) -> Result<Config, CliError> {
         config.cluster = Some(cluster);
     }
     Ok(config)
+}
+
+/// Reads the folder of `--ratelimit-config`, if there is one.
+pub(super) fn rule_folder(folder: Option<&Path>, hint: &str) -> Result<Option<RuleFolder>, CliError> {
+    let refused = |error| CliError::new("ratelimit-config", error, hint);
+    folder.map(|folder| RuleFolder::load(folder).map_err(refused)).transpose()
 }
 
 /// The storage settings, from the flags and the config file.

@@ -50,6 +50,10 @@ name = "login"
 max = 5
 window = "1m"
 lockout = "15m"
+lockout_factor = 2
+lockout_max = "1d"
+overdraft = true
+exempt = ["10.0.0.0/8", "login:\u001b*"]
 
 [[limit]]
 name = "edge:1"
@@ -71,12 +75,11 @@ storage: path /var/lib/lately, durability always
 memory: ceiling 1048576B
 class ad:*: resolution 100ms, window 10s, exact 36s, retain 1d, max_skew 1s, precision 0.05
 class \u{1b}*: resolution 1s, window 5m, exact 6m, retain 7d, max_skew 10s, precision 0.01
-limit login: 5 in 1m, lockout 15m, shadow false, key none, deny 403, ipv4_prefix 32, ipv6_prefix 64
-limit edge:1: 0 in 90s, lockout none, shadow true, key e:{header:x-real-ip/24}, deny 429, ipv4_prefix 28, ipv6_prefix 64, domain edge\n, descriptor a=b, descriptor remote_address=*
+limit login: 5 in 1m, overdraft true, lockout 15m, lockout_factor 2, lockout_max 1d, exempt 10.0.0.0/8 login:\u{1b}*, shadow false, key none, deny 403, ipv4_prefix 32, ipv6_prefix 64
+limit edge:1: 0 in 90s, overdraft false, lockout none, exempt none, shadow true, key e:{header:x-real-ip/24}, deny 429, ipv4_prefix 28, ipv6_prefix 64, domain edge\n, descriptor a=b, descriptor remote_address=*
 ";
     assert_eq!((run.out.as_str(), run.code), (expected, Some(0)));
-    let no_effect = "lately: config: FILE: domain and descriptors of limits have no effect in this version\n";
-    assert_eq!(run.err, no_effect);
+    assert_eq!(run.err, "");
     let empty = "server: resp 127.0.0.1:7379, http 127.0.0.1:7380, grpc 127.0.0.1:7381, metrics none, hosts none, trusted_proxies none, ratelimit_headers current, insecure false, max_clients 10000, idle_timeout 1h
 storage: path ./lately-data, durability interval
 memory: ceiling 1073741824B
@@ -96,9 +99,9 @@ fn check_prints_the_settings_as_json() {
         r#""storage":{"path":"/var/lib/lately","durability":"always"},"memory":{"ceiling_bytes":1048576},"#,
         r#""classes":[{"match":"ad:*","resolution_ms":100,"window_ms":10000,"exact_ms":36000,"retain_ms":86400000,"max_skew_ms":1000,"precision":0.05},"#,
         r#"{"match":"\u001b*","resolution_ms":1000,"window_ms":300000,"exact_ms":360000,"retain_ms":604800000,"max_skew_ms":10000,"precision":0.01}],"#,
-        r#""limits":[{"name":"login","max":5,"window_ms":60000,"lockout_ms":900000,"shadow":false,"key":null,"deny":403,"ipv4_prefix":32,"ipv6_prefix":64,"domain":null,"descriptors":{}},"#,
-        r#"{"name":"edge:1","max":0,"window_ms":90000,"lockout_ms":null,"shadow":true,"key":"e:{header:x-real-ip/24}","deny":429,"ipv4_prefix":28,"ipv6_prefix":64,"domain":"edge\n","descriptors":{"a":"b","remote_address":"*"}}],"#,
-        r#""tls":null,"users":[],"cluster":null}"#,
+        r#""limits":[{"name":"login","max":5,"window_ms":60000,"overdraft":true,"lockout_ms":900000,"lockout_factor":2.0,"lockout_max_ms":86400000,"exempt":["10.0.0.0/8","login:\u001b*"],"shadow":false,"key":null,"deny":403,"ipv4_prefix":32,"ipv6_prefix":64,"domain":null,"descriptors":{}},"#,
+        r#"{"name":"edge:1","max":0,"window_ms":90000,"overdraft":false,"lockout_ms":null,"lockout_factor":null,"lockout_max_ms":null,"exempt":[],"shadow":true,"key":"e:{header:x-real-ip/24}","deny":429,"ipv4_prefix":28,"ipv6_prefix":64,"domain":"edge\n","descriptors":{"a":"b","remote_address":"*"}}],"#,
+        r#""tls":null,"users":[],"cluster":null,"ratelimit_config":null}"#,
         "\n"
     );
     assert_eq!((run.out.as_str(), run.code), (expected, Some(0)));
@@ -107,7 +110,7 @@ fn check_prints_the_settings_as_json() {
     let line =
         "cluster: engine redis, node eu-1, urls redis://…@127.0.0.1:7100, flush 50ms, read_timeout 50ms\n";
     assert!(check(cluster, &[]).out.ends_with(line), "{}", check(cluster, &[]).out);
-    let object = r#""cluster":{"engine":"redis","node":"eu-1","urls":["redis://…@127.0.0.1:7100"],"upstream":[],"flush_ms":50,"read_timeout_ms":50}}"#;
+    let object = r#""cluster":{"engine":"redis","node":"eu-1","urls":["redis://…@127.0.0.1:7100"],"upstream":[],"flush_ms":50,"read_timeout_ms":50},"#;
     assert!(check(cluster, &["--json"]).out.contains(object), "{}", check(cluster, &["--json"]).out);
     let sentinels = cluster.replace(
         "redis://me:secret@127.0.0.1:7100",
@@ -125,7 +128,9 @@ fn check_prints_the_settings_as_json() {
     assert!(run.out.contains(r#""idle_timeout_ms":3600000},"#), "{}", run.out);
     assert!(run.out.contains(r#""metrics":null,"hosts":[],"#), "{}", run.out);
     assert!(
-        run.out.ends_with("\"classes\":[],\"limits\":[],\"tls\":null,\"users\":[],\"cluster\":null}\n"),
+        run.out.ends_with(
+            "\"limits\":[],\"tls\":null,\"users\":[],\"cluster\":null,\"ratelimit_config\":null}\n"
+        ),
         "{}",
         run.out
     );
@@ -230,4 +235,65 @@ fn the_hint_names_both_listeners_of_an_address() {
 hint: set another port with --http or --metrics, or in the config file
 ";
     assert_eq!((run.err.as_str(), run.code), (expected, Some(2)));
+}
+
+/// Runs `lately` with a folder that has this file of rules. In the output, DIR stands for the folder.
+fn with_rules(rules: &str, command: &[&str], config: Option<&str>) -> Run {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (rules_folder, file) = (folder.path().join("rules"), folder.path().join("lately.toml"));
+    std::fs::create_dir(&rules_folder).expect("room");
+    std::fs::write(rules_folder.join("shop.yaml"), rules).expect("room");
+    let rules_folder = rules_folder.to_str().expect("text");
+    let file = config.map(|text| {
+        std::fs::write(&file, text).expect("room");
+        file.to_str().expect("text")
+    });
+    let file: Vec<&str> = file.into_iter().collect();
+    let run = lately(&[command, &file[..], &["--ratelimit-config", rules_folder]].concat());
+    Run { err: run.err.replace(rules_folder, "DIR"), ..run }
+}
+
+const RULES: &str = "domain: shop
+descriptors:
+- key: path
+  rate_limit: { unit: day, requests_per_unit: 5 }
+- key: user
+  descriptors:
+  - key: path
+    rate_limit: { unit: hour, requests_per_unit: 9 }
+";
+
+#[test]
+fn rules_of_envoyproxy_ratelimit_are_checked() {
+    let run = with_rules(RULES, &["check"], None);
+    let counts = "ratelimit_config: 1 domain, 2 rules\n";
+    assert_eq!((run.out.as_str(), run.err.as_str(), run.code), (counts, "", Some(0)));
+    let run = with_rules(RULES, &["check"], Some("[memory]\nceiling = \"1MiB\""));
+    assert!(run.out.ends_with(&format!("\nmemory: ceiling 1048576B\n{counts}")), "{}", run.out);
+    let run = with_rules(RULES, &["check", "--json"], None);
+    assert!(run.out.ends_with(",\"ratelimit_config\":{\"domains\":1,\"rules\":2}}\n"), "{}", run.out);
+}
+
+#[test]
+fn wrong_rules_are_refused_with_one_text() {
+    let refused = |rules: &str, expected: &str| {
+        for (command, hint) in
+            [("check", "lately serve would not start with it"), ("serve", "the server was not started")]
+        {
+            let run = with_rules(rules, &[command], None);
+            let expected = format!("lately: ratelimit-config: {expected}\nhint: {hint}\n");
+            assert_eq!((run.out.as_str(), run.err.as_str(), run.code), ("", expected.as_str(), Some(2)));
+        }
+    };
+    refused(
+        &RULES.replace("hour", "fortnight"),
+        "DIR/shop.yaml:8:25: unknown unit 'fortnight': give one of second, minute, hour, day, week, month, year",
+    );
+    refused(
+        &format!("{RULES}  metadata: {{}}\n"),
+        "DIR/shop.yaml:9:3: `metadata` is not supported: remove it",
+    );
+    let run = lately(&["check", "--ratelimit-config", "nowhere"]);
+    let gone = "lately: ratelimit-config: nowhere: No such file or directory (os error 2)\nhint: lately serve would not start with it\n";
+    assert_eq!((run.err.as_str(), run.code), (gone, Some(2)));
 }

@@ -39,6 +39,7 @@ mod mistakes;
 mod packaging;
 mod packets_lost;
 mod races;
+mod ratelimit;
 mod recipes;
 mod report;
 mod restores;

@@ -6,8 +6,7 @@ use crate::common::{command, lately};
 use crate::running::serve;
 use crate::wire::{Reply, Wire};
 
-const LIMIT: &str =
-    "Usage: LIMIT <key> (<max> <window>|<@name>) [COST <cost>] [PEEK] [LOCKOUT <lockout>] [AT <time>]";
+const LIMIT: &str = "Usage: LIMIT <key> (<max> <window>|<@name>) [COST <cost>] [PEEK] [OVERDRAFT] [LOCKOUT <lockout> [FACTOR <factor>] [MAX <longest>]] [AT <time>]";
 const MLIMIT: &str = "Usage: MLIMIT <key> <max> <window> ... [COST <cost>] [PEEK] [AT <time>]";
 const HIT: &str = "Usage: HIT <key> [<count>] [AT <time>]";
 const HITS: &str = "Usage: HITS <key> [<window> ...] [BOUNDS|DENIED|STALENESS|BY ORIGIN] [AT <time>]";

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use lately::limits::MAX_KEY_BYTES;
 use lately::{
-    Delta, DeltaBatch, Forgotten, Op, Outcome, Request, Source, Span, Store, Timestamp, days, hours, minutes,
-    seconds,
+    Count, Delta, DeltaBatch, Forgotten, Op, Outcome, Request, Source, Span, Store, Timestamp, days, hours,
+    minutes, seconds,
 };
 use lately_journal::limits::Bounds;
 use lately_journal::{
@@ -26,6 +26,11 @@ pub(crate) enum Action {
         late_ms: i64,
     },
     Deny {
+        key: Vec<u8>,
+        hits: u64,
+    },
+    /// Hits are given back.
+    Refund {
         key: Vec<u8>,
         hits: u64,
     },
@@ -75,6 +80,20 @@ fn evicted(deltas: &DeltaBatch) -> Vec<Action> {
     deltas.deltas().filter_map(evicted).collect()
 }
 
+/// A refund as it was applied, after the first `before` changes: fewer hits if there were fewer, and a deletion if none are
+/// left.
+fn as_applied(action: Action, deltas: &DeltaBatch, before: usize) -> Action {
+    let Action::Refund { key, .. } = action else { return action };
+    // Evictions may follow.
+    match deltas.deltas().nth(before) {
+        Some(Ok((_, Delta::GivenBack { hits, .. }))) => Action::Refund { key, hits },
+        change => {
+            assert!(matches!(change, Some(Ok((_, Delta::Forget { .. })))), "{change:?}");
+            Action::Delete { key }
+        }
+    }
+}
+
 /// Applies an action. Returns whether it was accepted. The caller applies a flush.
 fn apply(store: &Store, action: &Action, now: Timestamp, deltas: &mut DeltaBatch) -> bool {
     match action {
@@ -94,6 +113,12 @@ fn apply(store: &Store, action: &Action, now: Timestamp, deltas: &mut DeltaBatch
             store.apply_into(&[Op::of(request)], now, &mut Vec::new(), deltas);
             // Without memory, a denial creates no key.
             denials(deltas) > before
+        }
+        Action::Refund { key, hits } => {
+            let before = deltas.bytes().len();
+            let request = Request::new(key, 0, days(7), *hits);
+            store.apply_into(&[Op::Refund(Box::new(request))], now, &mut Vec::new(), deltas);
+            deltas.bytes().len() > before
         }
         Action::Delete { key } => {
             // It is written even if another batch, which may be rolled back, has just deleted the key.
@@ -174,7 +199,9 @@ pub(crate) type Changed = Vec<(usize, DeltaBatch)>;
 /// The keys that were hit.
 pub(crate) fn hit_keys(deltas: &DeltaBatch) -> BTreeSet<Vec<u8>> {
     let hit = |delta| match delta {
-        Ok((_, Delta::Hits { key, .. } | Delta::Denied { key, .. })) => Some(key.to_vec()),
+        Ok((_, Delta::Hits { key, .. } | Delta::Denied { key, .. } | Delta::GivenBack { key, .. })) => {
+            Some(key.to_vec())
+        }
         _ => None,
     };
     deltas.deltas().filter_map(hit).collect()
@@ -279,8 +306,11 @@ impl Life {
             let mut deltas = DeltaBatch::default();
             let (mut done, mut gone) = (Vec::new(), 0);
             for action in batch.actions.drain(..) {
+                let before = deltas.deltas().count();
                 let is_done = apply(&self.store, &action, batch.now, &mut deltas);
-                done.extend(Some(action).filter(|_| is_done));
+                done.extend(
+                    Some(action).filter(|_| is_done).map(|action| as_applied(action, &deltas, before)),
+                );
                 let evicted = evicted(&deltas).split_off(gone);
                 gone += evicted.len();
                 done.extend(evicted);
@@ -365,6 +395,12 @@ pub(crate) fn keys() -> Vec<Vec<u8>> {
     (0..40).map(|n| format!("{n:x<width$}", width = length(n)).into_bytes()).collect()
 }
 
+/// Whether a count is as another one may be.
+fn is_within(found: &Count, wanted: &Count) -> bool {
+    let upper = |count: &Count| count.upper.unwrap_or(u64::MAX);
+    wanted.lower <= found.lower && upper(found) <= upper(wanted)
+}
+
 /// The first answer in which two stores differ, for keys over many windows.
 pub(crate) fn difference(keys: &[Vec<u8>], found: &Store, wanted: &Store, now: Timestamp) -> Option<String> {
     for source in 0..SOURCES {
@@ -383,7 +419,10 @@ pub(crate) fn difference(keys: &[Vec<u8>], found: &Store, wanted: &Store, now: T
                     (store.count(key, Some(window), at, now), store.denied(key, Some(window), at, now))
                 };
                 let (found, wanted) = (counts(found), counts(wanted));
-                if found != wanted {
+                // Hits that leave the retention may be gone early: when newer ones were given back, the key was dropped with
+                // them, and then the newer ones were restored by a rollback.
+                let is_at_edge = window == days(7) && is_within(&found.0, &wanted.0) && found.1 == wanted.1;
+                if found != wanted && !is_at_edge {
                     let key = String::from_utf8_lossy(key);
                     return Some(format!("{key}, {window} ending {at:?}: {found:?}, not {wanted:?}"));
                 }

@@ -109,6 +109,8 @@ impl Simulation {
                 5 => Action::Hit { key, weight: 1 << rng.index(40), late_ms: 0 },
                 6..9 => Action::Deny { key, hits: 1 + rng.index(5) as u64 },
                 9 => Action::Abandon { key, weight },
+                10 => Action::Refund { key, hits: weight },
+                11 if rng.once_in(8) => Action::Refund { key, hits: u64::MAX },
                 _ => Action::Hit { key, weight, late_ms: 0 },
             }
         };

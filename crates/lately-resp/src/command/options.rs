@@ -63,6 +63,15 @@ pub(super) fn count(arg: &[u8], what: &'static str) -> Result<u64, CommandError>
     }
 }
 
+/// A number of hits, or with a minus a number of hits to give back. `what` is its name in the error.
+#[inline]
+pub(super) fn signed_count(arg: &[u8], what: &'static str) -> Result<i64, CommandError> {
+    parse_integer(arg).filter(|&count| count > i64::MIN).ok_or_else(|| {
+        let expected = format!("give a whole number from 0 to {MAX_TOTAL}, or below 0 to give hits back");
+        invalid(what, arg, expected)
+    })
+}
+
 #[cold]
 fn not_a_count(arg: &[u8], what: &'static str) -> CommandError {
     invalid(what, arg, format!("give a whole number from 0 to {MAX_TOTAL}"))

@@ -26,6 +26,7 @@ impl Config {
             ceiling_bytes,
             classes,
             limits: _,
+            rule_folder: _,
             cluster,
             source: _,
         } = self;

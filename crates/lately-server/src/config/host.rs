@@ -49,7 +49,7 @@ pub(super) struct Hosts(pub(super) Vec<HostName>);
 
 impl<'de> Deserialize<'de> for Hosts {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Hosts, D::Error> {
-        list(deserializer, "hosts", MAX_HOSTS).map(Hosts)
+        list(deserializer, ("hosts", "server"), MAX_HOSTS).map(Hosts)
     }
 }
 
@@ -59,7 +59,7 @@ pub(super) struct TrustedProxies(pub(super) Vec<Network>);
 
 impl<'de> Deserialize<'de> for TrustedProxies {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<TrustedProxies, D::Error> {
-        list(deserializer, "trusted_proxies", MAX_TRUSTED_PROXIES).map(TrustedProxies)
+        list(deserializer, ("trusted_proxies", "server"), MAX_TRUSTED_PROXIES).map(TrustedProxies)
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use axum::http::HeaderName;
-use lately_keys::{Part, Prefix, Template};
+use lately_keys::{Exempt, KeyError, Part, Prefix, Template};
 
 /// The field that is the address of the client.
 const CLIENT: &str = "client";
@@ -69,6 +69,28 @@ impl KeyTemplate {
         self.fields.iter().any(|field| matches!(field, Field::Header(_)))
     }
 
+    /// Checks that keys of the template can be exempt.
+    ///
+    /// # Errors
+    /// They have no address, or larger networks.
+    pub(super) fn check_exempt(&self, exempt: &Exempt, prefix: Prefix) -> Result<(), KeyError> {
+        exempt.check(&self.template, prefix)
+    }
+
+    /// The address in the key of a request, or its network. Empty if there is none.
+    pub(crate) fn address<'h>(
+        &self,
+        prefix: Prefix,
+        client: IpAddr,
+        header: impl Fn(&HeaderName) -> Option<Cow<'h, [u8]>>,
+    ) -> Vec<u8> {
+        let mut address = Vec::new();
+        if let Some(part) = self.template.address_part() {
+            self.write(&self.template.parts()[part], (prefix, client), &header, &mut address);
+        }
+        address
+    }
+
     /// The key of a request. A field that is an address becomes its network, by the lengths in the template, else by
     /// `prefix`.
     pub(crate) fn key<'h>(
@@ -79,23 +101,31 @@ impl KeyTemplate {
     ) -> Vec<u8> {
         let mut key = Vec::new();
         for part in self.template.parts() {
-            let (field, prefix) = match part {
-                Part::Text(text) => {
-                    key.extend_from_slice(text.as_bytes());
-                    continue;
-                }
-                Part::Field(field) => (&self.fields[*field], prefix),
-                Part::Network(field, own) => (&self.fields[*field], own.or_v6_of(prefix)),
-            };
-            match field {
-                Field::Client => key.extend_from_slice(prefix.network_of(client).to_string().as_bytes()),
-                Field::Header(name) => match header(name) {
-                    Some(value) => key.extend_from_slice(&prefix.apply(value.trim_ascii())),
-                    None => key.extend_from_slice(MISSING),
-                },
-            }
+            self.write(part, (prefix, client), &header, &mut key);
         }
         key
+    }
+
+    /// Appends a part of a key.
+    fn write<'h>(
+        &self,
+        part: &Part,
+        (prefix, client): (Prefix, IpAddr),
+        header: &impl Fn(&HeaderName) -> Option<Cow<'h, [u8]>>,
+        key: &mut Vec<u8>,
+    ) {
+        let (field, prefix) = match part {
+            Part::Text(text) => return key.extend_from_slice(text.as_bytes()),
+            Part::Field(field) => (&self.fields[*field], prefix),
+            Part::Network(field, own) => (&self.fields[*field], own.or_v6_of(prefix)),
+        };
+        match field {
+            Field::Client => key.extend_from_slice(prefix.network_of(client).to_string().as_bytes()),
+            Field::Header(name) => match header(name) {
+                Some(value) => key.extend_from_slice(&prefix.apply(value.trim_ascii())),
+                None => key.extend_from_slice(MISSING),
+            },
+        }
     }
 }
 

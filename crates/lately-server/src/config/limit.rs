@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use lately::Span;
-use lately_keys::Prefix;
+use lately::{Admission, Factor, Lockout, Span};
+use lately_keys::{Exempt, Prefix};
 use serde::Deserialize;
 use toml::Spanned;
 
 use super::doors::Deny;
 use super::error::Problem;
 use super::key_template::KeyTemplate;
-use super::value::{Bits, Length, Most};
+use super::value::{Bits, Exemptions, Length, LockoutFactor, Most};
 use crate::limits::{MAX_LIMIT_NAME_BYTES, MAX_LIMITS};
 
 /// An address of IPv4 is a client.
@@ -29,7 +29,11 @@ pub struct NamedLimit {
     /// Length of the window.
     pub window: Span,
     /// How long every request of a key is denied after a denial.
-    pub lockout: Option<Span>,
+    pub lockout: Option<Lockout>,
+    /// A request is admitted while there is room for one hit, and its whole cost counts.
+    pub is_overdraft: bool,
+    /// Keys that are never denied. Their hits count.
+    pub exempt: Vec<Exempt>,
     /// Every request is allowed. Those that the limit would deny are counted in the statistics.
     pub is_shadow: bool,
     /// The key of a request to `/v1/auth`.
@@ -51,6 +55,11 @@ pub(super) struct LimitConfig {
     max: Most,
     window: Spanned<Length>,
     lockout: Option<Length>,
+    lockout_factor: Option<Spanned<LockoutFactor>>,
+    lockout_max: Option<Spanned<Length>>,
+    #[serde(default)]
+    overdraft: bool,
+    exempt: Option<Spanned<Exemptions>>,
     #[serde(default)]
     shadow: bool,
     key: Option<Spanned<String>>,
@@ -119,9 +128,49 @@ fn is_name(name: &str) -> bool {
     (1..=MAX_LIMIT_NAME_BYTES).contains(&name.len()) && name.bytes().all(is_usual)
 }
 
+/// The lockouts of a limit.
+fn lockout_of(config: &LimitConfig) -> Result<Option<Lockout>, Problem> {
+    let LimitConfig { lockout, lockout_factor: factor, lockout_max: longest, .. } = config;
+    let Some(Length(first)) = *lockout else {
+        let factor = factor.as_ref().map(|factor| (factor.span(), "lockout_factor"));
+        let longest = longest.as_ref().map(|longest| (longest.span(), "lockout_max"));
+        return match factor.or(longest) {
+            None => Ok(None),
+            Some((at, name)) => {
+                let message =
+                    format!("{name} goes with lockout: give the length of the first one, such as \"15m\"");
+                Err(Problem { at, message })
+            }
+        };
+    };
+    if factor.is_none() && longest.is_none() {
+        return Ok(Some(Lockout::of(first)));
+    }
+    let factor = factor.as_ref().map_or(Factor::ONE, |factor| factor.get_ref().0);
+    let lockout = Lockout::growing(first, factor, longest.as_ref().map(|longest| longest.get_ref().0));
+    lockout.map(Some).map_err(|error| {
+        let at = longest.as_ref().map_or(0..0, Spanned::span);
+        Problem { at, message: error.to_string() }
+    })
+}
+
 impl NamedLimit {
+    /// When a request of a key with this address is admitted.
+    pub(crate) fn admission(&self, key: &[u8], address: Option<&[u8]>) -> Admission {
+        let is_exempt = || {
+            let address = address.unwrap_or_else(|| Exempt::address_of(key));
+            self.exempt.iter().any(|exempt| exempt.is_of(key, address))
+        };
+        match self.is_overdraft {
+            _ if !self.exempt.is_empty() && is_exempt() => Admission::Exempt,
+            true => Admission::Overdraft,
+            false => Admission::Whole,
+        }
+    }
+
     fn of(config: LimitConfig) -> Result<NamedLimit, Problem> {
-        let LimitConfig { name, max, window, lockout, shadow, key, deny, .. } = config;
+        let lockout = lockout_of(&config)?;
+        let LimitConfig { name, max, window, shadow, key, deny, overdraft, exempt, .. } = config;
         let template = |key: Spanned<String>| {
             KeyTemplate::parse(key.get_ref()).map_err(|message| Problem { at: key.span(), message })
         };
@@ -129,15 +178,34 @@ impl NamedLimit {
             config.ipv4_prefix.map_or(DEFAULT_IPV4_PREFIX, |bits| bits.0),
             config.ipv6_prefix.map_or(DEFAULT_IPV6_PREFIX, |bits| bits.0),
         ];
+        let prefix = Prefix::new(v4_bits, v6_bits).expect("their type bounds them");
+        let key = key.map(template).transpose()?;
+        let exempt = match exempt {
+            Some(list) => {
+                let at = list.span();
+                let list = list.into_inner().0;
+                let mut checked = list.iter().map(|exempt| match &key {
+                    Some(key) => key.check_exempt(exempt, prefix),
+                    None => Ok(()),
+                });
+                checked
+                    .try_for_each(|checked| checked)
+                    .map_err(|error| Problem { at, message: error.to_string() })?;
+                list
+            }
+            None => Vec::new(),
+        };
         Ok(NamedLimit {
             name: name.into_inner(),
             max: max.0,
             window: window.into_inner().0,
-            lockout: lockout.map(|lockout| lockout.0),
+            lockout,
+            is_overdraft: overdraft,
+            exempt,
             is_shadow: shadow,
-            key: key.map(template).transpose()?,
+            key,
             deny,
-            prefix: Prefix::new(v4_bits, v6_bits).expect("their type bounds them"),
+            prefix,
             domain: config.domain,
             descriptors: config.descriptors,
         })

@@ -10,6 +10,7 @@ mod file;
 mod host;
 mod key_template;
 mod limit;
+mod rule_folder;
 mod source;
 mod storage;
 mod syntax;
@@ -35,7 +36,9 @@ pub(crate) use file::read as read_file;
 pub use host::HostName;
 pub use key_template::KeyTemplate;
 pub use limit::NamedLimit;
-pub(crate) use limit::info_name;
+pub(crate) use limit::{DEFAULT_IPV4_PREFIX, DEFAULT_IPV6_PREFIX, info_name};
+pub(crate) use rule_folder::RuleFiles;
+pub use rule_folder::{RuleFolder, RuleFolderError};
 pub use source::Source;
 pub use storage::{Mode, Storage, parse_folder};
 pub use tls::Tls;
@@ -93,6 +96,8 @@ pub struct Config {
     pub classes: Vec<(Pattern, Settings)>,
     /// Limits with names, in the order of the file.
     pub limits: Vec<NamedLimit>,
+    /// The rules of envoyproxy/ratelimit: `--ratelimit-config`.
+    pub rule_folder: Option<RuleFolder>,
     /// Other nodes to count together with; `None` counts alone.
     pub cluster: Option<ClusterConfig>,
     /// The file it was read from.
@@ -121,6 +126,7 @@ impl Default for Config {
             ceiling_bytes: DEFAULT_CEILING_BYTES,
             classes: Vec::new(),
             limits: Vec::new(),
+            rule_folder: None,
             cluster: None,
             source: None,
         }
@@ -224,6 +230,7 @@ impl Config {
             ceiling_bytes: file.memory.ceiling.map_or(defaults.ceiling_bytes, |bytes| bytes.0),
             limits: limit::settle(file.limit, longest)?,
             classes,
+            rule_folder: None,
             cluster: cluster::settle(file.cluster)?,
             source: None,
         })

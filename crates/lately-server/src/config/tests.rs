@@ -1,11 +1,12 @@
 //! Valid and invalid config files, and the error messages.
 
+use lately::{Factor, Lockout};
 use lately_journal::Durability;
 
 use super::*;
 use crate::limits::{
-    MAX_CONFIG_BYTES, MAX_HOSTS, MAX_LIMIT_NAME_BYTES, MAX_LIMITS, MAX_TRUSTED_PROXIES, MAX_USER_NAME_BYTES,
-    MAX_USER_PATTERNS, MAX_USERS,
+    MAX_CONFIG_BYTES, MAX_EXEMPT, MAX_HOSTS, MAX_LIMIT_NAME_BYTES, MAX_LIMITS, MAX_TRUSTED_PROXIES,
+    MAX_USER_NAME_BYTES, MAX_USER_PATTERNS, MAX_USERS,
 };
 
 fn parse(text: &str) -> Result<Config, String> {
@@ -65,6 +66,10 @@ fn every_supported_key_is_taken() {
         max = 5
         window = "1m"
         lockout = "15m"
+        lockout_factor = 1.5
+        lockout_max = "1h"
+        overdraft = true
+        exempt = ["10.0.0.0/8", "login:monitor*"]
         shadow = true
         key = "login:{header:x-real-ip/32/64}"
         deny = 429
@@ -111,7 +116,16 @@ fn every_supported_key_is_taken() {
         name: "login".to_owned(),
         max: 5,
         window: lately::minutes(1),
-        lockout: Some(lately::minutes(15)),
+        lockout: Some(
+            Lockout::growing(
+                lately::minutes(15),
+                Factor::new(1.5).expect("a factor"),
+                Some(lately::hours(1)),
+            )
+            .expect("it fits"),
+        ),
+        is_overdraft: true,
+        exempt: ["10.0.0.0/8", "login:monitor*"].map(|exempt| exempt.parse().expect(exempt)).into(),
         is_shadow: true,
         key: Some(KeyTemplate::parse("login:{header:x-real-ip/32/64}").expect("valid")),
         deny: Deny::TooManyRequests,
@@ -124,6 +138,8 @@ fn every_supported_key_is_taken() {
         max: 0,
         window: lately::seconds(90),
         lockout: None,
+        is_overdraft: false,
+        exempt: Vec::new(),
         is_shadow: false,
         key: None,
         deny: Deny::Forbidden,
@@ -299,6 +315,45 @@ fn check_limits(check: impl Fn(&str, &str)) {
     check(&limit("lock_out = \"1h\""), ":5:1: unknown field `lock_out`, expected one of `name`, `max`, ");
     check(&limit("shadow = 1"), ":5:10: invalid type: integer `1`, expected true or false, without quotes");
     check(&limit("lockout = \"0s\""), ":5:11: invalid duration '0s'");
+    let growing = |more: &str| limit(&format!("lockout = \"15m\"\n{more}"));
+    check(
+        &limit("lockout_factor = 2"),
+        ":5:18: lockout_factor goes with lockout: give the length of the first one, such as \"15m\"",
+    );
+    check(&limit("lockout_max = \"1d\""), ":5:15: lockout_max goes with lockout");
+    for bad in ["0.5", "\"2\"", "nan", "-2", "true"] {
+        let error = format!(
+            ":6:18: invalid lockout_factor {}: give a number without quotes, from 1 on, such as 2 or 1.5",
+            if bad == "nan" { "NaN" } else { bad }
+        );
+        check(&growing(&format!("lockout_factor = {bad}")), &error);
+    }
+    check(
+        &growing("lockout_max = \"1m\""),
+        ":6:15: the longest lockout, 1m, is shorter than the first, 15m: give a longer one",
+    );
+    check(
+        &limit("overdraft = 1"),
+        ":5:13: invalid type: integer `1`, expected true or false, without quotes",
+    );
+    check(&limit("exempt = \"10.0.0.0/8\""), ":5:10: exempt is a list: write [\"10.0.0.0/8\"]");
+    check(&limit("exempt = [\"10.0.0.0/33\"]"), ":5:10: invalid network '10.0.0.0/33'");
+    let keyed = |key: &str, exempt: &str| limit(&format!("key = \"{key}\"\nexempt = [\"{exempt}\"]"));
+    check(
+        &keyed("{client}", "2001:db8::1"),
+        ":6:10: 2001:db8::1 exempts nothing of the key '{client}': the networks of the key are larger",
+    );
+    check(
+        &keyed("{client/16} {header:x-user}", "10.0.0.0/24"),
+        ":6:10: 10.0.0.0/24 exempts nothing of the key",
+    );
+    check(
+        &keyed("{header:x-user} {header:x-team}", "10.0.0.0/8"),
+        ":6:10: 10.0.0.0/8 exempts nothing of the key '{header:x-user} {header:x-team}': no field of the key is known to be an address",
+    );
+    let many = |count: usize| limit(&format!("exempt = [{}]", vec!["\"a\""; count].join(",")));
+    assert_eq!(parse(&many(MAX_EXEMPT)).expect("at the bound").limits[0].exempt.len(), MAX_EXEMPT);
+    check(&many(MAX_EXEMPT + 1), ":5:10: too many exempt: a limit has at most 256");
     check(
         &limit("key = \"login:{ip}\""),
         ":5:7: invalid key 'login:{ip}': unknown field 'ip': give {client}",

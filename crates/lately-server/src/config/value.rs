@@ -7,9 +7,10 @@ use std::num::NonZeroUsize;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::limits::{MAX_CEILING_BYTES, MIN_CEILING_BYTES};
-use lately::Span;
+use crate::limits::{MAX_CEILING_BYTES, MAX_EXEMPT, MIN_CEILING_BYTES};
 use lately::limits::MAX_TOTAL;
+use lately::{Factor, Span};
+use lately_keys::Exempt;
 use serde::de::{self, Deserialize, Deserializer, Visitor};
 
 /// `host:port` with an IP address.
@@ -42,10 +43,10 @@ pub(super) fn shown(value: &toml::Value) -> String {
     }
 }
 
-/// Reads a list of at most `most` texts. `name` is that of the key.
+/// Reads a list of at most `most` texts. `name` is that of the key, and `of` what has it.
 pub(super) fn list<'de, T: FromStr<Err: fmt::Display>, D: Deserializer<'de>>(
     deserializer: D,
-    name: &str,
+    (name, of): (&str, &str),
     most: usize,
 ) -> Result<Vec<T>, D::Error> {
     let values = match toml::Value::deserialize(deserializer)? {
@@ -53,7 +54,7 @@ pub(super) fn list<'de, T: FromStr<Err: fmt::Display>, D: Deserializer<'de>>(
         other => return Err(de::Error::custom(format!("{name} is a list: write [{}]", shown(&other)))),
     };
     if values.len() > most {
-        return Err(de::Error::custom(format!("too many {name}: a server has at most {most}")));
+        return Err(de::Error::custom(format!("too many {name}: a {of} has at most {most}")));
     }
     let value = |value: toml::Value| {
         let text: String = value.try_into().map_err(de::Error::custom)?;
@@ -79,6 +80,36 @@ impl<'de> Deserialize<'de> for Precision {
             }
             other => Err(de::Error::custom(format!("invalid precision {}: {PRECISION}", shown(&other)))),
         }
+    }
+}
+
+/// The factor of lockouts.
+pub(super) struct LockoutFactor(pub(super) Factor);
+
+impl<'de> Deserialize<'de> for LockoutFactor {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<LockoutFactor, D::Error> {
+        let value = toml::Value::deserialize(deserializer)?;
+        let number = match value {
+            toml::Value::Float(number) => Some(number),
+            toml::Value::Integer(number) => i32::try_from(number).ok().map(f64::from),
+            _ => None,
+        };
+        number.and_then(Factor::new).map(LockoutFactor).ok_or_else(|| {
+            de::Error::custom(format!(
+                "invalid lockout_factor {}: give a number without quotes, from 1 on, such as 2 or 1.5",
+                shown(&value)
+            ))
+        })
+    }
+}
+
+/// The keys that are exempt from a limit.
+#[derive(Default)]
+pub(super) struct Exemptions(pub(super) Vec<Exempt>);
+
+impl<'de> Deserialize<'de> for Exemptions {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Exemptions, D::Error> {
+        list(deserializer, ("exempt", "limit"), MAX_EXEMPT).map(Exemptions)
     }
 }
 

@@ -22,6 +22,8 @@ pub(crate) struct Batch<'a> {
     outcomes: Vec<Outcome>,
     /// A bit for each operation: whether it changed something.
     changes: u64,
+    /// A bit for each operation: whether a limit in shadow would have denied it.
+    would_deny: u64,
     /// The reason why no operation may change anything.
     refused: Option<Refused>,
     /// Operations of named limits.
@@ -42,9 +44,14 @@ const _: () = assert!(RUN_OPERATIONS <= 64, "a batch has a word for its operatio
 pub(crate) struct NamedRequest<'a> {
     pub(crate) key: &'a [u8],
     pub(crate) name: &'a [u8],
-    pub(crate) cost: u64,
+    /// Below 0, hits are given back.
+    pub(crate) cost: i64,
     pub(crate) at: Option<Timestamp>,
     pub(crate) is_peek: bool,
+    /// The address that the key has. `None`: it is looked for in the key.
+    pub(crate) address: Option<&'a [u8]>,
+    /// A max and a window that replace those of the config.
+    pub(crate) instead: Option<(u64, Span)>,
 }
 
 impl<'a> Batch<'a> {
@@ -103,6 +110,12 @@ impl<'a> Batch<'a> {
         self.push(Op::of(request));
     }
 
+    /// Gives the hits of a request back. [`Service::check_refund`] was called before.
+    pub(crate) fn refund(&mut self, request: Request<'a>) {
+        self.has_times |= request.at.is_some();
+        self.push(Op::Refund(Box::new(request)));
+    }
+
     pub(crate) fn throttle(&mut self, request: Throttle<'a>) {
         self.push(Op::of_throttle(request));
     }
@@ -120,20 +133,32 @@ impl<'a> Batch<'a> {
     /// Adds a request of a named limit. All requests of a batch use the same config, even if a reload happens meanwhile.
     ///
     /// # Errors
-    /// No limit has that name. The text lists the names.
+    /// No limit has that name: the text lists the names. Or a refund is not possible.
     pub(crate) fn limit_by_name(
         &mut self,
         named: &NamedRequest<'a>,
         service: &Service,
     ) -> Result<(), String> {
         let rules = self.rules.get_or_insert_with(|| service.rules.get());
-        let &NamedRequest { key, name, cost, at, is_peek } = named;
+        let &NamedRequest { key, name, cost, at, is_peek, address, instead } = named;
         let Some(number) = rules.find(name) else { return Err(rules.unknown(name)) };
         let limit = &rules.rule(number).limit;
         let lockout = limit.lockout.filter(|_| !limit.is_shadow);
-        let request = Request::new(key, limit.max, limit.window, cost);
-        let request = Request { at, is_peek, is_shadow: limit.is_shadow, lockout, ..request };
+        let admission = limit.admission(key, address);
+        let (max, window) = instead.unwrap_or((limit.max, limit.window));
+        let request = Request::new(key, max, window, cost.unsigned_abs());
+        let request = Request { at, is_peek, is_shadow: limit.is_shadow, lockout, admission, ..request };
+        if cost < 0 {
+            service.check_refund()?;
+            self.refund(request);
+            return Ok(());
+        }
+        let has_exempt = !limit.exempt.is_empty();
         self.limit(request);
+        if has_exempt {
+            // Another key may be exempt.
+            self.last = None;
+        }
         if !is_peek {
             self.named.push((self.ops.len() - 1..self.ops.len(), number));
             self.last.iter_mut().for_each(|(_, rule)| *rule = Some(number));
@@ -164,12 +189,17 @@ impl<'a> Batch<'a> {
         })
     }
 
+    /// Whether a limit in shadow would have denied the operation with this index.
+    pub(crate) fn would_deny(&self, index: usize) -> bool {
+        self.would_deny & (1 << index) != 0
+    }
+
     /// Empties the batch and keeps its memory.
     pub(crate) fn clear(&mut self) {
         self.ops.clear();
         self.outcomes.clear();
         self.named.clear();
-        (self.changes, self.refused, self.has_times) = (0, None, false);
+        (self.changes, self.would_deny, self.refused, self.has_times) = (0, 0, None, false);
     }
 
     /// Releases the named limits: the next request takes the current ones.
@@ -179,6 +209,19 @@ impl<'a> Batch<'a> {
 }
 
 impl Service {
+    /// Whether hits can be given back.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(crate) fn check_refund(&self) -> Result<(), String> {
+        // What others have merged of this node's counts only grows.
+        if self.cluster.is_some() {
+            return Err("a negative cost is not possible on servers that count together: the others would keep the hits"
+                .to_owned());
+        }
+        Ok(())
+    }
+
     /// Executes a batch: applies it to the store, adds the changes to `changes`, and the responses to the batch.
     ///
     /// The caller holds the guard of [`Service::enter`] from before this call until the commit.
@@ -290,6 +333,9 @@ impl Service {
                     let rule =
                         named.peek().filter(|(range, _)| range.contains(&number)).map(|(_, rule)| *rule);
                     let answer = answer_of(outcome, op);
+                    if answer == Some(LimitAnswer::WouldDeny) {
+                        batch.would_deny |= 1 << number;
+                    }
                     let applied = Effect::of(op).settle(outcome);
                     if let (Some(rules), Some(rule), Some(answer)) = (&rules, rule, answer) {
                         let tally = &rules.rule(rule).tally;
@@ -325,7 +371,9 @@ fn note_read(cluster: &Cluster, op: &Op<'_>, store: &Store, now: Timestamp) {
             cluster.note_read(key, Asked { key, window, at }.reach(store, now), store, now);
         }
         Op::Limit { key, window, .. } => cluster.note_limit(key, *window, store, now),
-        Op::Decide(request) => cluster.note_limit(request.key, request.window, store, now),
+        Op::Decide(request) | Op::Refund(request) => {
+            cluster.note_limit(request.key, request.window, store, now);
+        }
         Op::LimitAll(request) => {
             request.limits.iter().for_each(|limit| cluster.note_limit(limit.key, limit.window, store, now));
         }

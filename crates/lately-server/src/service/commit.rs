@@ -9,6 +9,7 @@ use lately_journal::{Hold, Journal, Receipt, Refused, Verdict};
 use crate::service::cluster::WaitingId;
 use crate::service::ingest::Busy;
 use crate::service::named_limits::{LimitAnswer, LimitTally};
+use crate::service::rule_tally::{RuleHits, RuleTally};
 use crate::service::{Service, Stats};
 
 /// Changes of requests that are not committed yet.
@@ -20,6 +21,8 @@ pub(crate) struct Changes {
     hits: u64,
     /// Answers of named limits that changed something. They are counted at the commit, too.
     answers: Vec<(Arc<LimitTally>, LimitAnswer)>,
+    /// Hits by rules of envoyproxy/ratelimit. They are counted at the commit, too.
+    rule_hits: Vec<(Arc<RuleTally>, RuleHits)>,
     /// Sources whose positions are among the deltas. They accept no other stretch until the commit is settled.
     busy: Vec<Busy>,
     /// In a cluster: the id of the changes while they wait for the disk.
@@ -61,6 +64,11 @@ impl Changes {
         self.answers.push((Arc::clone(tally), answer));
     }
 
+    /// Adds hits by a rule of envoyproxy/ratelimit.
+    pub(crate) fn add_rule_hits(&mut self, tally: &Arc<RuleTally>, hits: RuleHits) {
+        self.rule_hits.push((Arc::clone(tally), hits));
+    }
+
     /// Adds a source whose position is among the deltas.
     pub(super) fn add_busy(&mut self, busy: Busy) {
         self.busy.push(busy);
@@ -70,6 +78,7 @@ impl Changes {
     pub(crate) fn held_bytes(&self) -> usize {
         self.deltas.held_bytes()
             + self.answers.capacity() * size_of::<(Arc<LimitTally>, LimitAnswer)>()
+            + self.rule_hits.capacity() * size_of::<(Arc<RuleTally>, RuleHits)>()
             + self.busy.capacity() * size_of::<Busy>()
     }
 
@@ -78,6 +87,7 @@ impl Changes {
         self.deltas.clear();
         self.hits = 0;
         self.answers.clear();
+        self.rule_hits.clear();
         self.busy.clear();
     }
 
@@ -89,6 +99,7 @@ impl Changes {
         }
         Stats::add(&service.stats.hits, std::mem::take(&mut self.hits));
         self.answers.drain(..).for_each(|(tally, answer)| tally.count(answer));
+        self.rule_hits.drain(..).for_each(|(tally, hits)| tally.add(hits));
         self.busy.clear();
     }
 
@@ -101,6 +112,7 @@ impl Changes {
         service.feed.fail("the journal failed meanwhile");
         Stats::add(&service.stats.refused_hits, std::mem::take(&mut self.hits));
         self.answers.clear();
+        self.rule_hits.clear();
         self.busy.clear();
     }
 }
@@ -232,24 +244,26 @@ mod tests {
         let service = Service::new(config, Arc::new(ManualClock::new(Timestamp::MIN))).expect("valid");
         let rules = service.rules.get();
         let tally = &rules.rule(rules.find(b"login").expect("there")).tally;
+        let of_rule = Arc::<RuleTally>::default();
         let changes = || {
             let mut changes = Changes::default();
             for answer in [LimitAnswer::Allowed, LimitAnswer::Allowed, LimitAnswer::Denied] {
                 changes.add_answer(tally, answer);
             }
+            changes.add_rule_hits(&of_rule, RuleHits::unlimited(5));
             assert!(changes.held_bytes() > 0);
             changes
         };
-        let counts = || [tally.get(LimitAnswer::Allowed), tally.get(LimitAnswer::Denied)];
+        let counts = || [tally.get(LimitAnswer::Allowed), tally.get(LimitAnswer::Denied), of_rule.get(0)];
         changes().roll_back(&service);
-        assert_eq!(counts(), [0, 0]);
+        assert_eq!(counts(), [0, 0, 0]);
         let mut changes = changes();
-        assert_eq!(counts(), [0, 0]);
+        assert_eq!(counts(), [0, 0, 0]);
         changes.keep(&service);
-        assert_eq!(counts(), [2, 1]);
+        assert_eq!(counts(), [2, 1, 5]);
         // Neither counts it a second time.
         changes.keep(&service);
         changes.roll_back(&service);
-        assert_eq!(counts(), [2, 1]);
+        assert_eq!(counts(), [2, 1, 5]);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lately::{Decision, LimitError, Outcome, Request, Retry, Span, Timestamp};
+use lately::{Admission, Decision, LimitError, Lockout, Outcome, Request, Retry, Span, Timestamp};
 use lately_journal::Refused;
 use thiserror::Error;
 
@@ -16,16 +16,19 @@ pub(crate) enum Limiting<'r> {
     /// A limit of the config, and the set that it is in.
     Named(&'r Arc<Rules>, &'r [u8]),
     /// A limit that the request brings along.
-    Given { max: u64, window: Span, lockout: Option<Span> },
+    Given { max: u64, window: Span, lockout: Option<Lockout>, is_overdraft: bool },
 }
 
 /// What a client asks of a limit.
 pub(crate) struct LimitRequest<'r> {
     pub(crate) key: &'r [u8],
     pub(crate) limit: Limiting<'r>,
-    pub(crate) cost: u64,
+    /// Below 0, hits are given back.
+    pub(crate) cost: i64,
     pub(crate) at: Option<Timestamp>,
     pub(crate) is_peek: bool,
+    /// The address that the key has. `None`: it is looked for in the key.
+    pub(crate) address: Option<&'r [u8]>,
 }
 
 /// A decision, and what an answer says about the limit.
@@ -42,6 +45,9 @@ pub(crate) enum DecideError {
     /// No limit has this name. The text lists those there are.
     #[error("{0}")]
     Unknown(String),
+    /// Hits cannot be given back here.
+    #[error("{0}")]
+    Refund(String),
     /// The request is wrong, or there is no room for it.
     #[error(transparent)]
     Limit(LimitError),
@@ -67,6 +73,9 @@ impl Service {
                 (limit.max, limit.window)
             }
         };
+        if asked.cost < 0 {
+            self.check_refund().map_err(DecideError::Refund)?;
+        }
         let now = self.now();
         let mut changes = Changes::default();
         // The change is committed before the first await: a client that disconnects cannot undo it.
@@ -85,10 +94,10 @@ impl Service {
         decision: &Decision,
         now: Timestamp,
     ) -> Option<Span> {
-        if decision.remaining >= request.max {
+        if decision.left() >= request.max {
             return None;
         }
-        let request = Request { cost: decision.remaining + 1, is_peek: true, ..request };
+        let request = Request { cost: decision.left() + 1, is_peek: true, ..request };
         let (outcome, _) = self.execute_alone(&mut Changes::default(), now, |batch| batch.limit(request));
         match decision_of(outcome).ok()?.retry {
             Retry::After(wait) => Some(wait),
@@ -100,14 +109,17 @@ impl Service {
 impl<'r> LimitRequest<'r> {
     /// Adds it to a batch. A limit of the config was found before.
     fn add_to(&self, batch: &mut Batch<'r>, service: &Service) {
-        let &LimitRequest { key, limit, cost, at, is_peek } = self;
+        let &LimitRequest { key, limit, cost, at, is_peek, address } = self;
         match limit {
-            Limiting::Given { max, window, lockout } => {
-                batch.limit(Request { at, is_peek, lockout, ..Request::new(key, max, window, cost) });
+            Limiting::Given { max, window, lockout, is_overdraft } => {
+                let admission = if is_overdraft { Admission::Overdraft } else { Admission::Whole };
+                let request = Request::new(key, max, window, cost.unsigned_abs());
+                let request = Request { at, is_peek, lockout, admission, ..request };
+                if cost < 0 { batch.refund(request) } else { batch.limit(request) }
             }
             Limiting::Named(rules, name) => {
                 batch.use_rules(Arc::clone(rules));
-                let named = NamedRequest { key, name, cost, at, is_peek };
+                let named = NamedRequest { key, name, cost, at, is_peek, address, instead: None };
                 batch.limit_by_name(&named, service).expect("the name was found");
             }
         }

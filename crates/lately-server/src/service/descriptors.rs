@@ -5,12 +5,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use lately::limits::MAX_KEY_BYTES;
-use lately::{Outcome, Request, Retry};
+use lately::{Outcome, Request, Retry, Span};
 use lately_journal::Refused;
+use lately_keys::Prefix;
 
 use super::commit::Changes;
 use super::named_limits::{RuleNumber, Rules};
 use super::{Batch, DecideError, Decided, NamedRequest, Service};
+use crate::config::{DEFAULT_IPV4_PREFIX, DEFAULT_IPV6_PREFIX};
 
 /// A key and its value.
 pub(crate) type Entry<'r> = (&'r str, &'r str);
@@ -59,41 +61,86 @@ impl DescriptorPattern {
 /// A descriptor of a request.
 pub(crate) struct Descriptor<'r> {
     pub(crate) entries: Vec<Entry<'r>>,
-    /// Hits that it takes. 0 only checks.
-    pub(crate) cost: u64,
+    /// Hits that it takes. 0 only checks. Below 0, hits are given back.
+    pub(crate) cost: i64,
+    /// A max and a window that the request brings along, in place of those of the config.
+    pub(crate) limit: Option<(u64, Span)>,
 }
+
+/// The entries whose value is the address of a client.
+const ADDRESSES: [&str; 2] = ["remote_address", "masked_remote_address"];
 
 /// The limit on a descriptor, and the key that it counts.
 pub(crate) struct Match {
     pub(crate) key: Vec<u8>,
-    number: RuleNumber,
-    cost: u64,
+    /// The limit of the config. Without one, the request brought its limit along.
+    number: Option<RuleNumber>,
+    max: u64,
+    window: Span,
+    cost: i64,
+    /// The address of the client, as in the key. Empty if the descriptor has none.
+    address: Vec<u8>,
 }
 
 impl Match {
     fn new(rules: &Rules, domain: &str, descriptor: &Descriptor<'_>) -> Option<Match> {
-        let number = rules.find_by_descriptor(domain, &descriptor.entries)?;
-        let limit = &rules.rule(number).limit;
+        let number = rules.find_by_descriptor(domain, &descriptor.entries);
+        let rule = number.map(|number| &rules.rule(number).limit);
+        let (max, window) = descriptor.limit.or(rule.map(|limit| (limit.max, limit.window)))?;
+        let (name, prefix) = match rule {
+            Some(limit) => (limit.name.as_str(), limit.prefix),
+            None => (domain, default_prefix()),
+        };
         let mut entries = descriptor.entries.clone();
         entries.sort_unstable();
-        let mut key = limit.name.clone().into_bytes();
-        for (index, (name, value)) in entries.into_iter().enumerate() {
+        let mut address = Vec::new();
+        let mut key = name.as_bytes().to_vec();
+        for (index, (entry, value)) in entries.into_iter().enumerate() {
+            let value = prefix.apply(value.as_bytes());
             key.push(if index == 0 { b':' } else { b',' });
-            push_escaped(&mut key, name.as_bytes());
+            push_escaped(&mut key, entry.as_bytes());
             key.push(b'=');
-            push_escaped(&mut key, &limit.prefix.apply(value.as_bytes()));
+            push_escaped(&mut key, &value);
+            if ADDRESSES.contains(&entry) {
+                address = value.into_owned();
+            }
         }
-        Some(Match { key: shortened(key, &limit.name), number, cost: descriptor.cost })
+        Some(Match {
+            key: shortened(key, name.as_bytes()),
+            number,
+            max,
+            window,
+            cost: descriptor.cost,
+            address,
+        })
     }
 
-    fn request<'m>(&'m self, rules: &'m Rules) -> NamedRequest<'m> {
-        let name = rules.rule(self.number).limit.name.as_bytes();
-        NamedRequest { key: &self.key, name, cost: self.cost, at: None, is_peek: self.cost == 0 }
+    fn add_to<'m>(&'m self, batch: &mut Batch<'m>, rules: &'m Rules, service: &Service) {
+        let &Match { ref key, number, max, window, cost, ref address } = self;
+        let is_peek = cost == 0;
+        match number {
+            Some(number) => {
+                let name = rules.rule(number).limit.name.as_bytes();
+                let (address, instead) = (Some(&**address), Some((max, window)));
+                let named = NamedRequest { key, name, cost, at: None, is_peek, address, instead };
+                batch.limit_by_name(&named, service).expect("it is a limit of this set");
+            }
+            None => {
+                let request = Request::new(key, max, window, cost.unsigned_abs());
+                let request = Request { is_peek, ..request };
+                if cost < 0 { batch.refund(request) } else { batch.limit(request) }
+            }
+        }
     }
 }
 
+/// The addresses in keys of limits that have no other prefix.
+fn default_prefix() -> Prefix {
+    Prefix::new(DEFAULT_IPV4_PREFIX, DEFAULT_IPV6_PREFIX).expect("constants")
+}
+
 /// Adds a key or a value. Their separators are escaped, so that different descriptors have different keys.
-fn push_escaped(key: &mut Vec<u8>, text: &[u8]) {
+pub(super) fn push_escaped(key: &mut Vec<u8>, text: &[u8]) {
     for &byte in text {
         match byte {
             b'%' | b',' | b'=' => key.extend_from_slice(format!("%{byte:02x}").as_bytes()),
@@ -103,13 +150,13 @@ fn push_escaped(key: &mut Vec<u8>, text: &[u8]) {
 }
 
 /// A key that is too long is replaced by its hash: an error would let the request pass where a proxy fails open.
-fn shortened(key: Vec<u8>, name: &str) -> Vec<u8> {
+pub(super) fn shortened(key: Vec<u8>, name: &[u8]) -> Vec<u8> {
     if key.len() <= MAX_KEY_BYTES {
         return key;
     }
     let hash = ring::digest::digest(&ring::digest::SHA256, &key);
     let hex: String = hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("{name}:sha256:{hex}").into_bytes()
+    [name, b":sha256:", hex.as_bytes()].concat()
 }
 
 /// The limits on the descriptors of a request.
@@ -121,7 +168,7 @@ pub(crate) struct Matches {
 
 /// The decision about a descriptor.
 pub(crate) struct DescriptorDecision {
-    /// The name of its limit.
+    /// The name of its limit. Empty if the request brought the limit along, and the config has none for the descriptor.
     pub(crate) name: String,
     /// A limit in shadow allows everything.
     pub(crate) decided: Decided,
@@ -152,13 +199,16 @@ impl Service {
         matches: &Matches,
     ) -> Result<Vec<Option<DescriptorDecision>>, DecideError> {
         let Matches { rules, each } = matches;
+        if each.iter().flatten().any(|found| found.cost < 0) {
+            self.check_refund().map_err(DecideError::Refund)?;
+        }
         let now = self.now();
         let mut changes = Changes::default();
         let (outcomes, commit) = {
             let mut batch = Batch::default();
             batch.use_rules(Arc::clone(rules));
             for found in each.iter().flatten() {
-                batch.limit_by_name(&found.request(rules), self).expect("it is a limit of this set");
+                found.add_to(&mut batch, rules, self);
             }
             let _entered = self.enter();
             self.execute(&mut batch, &mut changes, now);
@@ -174,16 +224,17 @@ impl Service {
             let Some(Outcome::Limit(decided)) = outcomes.next() else {
                 unreachable!("a limit was asked for")
             };
-            let (decision, limit) = (decided.map_err(DecideError::Limit)?, &rules.rule(found.number).limit);
+            let decision = decided.map_err(DecideError::Limit)?;
             let more_after = match decision.retry {
                 Retry::After(wait) => Some(wait),
                 _ => {
-                    let request = Request::new(&found.key, limit.max, limit.window, 1);
+                    let request = Request::new(&found.key, found.max, found.window, 1);
                     self.more_after(request, &decision, now)
                 }
             };
-            let decided = Decided { decision, window: limit.window, more_after };
-            Ok(Some(DescriptorDecision { name: limit.name.clone(), decided }))
+            let decided = Decided { decision, window: found.window, more_after };
+            let name = found.number.map_or("", |number| &rules.rule(number).limit.name).to_owned();
+            Ok(Some(DescriptorDecision { name, decided }))
         };
         each.iter().map(decide).collect()
     }
@@ -238,9 +289,9 @@ mod tests {
     #[test]
     fn a_long_key_is_hashed() {
         let long = |bytes| vec![b'x'; bytes];
-        assert_eq!(shortened(long(MAX_KEY_BYTES), "n"), long(MAX_KEY_BYTES));
-        let hashed = String::from_utf8(shortened(long(MAX_KEY_BYTES + 1), "n")).expect("text");
+        assert_eq!(shortened(long(MAX_KEY_BYTES), b"n"), long(MAX_KEY_BYTES));
+        let hashed = String::from_utf8(shortened(long(MAX_KEY_BYTES + 1), b"n")).expect("text");
         assert_eq!((hashed.len(), hashed.starts_with("n:sha256:")), (9 + 64, true));
-        assert_ne!(hashed.into_bytes(), shortened(long(MAX_KEY_BYTES + 2), "n"));
+        assert_ne!(hashed.into_bytes(), shortened(long(MAX_KEY_BYTES + 2), b"n"));
     }
 }

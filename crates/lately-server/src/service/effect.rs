@@ -7,7 +7,7 @@ use lately::{JointRequest, Op, Outcome, Request, Throttle};
 pub(super) struct Effect {
     /// Hits that are counted if it is allowed, over all its keys.
     hits: u64,
-    /// Whether it refunds a rate if it is allowed.
+    /// Whether it gives hits back, or room of a rate.
     refunds: bool,
     /// Whether it locks out if it is denied.
     locks_out: bool,
@@ -48,6 +48,9 @@ impl Effect {
             Op::Hit { weight, .. } => Effect::of_hits(*weight),
             Op::Limit { cost, .. } => Effect::of_hits(*cost),
             Op::Decide(request) => Effect::of_request(request),
+            Op::Refund(request) => {
+                Effect { refunds: !request.is_peek && request.cost > 0, ..Effect::of_hits(0) }
+            }
             Op::Throttle { .. } => Effect::of_hits(1),
             Op::ThrottleBy(request) => Effect::of_throttle(request),
             Op::LimitAll(request) => Effect::of_joint(request),

@@ -23,8 +23,10 @@ pub(crate) mod login;
 pub(crate) mod named_limits;
 pub(crate) mod password;
 pub(crate) mod process;
+pub(crate) mod ratelimit;
 mod reads;
 pub(crate) mod response;
+pub(crate) mod rule_tally;
 pub(crate) mod spool_file;
 mod statistics;
 mod throughput;
@@ -55,6 +57,7 @@ use ingest::BusySources;
 pub(crate) use ingest::{IngestError, Ingested, Stretch};
 use login::Logins;
 use named_limits::CurrentRules;
+use ratelimit::CurrentRateLimits;
 pub(crate) use reads::Asked;
 pub(crate) use response::{Response, code_of, rate};
 pub(crate) use statistics::Stats;
@@ -68,6 +71,8 @@ pub struct Service {
     pub(crate) config: Config,
     /// Limits with names.
     pub(crate) rules: CurrentRules,
+    /// The rules of envoyproxy/ratelimit.
+    pub(crate) rate_limits: CurrentRateLimits,
     /// Who may log in.
     pub(crate) users: CurrentUsers,
     logins: Logins,
@@ -125,6 +130,7 @@ impl Service {
             verdicts: Arc::default(),
             loading: AtomicBool::new(config.storage.is_some()),
             rules: CurrentRules::new(&config.limits),
+            rate_limits: config.rule_folder.as_ref().map(CurrentRateLimits::of).unwrap_or_default(),
             config,
             clock,
             moment: crate::clock::moment,
@@ -397,6 +403,10 @@ fn run_id() -> String {
 
 fn build(config: &Config) -> Result<Store, SettingsError> {
     let mut builder = Store::builder().memory_ceiling(config.ceiling_bytes);
+    // Before those of the config, so that none of them can make hits go before the end of a window.
+    for (pattern, settings) in config.rule_folder.iter().flat_map(|_| ratelimit::classes()) {
+        builder = builder.class(pattern, settings);
+    }
     for (pattern, settings) in &config.classes {
         builder = builder.class(pattern.clone(), settings.clone());
     }

@@ -164,6 +164,8 @@ pub(crate) mod tests {
             max: 1,
             window: minutes(1),
             lockout: None,
+            is_overdraft: false,
+            exempt: Vec::new(),
             is_shadow: false,
             key: None,
             deny: crate::config::Deny::default(),

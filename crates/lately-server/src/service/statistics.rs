@@ -1,7 +1,7 @@
 //! The counters of the server.
 
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use lately::limits::MAX_TOTAL;
 
@@ -30,6 +30,12 @@ pub(crate) struct Stats {
     pub(crate) forbidden_commands: AtomicU64,
     /// Requests refused because the user may not use the key.
     pub(crate) forbidden_keys: AtomicU64,
+    /// Reloads of the rules of envoyproxy/ratelimit.
+    pub(crate) rule_reloads: AtomicU64,
+    /// Reloads that failed.
+    pub(crate) rule_errors: AtomicU64,
+    /// Whether the last one failed.
+    pub(crate) are_rules_failing: AtomicBool,
     /// Bytes that connections hold.
     pub(crate) connection_bytes: AtomicU64,
     /// Bytes that the journal holds.

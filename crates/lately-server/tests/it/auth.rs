@@ -212,3 +212,18 @@ fn the_headers_of_limits_have_a_switch() {
         assert_eq!(names, expected, "{style}");
     }
 }
+
+#[test]
+fn an_exempt_address_passes() {
+    let server = running(&format!(
+        "{LIMITS}\n[[limit]]\nname = \"inner\"\nmax = 0\nwindow = \"1m\"\nkey = \"{{header:x-user}} {{client}}\"\nexempt = [\"192.0.2.0/24\", \"admin *\"]\n"
+    ));
+    let status = |user: &str, client: &str| {
+        let headers = [format!("x-user: {user}"), format!("x-forwarded-for: {client}")];
+        ask(&server, "GET /v1/auth?limit=inner", &[&headers[0], &headers[1]]).status
+    };
+    assert_eq!([status("jo", "192.0.2.7"), status("jo", "192.0.2.7")], [204, 204]);
+    assert_eq!(status("admin", "198.51.100.7"), 204);
+    // A client cannot choose its address by a name.
+    assert_eq!([status("192.0.2.7", "198.51.100.7"), status("jo", "198.51.100.7")], [403, 403]);
+}

@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use lately_server::Config;
+use lately_server::config::RuleFolder;
 use prost::Message;
 use tonic::client::Grpc;
 use tonic::codegen::http::uri::PathAndQuery;
@@ -12,7 +13,7 @@ use tonic_prost::ProstCodec;
 
 use crate::common::{NOW_S, Running, config, standing_clock};
 use messages::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use messages::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
+use messages::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{Entry, RateLimitOverride};
 use messages::envoy::service::ratelimit::v3::rate_limit_response::Code as Answer;
 use messages::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use messages::grpc::health::v1::{HealthCheckRequest, HealthCheckResponse};
@@ -23,7 +24,7 @@ use messages::lately::v1::{
 };
 
 #[expect(unreachable_pub, reason = "it is generated")]
-mod messages {
+pub(crate) mod messages {
     include!("../../src/protocol/grpc/generated/packages.rs");
 }
 
@@ -61,13 +62,25 @@ const LIMITS: &str = r#"
 "#;
 
 fn with_limits(text: &str) -> Running {
+    with_limits_and(text, None)
+}
+
+/// A server with the limits of a config, and with rules of envoyproxy/ratelimit.
+pub(crate) fn with_limits_and(text: &str, rule_folder: Option<RuleFolder>) -> Running {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("lately.toml");
     std::fs::write(&path, text).expect("room");
     let loaded = Config::load(&path).expect("valid");
     let free = config();
-    let config =
-        Config { resp: free.resp, http: free.http, grpc: free.grpc, source: None, storage: None, ..loaded };
+    let config = Config {
+        resp: free.resp,
+        http: free.http,
+        grpc: free.grpc,
+        source: None,
+        storage: None,
+        rule_folder,
+        ..loaded
+    };
     Running::with(config, standing_clock())
 }
 
@@ -95,10 +108,10 @@ fn descriptor(text: &str) -> RateLimitDescriptor {
         Entry { key: key.to_owned(), value: value.to_owned() }
     };
     let entries = text.split(' ').filter(|text| !text.is_empty()).map(entry).collect();
-    RateLimitDescriptor { entries, limit: None, hits_addend: None }
+    RateLimitDescriptor { entries, ..RateLimitDescriptor::default() }
 }
 
-fn asked(descriptors: &[&str]) -> RateLimitRequest {
+pub(crate) fn asked(descriptors: &[&str]) -> RateLimitRequest {
     let descriptors = descriptors.iter().map(|text| descriptor(text)).collect();
     RateLimitRequest { domain: "edge".to_owned(), descriptors, hits_addend: 0 }
 }
@@ -123,12 +136,16 @@ fn shown(response: &RateLimitResponse) -> Vec<String> {
     [code(response.overall_code).to_owned()].into_iter().chain(statuses).collect()
 }
 
-fn check(server: &Running, asked: RateLimitRequest, expected: &[&str]) {
+pub(crate) fn answer(server: &Running, asked: RateLimitRequest) -> RateLimitResponse {
     let answer = server.block_on(async {
         let mut client = client(server).await;
         ask::<_, RateLimitResponse>(&mut client, SHOULD_RATE_LIMIT, asked).await
     });
-    assert_eq!(shown(&answer.expect("an answer")), expected);
+    answer.expect("an answer")
+}
+
+pub(crate) fn check(server: &Running, asked: RateLimitRequest, expected: &[&str]) {
+    assert_eq!(shown(&answer(server, asked)), expected);
 }
 
 #[test]
@@ -183,6 +200,94 @@ fn hits_addend_of_a_descriptor_replaces_that_of_the_request() {
     check(&server, with(0, None), &["OVER_LIMIT", "OVER_LIMIT address 3/MINUTE left 0 reset 60.000"]);
     // More than the limit ever allows.
     check(&server, with(4, None), &["OVER_LIMIT", "OVER_LIMIT address 3/MINUTE left 0 reset 60.000"]);
+}
+
+/// A descriptor for one address, with its hits.
+fn of_address(text: &str, hits: u64) -> RateLimitRequest {
+    let mut asked = asked(&[&format!("remote_address={text}")]);
+    asked.descriptors[0].hits_addend = Some(hits);
+    asked
+}
+
+#[test]
+fn an_overdraft_is_denied_with_the_next_request() {
+    let server =
+        with_limits(&LIMITS.replace("name = \"address\"\n", "name = \"address\"\noverdraft = true\n"));
+    let check = |hits, expected: &[&str]| check(&server, of_address("192.0.2.1", hits), expected);
+    // It only checks: there is room for one hit.
+    check(0, &["OK", "OK address 3/MINUTE left 3"]);
+    check(2, &["OK", "OK address 3/MINUTE left 1 reset 60.000"]);
+    check(0, &["OK", "OK address 3/MINUTE left 1 reset 60.000"]);
+    check(500, &["OK", "OK address 3/MINUTE left 0 reset 60.000"]);
+    // No room for one.
+    check(0, &["OVER_LIMIT", "OVER_LIMIT address 3/MINUTE left 0 reset 60.000"]);
+    check(1, &["OVER_LIMIT", "OVER_LIMIT address 3/MINUTE left 0 reset 60.000"]);
+    server.connect().ask("HITS address:remote_address=192.0.2.1\r\n", ":502\r\n");
+}
+
+#[test]
+fn negative_hits_are_given_back() {
+    let server = with_limits(LIMITS);
+    let refund = |hits| {
+        let mut asked = of_address("192.0.2.1", hits);
+        asked.descriptors[0].is_negative_hits = true;
+        asked
+    };
+    check(&server, of_address("192.0.2.1", 3), &["OK", "OK address 3/MINUTE left 0 reset 60.000"]);
+    check(&server, refund(2), &["OK", "OK address 3/MINUTE left 2 reset 60.000"]);
+    // Never more than was counted.
+    check(&server, refund(100), &["OK", "OK address 3/MINUTE left 3"]);
+    server.connect().ask("HITS address:remote_address=192.0.2.1\r\n", ":0\r\n");
+}
+
+#[test]
+fn a_limit_that_a_descriptor_brings_along_replaces_that_of_the_config() {
+    let server = with_limits(LIMITS);
+    let with = |text: &str, requests_per_unit, unit| {
+        let mut asked = asked(&[text]);
+        asked.descriptors[0].limit = Some(RateLimitOverride { requests_per_unit, unit });
+        asked
+    };
+    let address = |max, unit| with("remote_address=192.0.2.1", max, unit);
+    check(&server, address(1, 3), &["OK", "OK address 1/HOUR left 0 reset 3600.000"]);
+    check(&server, address(1, 3), &["OVER_LIMIT", "OVER_LIMIT address 1/HOUR left 0 reset 3600.000"]);
+    // The hits are those of the key, whatever the limit.
+    let without = asked(&["remote_address=192.0.2.1"]);
+    check(&server, without, &["OK", "OK address 3/MINUTE left 1 reset 60.000"]);
+    // A descriptor for which the config has no limit.
+    check(&server, with("plan=free", 1, 2), &["OK", "OK  1/MINUTE left 0 reset 60.000"]);
+    check(&server, with("plan=free", 1, 2), &["OVER_LIMIT", "OVER_LIMIT  1/MINUTE left 0 reset 60.000"]);
+    check(&server, with("plan=paid", 0, 2), &["OVER_LIMIT", "OVER_LIMIT  0/MINUTE left 0"]);
+    server.connect().ask("HITS edge:plan=free\r\n", ":1\r\n");
+    for unit in [0, 8, -1] {
+        let answer = server.block_on(async {
+            let mut client = client(&server).await;
+            ask::<_, RateLimitResponse>(&mut client, SHOULD_RATE_LIMIT, address(1, unit)).await
+        });
+        assert_eq!(answer.expect_err("no unit").message(), "a limit of a descriptor has a unit");
+    }
+}
+
+/// Only the address that the proxy found exempts a request: a client chooses its paths.
+#[test]
+fn a_network_exempts_by_the_address_of_the_descriptor() {
+    let exempt = "max = 1\nwindow = \"1h\"\nexempt = [\"10.0.0.0/8\"]\n";
+    let limit = |name: &str, keys: &str| {
+        format!("[[limit]]\nname = \"{name}\"\ndomain = \"edge\"\ndescriptors = {{ {keys} }}\n{exempt}")
+    };
+    let limits = limit("by-path", "path = \"*\"") + &limit("by-both", "path = \"*\", remote_address = \"*\"");
+    let server = with_limits(&limits);
+    let overall = |text: &str| {
+        let answer = server.block_on(async {
+            let mut client = client(&server).await;
+            ask::<_, RateLimitResponse>(&mut client, SHOULD_RATE_LIMIT, asked(&[text])).await
+        });
+        shown(&answer.expect("an answer"))[0].clone()
+    };
+    let twice = |text: &str| [overall(text), overall(text)];
+    assert_eq!(twice("path=/10.1.2.3"), ["OK", "OVER_LIMIT"]);
+    assert_eq!(twice("path=/10.1.2.3 remote_address=192.0.2.1"), ["OK", "OVER_LIMIT"]);
+    assert_eq!(twice("path=/ remote_address=10.1.2.3"), ["OK", "OK"]);
 }
 
 #[test]
@@ -329,7 +434,9 @@ fn a_stream_answers_each_hit_in_order() {
 fn limits_are_given_or_named() {
     let server = with_limits(LIMITS);
     let limit = |limit| LimitRequest { key: b"k".to_vec(), limit, cost: None, peek: false, at_ms: None };
-    let given = || limit(Some(Limit::Given(Given { max: 1, window_ms: 1_000, lockout_ms: None })));
+    let of = |given: Given| limit(Some(Limit::Given(given)));
+    let plain = Given { max: 1, window_ms: 1_000, ..Given::default() };
+    let given = || of(plain);
     server.block_on(async {
         let mut client = client(&server).await;
         let mut ask = async |asked| {
@@ -346,6 +453,22 @@ fn limits_are_given_or_named() {
         let unknown = ask(limit(Some(Limit::Name("x".to_owned())))).await.expect_err("unknown");
         assert_eq!(unknown.code(), Code::NotFound);
         assert_eq!(ask(limit(None)).await.expect_err("no limit").code(), Code::InvalidArgument);
+        let overdraft = || of(Given { overdraft: true, max: 3, ..plain });
+        let answer = ask(LimitRequest { cost: Some(5), ..overdraft() }).await.expect("decided");
+        assert_eq!((answer.allowed, answer.remaining), (true, -3));
+        let answer = ask(LimitRequest { cost: Some(-4), ..overdraft() }).await.expect("decided");
+        assert_eq!((answer.allowed, answer.remaining), (true, 1));
+        let growing = Given { max: 0, lockout_ms: Some(1_000), lockout_factor: Some(2.0), ..plain };
+        let answer = ask(of(growing)).await.expect("decided");
+        assert_eq!((answer.allowed, answer.reset_after_ms), (false, 1_000));
+        for wrong in [
+            Given { lockout_factor: Some(2.0), ..plain },
+            Given { lockout_max_ms: Some(1_000), ..plain },
+            Given { lockout_ms: Some(1_000), lockout_factor: Some(0.5), ..plain },
+            Given { lockout_ms: Some(1_000), lockout_max_ms: Some(999), ..plain },
+        ] {
+            assert_eq!(ask(of(wrong)).await.expect_err("wrong").code(), Code::InvalidArgument, "{wrong:?}");
+        }
     });
 }
 

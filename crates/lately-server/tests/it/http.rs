@@ -8,7 +8,7 @@ use lately_server::limits::{MAX_HTTP_BODY_BYTES, MAX_REJECTED_LINES};
 use crate::common::{NOW_S, Running, Wire, config, standing_clock};
 
 /// Sends a request. Returns the status, head and body of the answer.
-fn request(server: &Running, method: &str, path: &str) -> (u16, String, String) {
+pub(crate) fn request(server: &Running, method: &str, path: &str) -> (u16, String, String) {
     let mut wire = Wire::connect(server.http);
     wire.send(format!("{method} {path} HTTP/1.1\r\nHost: lately\r\nConnection: close\r\n\r\n"));
     let answer = String::from_utf8(wire.rest()).expect("text");
@@ -378,7 +378,7 @@ fn what_is_not_utf8_is_refused_by_name() {
         ("/v1/auth?key=k", "limit, or max and window, is missing"),
         ("/v1/auth?key=k&max=1", "window is missing"),
         ("/v1/auth?key=k&window=1", "max is missing"),
-        ("/v1/auth?limit=x&max=1", "limit takes max, window and lockout from the config"),
+        ("/v1/auth?limit=x&max=1", "limit takes max, window, lockout and overdraft from the config"),
         ("/v1/auth?key=k&max=1&window=1&deny=404", "invalid deny '404': give 403 (for nginx) or 429"),
         ("/v1/auth?key=&max=1&window=1", "invalid key of 0 bytes: a key has 1 to 1024 bytes"),
     ] {

@@ -165,6 +165,75 @@ fn hits_are_answered_the_same_by_resp_http_and_library() {
     }
 }
 
+/// Overdrafts, refunds and lockouts that grow are decided over RESP, over HTTP and by a store.
+#[test]
+fn overdrafts_refunds_and_growing_lockouts_are_the_same_by_resp_http_and_library() {
+    let servers = [(); 2].map(|()| Running::with(config(), standing_clock()));
+    let (mut wire, mut http) = (servers[0].connect(), Http::connect(&servers[1]));
+    let store = Store::builder().build().expect("valid");
+    let growing = |first: &str| {
+        let factor = lately::Factor::new(1.5).expect("a factor");
+        lately::Lockout::growing(first.parse().expect("a span"), factor, Some(lately::hours(9)))
+            .expect("it fits")
+    };
+    // Key, max, cost, whether it is an overdraft, the first lockout.
+    let table = [
+        ("a", 5, 4, true, None),
+        ("a", 5, 700, true, None),
+        ("a", 5, 0, true, None),
+        ("a", 5, -1, true, None),
+        ("a", 5, -702, false, None),
+        ("a", 5, -9, true, None),
+        ("b", 0, 1, false, Some("1h")),
+        ("b", 0, 1, true, Some("1h")),
+        ("b", 0, -1, false, None),
+    ];
+    for (key, max, cost, is_overdraft, lockout) in table {
+        let mut command = format!("LIMIT {key} {max} 1m COST {cost}");
+        let mut target =
+            format!("POST /v1/limit/{key}?max={max}&window=1m&cost={cost}&overdraft={is_overdraft}");
+        command += if is_overdraft { " OVERDRAFT" } else { "" };
+        if let Some(lockout) = lockout {
+            command += &format!(" LOCKOUT {lockout} FACTOR 1.5 MAX 9h");
+            target += &format!("&lockout={lockout}&lockout_factor=1.5&lockout_max=9h");
+        }
+        let admission = if is_overdraft { lately::Admission::Overdraft } else { lately::Admission::Whole };
+        let request = Request::new(key.as_bytes(), max, lately::minutes(1), i64::unsigned_abs(cost));
+        let request = Request { admission, lockout: lockout.map(growing), ..request };
+        let decided = if cost < 0 { store.refund(request, now()) } else { store.decide(request, now()) };
+        let decision = decided.expect("decided");
+        let (status, body) = http.ask(&target);
+        let found = ["allowed", "remaining"].map(|field| body[field].clone());
+        assert_eq!(found, [json!(decision.is_allowed()), json!(decision.remaining)], "{command}");
+        assert_eq!(status, if decision.is_allowed() { 200 } else { 429 }, "{command}");
+        let reset_ms = decision.reset_after.map_or(0, lately::Span::as_millis);
+        assert_eq!(body["reset_after_ms"], json!(reset_ms), "{command}");
+        let five = resp(&mut wire, &command).expect("decided");
+        let [allowed, remaining] = [json!(i32::from(decision.is_allowed())), json!(decision.remaining)];
+        assert_eq!([&five[0], &five[2], &five[4]], [&allowed, &remaining, &json!(reset_ms)], "{command}");
+    }
+    let mut refused = |query: &str, expected: &str| {
+        let (status, body) = http.ask(&format!("POST /v1/limit/a?{query}"));
+        let detail = body["detail"].as_str().expect("a text");
+        assert!(status == 400 && detail.starts_with(expected), "{query}: {status} {detail}");
+    };
+    refused(
+        "max=1&window=1m&cost=-x",
+        "invalid cost '-x': cost is a whole number from 0 to 9223372036854775807, or",
+    );
+    refused("max=1&window=1m&overdraft=1", "invalid overdraft '1': give true or false");
+    refused("max=1&window=1m&lockout_factor=2", "lockout_factor goes with lockout, which is missing");
+    refused(
+        "max=1&window=1m&lockout=1m&lockout_factor=0.5",
+        "lockout_factor: invalid factor '0.5': give a number",
+    );
+    refused(
+        "max=1&window=1m&lockout=1m&lockout_max=1s",
+        "the longest lockout, 1s, is shorter than the first, 1m",
+    );
+    refused("limit=x&overdraft=true", "limit takes max, window, lockout and overdraft from the config");
+}
+
 /// Each request of a limit is decided over RESP, over HTTP and by a store.
 #[test]
 fn limits_are_decided_the_same_by_resp_http_and_library() {
@@ -204,7 +273,7 @@ fn limits_are_decided_the_same_by_resp_http_and_library() {
         let request = Request::new(key.as_bytes(), max, window.parse().expect("a span"), cost);
         let request = Request {
             is_peek,
-            lockout: lockout.map(|lockout| lockout.parse().expect("a span")),
+            lockout: lockout.map(|lockout| lately::Lockout::of(lockout.parse().expect("a span"))),
             at: at.map(|at| at.parse().expect("a time")),
             ..request
         };

@@ -11,6 +11,7 @@ mod grpc;
 mod http;
 mod http_bounds;
 mod interfaces;
+mod ratelimit;
 mod stop;
 mod talk;
 mod timeouts;

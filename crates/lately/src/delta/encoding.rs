@@ -5,6 +5,7 @@ use crate::entry::Entry;
 use crate::error::Malformed;
 use crate::gcra::Arrival;
 use crate::limits::{MAX_KEY_BYTES, MAX_SOURCE_BYTES, MAX_TOTAL};
+use crate::lockout::PastLockout;
 use crate::number::Number;
 use crate::store::{Before, EvictionGuard, Extras};
 use crate::time::Timestamp;
@@ -16,6 +17,8 @@ pub struct DeltaBatch {
     bytes: Vec<u8>,
     /// The state of each deleted key, in order, if it existed. It is restored when the batch is rolled back.
     pub(crate) deleted: Vec<Option<(Entry, Extras)>>,
+    /// The hits that were given back, in order. They are added again when the batch is rolled back.
+    pub(crate) given_back: Vec<Entry>,
     /// What each new position replaced, in order.
     pub(crate) moved: Vec<Before>,
     /// The newest delta, if it is hits to which more can be added.
@@ -27,6 +30,7 @@ pub struct DeltaBatch {
 pub struct DeltaMark {
     bytes: usize,
     pub(crate) deleted: usize,
+    pub(crate) given_back: usize,
     pub(crate) moved: usize,
 }
 
@@ -53,12 +57,15 @@ const ARRIVAL: u8 = 7;
 const GUARDED: u8 = 8;
 const POSITION: u8 = 9;
 const VOID: u8 = 10;
+const GIVEN_BACK: u8 = 11;
 // The second byte has flags for fields that are present because they differ from the default. Two more bits
 // are free, for an origin other than this server.
 /// Of a restored key: it has an arrival time; denied hits; a guard.
 const HAS_ARRIVAL: u8 = 1;
 const HAS_DENIED: u8 = 1 << 1;
 const HAS_GUARD: u8 = 1 << 2;
+/// Of a restored key and of a limited one, in place of `AT`: its next lockout grows from a past one.
+const HAS_PAST: u8 = 1 << 4;
 /// Not the first generation.
 const GENERATION: u8 = 1 << 3;
 /// Not the time of the batch.
@@ -198,6 +205,7 @@ impl DeltaBatch {
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.deleted.clear();
+        self.given_back.clear();
         self.moved.clear();
         self.open = None;
         self.now = Timestamp::MIN;
@@ -238,7 +246,12 @@ impl DeltaBatch {
     /// The current position.
     pub fn mark(&mut self) -> DeltaMark {
         self.close();
-        DeltaMark { bytes: self.bytes.len(), deleted: self.deleted.len(), moved: self.moved.len() }
+        DeltaMark {
+            bytes: self.bytes.len(),
+            deleted: self.deleted.len(),
+            given_back: self.given_back.len(),
+            moved: self.moved.len(),
+        }
     }
 
     /// Removes the deltas behind a mark and returns them encoded.
@@ -308,13 +321,22 @@ impl DeltaBatch {
             Delta::Hits { key, generation, at, hits } => {
                 self.push_hits(sequence, key, generation, at, hits);
             }
-            Delta::Limited { key, generation, until } => {
-                append(&mut self.bytes, (LIMITED, 0), sequence, key, generation, |head| {
+            Delta::Limited { key, generation, until, past } => {
+                let flags = if past.is_some() { HAS_PAST } else { 0 };
+                append(&mut self.bytes, (LIMITED, flags), sequence, key, generation, |head| {
                     head.number(until.as_millis().cast_unsigned());
+                    if let Some(past) = past {
+                        let (length_ms, forgotten_ms) = past.to_numbers();
+                        head.number(length_ms);
+                        head.number(forgotten_ms);
+                    }
                 });
             }
             Delta::Denied { key, generation, at, hits } => {
                 self.append_hits(DENIED, sequence, key, generation, (at, hits));
+            }
+            Delta::GivenBack { key, generation, from, hits } => {
+                self.append_hits(GIVEN_BACK, sequence, key, generation, (from, hits));
             }
             Delta::Arrival { key, generation, arrival } => {
                 append(&mut self.bytes, (ARRIVAL, 0), sequence, key, generation, |head| {
@@ -333,14 +355,15 @@ impl DeltaBatch {
                 append(&mut self.bytes, (kind, 0), sequence, key, generation, |_| ());
             }
             Delta::Restored { key, generation, limits, entry } => {
-                let LimitState { limited_until, arrival, guard, denied } = limits;
+                let LimitState { limited_until, past, arrival, guard, denied } = limits;
                 // A time of 0 means no limit.
                 let limited_ms = limited_until.map_or(0, Timestamp::as_millis);
                 let has_arrival = arrival != Arrival::default();
                 let flag = |has: bool, flag| if has { flag } else { 0 };
                 let flags = flag(has_arrival, HAS_ARRIVAL)
                     | flag(!denied.is_empty(), HAS_DENIED)
-                    | flag(guard.is_some(), HAS_GUARD);
+                    | flag(guard.is_some(), HAS_GUARD)
+                    | flag(past.is_some(), HAS_PAST);
                 append(&mut self.bytes, (RESTORED, flags), sequence, key, generation, |head| {
                     head.number(limited_ms.cast_unsigned());
                     if let Some(guard) = guard {
@@ -357,6 +380,11 @@ impl DeltaBatch {
                     let (millis, ticks) = arrival.to_parts();
                     self.bytes.extend_from_slice(&millis.to_le_bytes());
                     self.bytes.extend_from_slice(&ticks.to_le_bytes());
+                }
+                if let Some(past) = past {
+                    let (length_ms, forgotten_ms) = past.to_numbers();
+                    self.bytes.extend_from_slice(&length_ms.to_le_bytes());
+                    self.bytes.extend_from_slice(&forgotten_ms.to_le_bytes());
                 }
             }
             Delta::Flush { below } => append(&mut self.bytes, (FLUSH, 0), sequence, b"", below, |_| ()),
@@ -432,8 +460,9 @@ impl<'a> Deltas<'a> {
         if self.format == DeltaFormat::Current {
             let flags = *self.bytes.split_off_first()?;
             let known = match first {
-                RESTORED => HAS_ARRIVAL | HAS_DENIED | HAS_GUARD | GENERATION,
-                HITS | DENIED => GENERATION | AT | SEVERAL | HUGE,
+                RESTORED => HAS_ARRIVAL | HAS_DENIED | HAS_GUARD | HAS_PAST | GENERATION,
+                LIMITED => HAS_PAST | GENERATION,
+                HITS | DENIED | GIVEN_BACK => GENERATION | AT | SEVERAL | HUGE,
                 POSITION | VOID => 0,
                 _ => GENERATION,
             };
@@ -455,7 +484,8 @@ impl<'a> Deltas<'a> {
         let key_len = usize::try_from(Number::take(bytes)?).ok()?;
         let sequence = Sequence { part: u16::from_le_bytes([low, high]), number: Number::take(bytes)? };
         let generation = Generation::new(if flags & GENERATION == 0 { 0 } else { Number::take(bytes)? })?;
-        let at = if flags & AT == 0 {
+        let has_past = matches!(kind, LIMITED | RESTORED) && flags & HAS_PAST != 0;
+        let at = if has_past || flags & AT == 0 {
             self.now
         } else {
             let after_ms = unzigzag(Number::take(bytes)?);
@@ -468,6 +498,11 @@ impl<'a> Deltas<'a> {
             _ => return None,
         };
         let until_ms = if matches!(kind, LIMITED | RESTORED) { Number::take(bytes)? } else { 0 };
+        let past = if has_past && kind == LIMITED {
+            Some(PastLockout::from_numbers((Number::take(bytes)?, Number::take(bytes)?))?)
+        } else {
+            None
+        };
         let has = |flag| kind == RESTORED && flags & flag != 0;
         let is_guarded = kind == GUARDED || has(HAS_GUARD);
         let guard = if is_guarded { Some(EvictionGuard::from_number(Number::take(bytes)?)?) } else { None };
@@ -487,9 +522,10 @@ impl<'a> Deltas<'a> {
             HITS => Delta::Hits { key, generation, at, hits },
             LIMITED => {
                 let until = Timestamp::from_millis(i64::try_from(until_ms).ok()?)?;
-                Delta::Limited { key, generation, until }
+                Delta::Limited { key, generation, until, past }
             }
             DENIED => Delta::Denied { key, generation, at, hits },
+            GIVEN_BACK => Delta::GivenBack { key, generation, from: at, hits },
             ARRIVAL => Delta::Arrival { key, generation, arrival },
             GUARDED => Delta::Guarded { key, generation, guard: guard? },
             DELETED => Delta::Forget { key, generation, why: Forgotten::Deleted },
@@ -503,7 +539,12 @@ impl<'a> Deltas<'a> {
                 let entry = bytes.split_off(..usize::try_from(entry_len).ok()?)?;
                 let denied = bytes.split_off(..usize::try_from(denied_len).ok()?)?;
                 let arrival = if has(HAS_ARRIVAL) { take_arrival(bytes)? } else { arrival };
-                let limits = LimitState { limited_until, arrival, guard, denied };
+                let past = if has_past {
+                    Some(PastLockout::from_numbers((take_word(bytes)?, take_word(bytes)?))?)
+                } else {
+                    None
+                };
+                let limits = LimitState { limited_until, past, arrival, guard, denied };
                 Delta::Restored { key, generation, limits, entry }
             }
             _ => return None,
@@ -549,6 +590,7 @@ fn unzigzag(value: u64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::time::Span;
 
     fn time(ms: i64) -> Timestamp {
         Timestamp::from_millis(ms).expect("a time")
@@ -569,12 +611,15 @@ mod tests {
         let key = &b"key"[..];
         let arrival = Arrival::from_parts(u64::MAX, 7);
         let guard = EvictionGuard { until: now, is_full: true };
-        let limits = LimitState { limited_until: Some(now), arrival, guard: Some(guard), denied: &long };
+        let past = Some(PastLockout { length: Span::MAX, forgotten_at: Timestamp::MAX });
+        let limits =
+            LimitState { limited_until: Some(now), past, arrival, guard: Some(guard), denied: &long };
         let deltas = [
             Delta::Hits { key, generation: Generation(0), at: now, hits: 1 },
             Delta::Hits { key: &long, generation: Generation(7), at: Timestamp::MIN, hits: MAX_TOTAL },
             Delta::Hits { key, generation: Generation::MAX, at: Timestamp::MAX, hits: 2 },
-            Delta::Limited { key, generation: Generation(1), until: Timestamp::MAX },
+            Delta::Limited { key, generation: Generation(1), until: Timestamp::MAX, past: None },
+            Delta::Limited { key: &long, generation: Generation(1), until: now, past },
             Delta::Forget { key, generation: Generation(0), why: Forgotten::Deleted },
             Delta::Forget { key, generation: Generation(300), why: Forgotten::Evicted },
             Delta::Restored {
@@ -586,6 +631,8 @@ mod tests {
             Delta::Restored { key, generation: Generation(0), limits, entry: b"" },
             Delta::Denied { key, generation: Generation(7), at: Timestamp::MIN, hits: MAX_TOTAL },
             Delta::Denied { key: &long, generation: Generation(0), at: now, hits: 1 },
+            Delta::GivenBack { key, generation: Generation(7), from: Timestamp::MIN, hits: MAX_TOTAL },
+            Delta::GivenBack { key: &long, generation: Generation(0), from: now, hits: 1 },
             Delta::Arrival { key, generation: Generation(3), arrival: limits.arrival },
             Delta::Guarded { key, generation: Generation(0), guard },
             Delta::Guarded {
@@ -602,6 +649,7 @@ mod tests {
         batch.advance(now);
         let places = [
             (0, 1),
+            (0, 2),
             (1_023, Number::MAX),
             (512, 1 << 20),
             (1, 1),
@@ -719,7 +767,7 @@ mod tests {
         let wanted = [
             Delta::Hits { key, generation, at: now, hits: 1 },
             Delta::Hits { key, generation: Generation(2), at: time(1_699_999_999_123), hits: 3 },
-            Delta::Limited { key, generation, until: time(1_700_000_000_999) },
+            Delta::Limited { key, generation, until: time(1_700_000_000_999), past: None },
             Delta::Restored { key, generation: Generation(1), limits, entry: b"ee" },
         ];
         let read: Vec<_> = Deltas::of_format(DeltaFormat::Old, now, &bytes).map(Result::unwrap).collect();

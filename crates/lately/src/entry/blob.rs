@@ -152,15 +152,19 @@ impl Entry {
         Ok(Reader::new(bytes).read().ok_or(Malformed::Entry)?.total)
     }
 
-    /// Subtracts hits that were counted at `at` from the piece that covers it, as far as it has them.
-    pub(crate) fn subtract(&mut self, at: Timestamp, hits: u64, settings: &Settings, now: Timestamp) {
+    /// Subtracts hits that were counted at `at` from the piece that covers it, as far as it has them. Returns how many it
+    /// does not have.
+    pub(crate) fn subtract(&mut self, at: Timestamp, hits: u64, settings: &Settings, now: Timestamp) -> u64 {
+        let mut missing = hits;
         let mut pieces = self.pieces(settings);
         // Hits are never added to coarse panes, which come first. If two other pieces cover the time, because
         // an older pane reaches into a ring, they were added to the newer one.
         if let Some(piece) = pieces.list.iter_mut().rev().find(|piece| piece.covers(at.as_millis())) {
+            missing = hits.saturating_sub(piece.hits());
             *piece.hits_mut() = piece.hits().saturating_sub(hits);
         }
         *self = if pieces.has_hits() { Entry::of_pieces(pieces, settings, now) } else { Entry::new() };
+        missing
     }
 
     /// Moves hits later than `now` to `now`, or with `is_by_pane` to the start of its pane.

@@ -8,6 +8,7 @@
 
 use super::coarse::{Coarse, fits_from_ms};
 use super::large::{Large, Parts};
+use super::limit::LimitWindow;
 use super::moment::{Moment, PackedTime};
 use super::{Entry, list};
 use crate::limits::MAX_TOTAL;
@@ -22,6 +23,14 @@ pub(super) enum Piece {
     Moment(Moment),
     /// Hits of a pane.
     Pane { pane: Pane, source: Source },
+}
+
+/// Hits that were removed from an entry.
+pub(crate) struct GivenBack {
+    pub(crate) entry: Entry,
+    pub(crate) hits: u64,
+    /// No hits before it were removed.
+    pub(crate) from_ms: i64,
 }
 
 /// The origin of a pane.
@@ -67,6 +76,14 @@ impl Piece {
         match self {
             Piece::Moment(moment) => &mut moment.hits,
             Piece::Pane { pane, .. } => &mut pane.hits,
+        }
+    }
+
+    /// Its first millisecond.
+    fn start_ms(&self) -> i64 {
+        match self {
+            Piece::Moment(moment) => moment.at_ms,
+            Piece::Pane { pane, .. } => pane.start_ms,
         }
     }
 
@@ -161,6 +178,55 @@ impl Entry {
             hits -= taken;
         }
         *self = if pieces.has_hits() { Entry::of_pieces(pieces, settings, now) } else { Entry::new() };
+    }
+
+    /// Removes hits that count in the window of a limit, the newest first: at most `hits`. Returns
+    /// them.
+    pub(crate) fn give_back(
+        &mut self,
+        window: LimitWindow,
+        hits: u64,
+        settings: &Settings,
+        now: Timestamp,
+    ) -> Option<GivenBack> {
+        // The hits that count are the newest ones.
+        let hits = hits.min(self.used(window, settings));
+        let mut given = self.give_back_from(i64::MIN, hits, settings, now)?;
+        given.from_ms = given.from_ms.min(window.first_ms());
+        Some(given)
+    }
+
+    /// Removes the newest hits, at most `hits`, but none of pieces that end before `from_ms`. Returns them.
+    pub(crate) fn give_back_from(
+        &mut self,
+        from_ms: i64,
+        hits: u64,
+        settings: &Settings,
+        now: Timestamp,
+    ) -> Option<GivenBack> {
+        let mut pieces = self.pieces(settings);
+        let (newest_ms, coarse_ms) = (pieces.newest_ms, pieces.coarse_ms);
+        let mut given = Pieces { newest_ms, coarse_ms, ..Pieces::default() };
+        let mut of = GivenBack { entry: Entry::new(), hits: 0, from_ms: i64::MAX };
+        pieces.list.sort_by_key(Piece::end_ms);
+        for piece in pieces.list.iter_mut().rev().take_while(|piece| piece.end_ms() > from_ms) {
+            let taken = (hits - of.hits).min(piece.hits());
+            if taken > 0 {
+                let mut part = *piece;
+                *part.hits_mut() = taken;
+                given.list.push(part);
+                *piece.hits_mut() -= taken;
+                of = GivenBack { hits: of.hits + taken, from_ms: of.from_ms.min(piece.start_ms()), ..of };
+            }
+        }
+        if of.hits == 0 {
+            return None;
+        }
+        if pieces.list.last().is_some_and(|newest| newest.hits() == 0) {
+            pieces.newest_ms = None;
+        }
+        *self = if pieces.has_hits() { Entry::of_pieces(pieces, settings, now) } else { Entry::new() };
+        Some(GivenBack { entry: Entry::of_pieces(given, settings, now), ..of })
     }
 
     /// An entry with the hits of these pieces.

@@ -32,6 +32,11 @@ impl LimitWindow {
         LimitWindow { at_ms, window_ms, from_ms, age_ms: now.as_millis() - from_ms }
     }
 
+    /// Its first millisecond.
+    pub(super) fn first_ms(self) -> i64 {
+        self.from_ms
+    }
+
     /// The window of a frame that was made for a limit.
     fn of(frame: &Frame) -> Option<LimitWindow> {
         let window = Span::from_millis(frame.to_ms - frame.from_ms)?;

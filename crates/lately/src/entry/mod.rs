@@ -28,6 +28,7 @@ use crate::time::{Span, Timestamp};
 use crate::window::Window;
 
 use coarse::Coarse;
+pub(crate) use fit::GivenBack;
 use inline::Inline;
 use large::Large;
 pub(crate) use limit::LimitWindow;

@@ -238,7 +238,7 @@ proptest! {
                     let used: u64 = later.map(|(.., hits)| hits).sum();
                     let peek = crate::store::Request { is_peek: true, ..crate::store::Request::new(key, 1_000_000, window, 1) };
                     let decision = node.store.decide(peek, now).expect("decided");
-                    prop_assert!(1_000_000 - decision.remaining >= used, "{used} in {window}: {decision:?}");
+                    prop_assert!(1_000_000 - decision.left() >= used, "{used} in {window}: {decision:?}");
                 }
             }
         }

@@ -11,6 +11,7 @@ use super::Store;
 use super::eviction_guard::EvictionGuard;
 use crate::delta::{Delta, LimitState};
 use crate::gcra::Arrival;
+use crate::lockout::PastLockout;
 use crate::time::Timestamp;
 
 /// Times later than the latest plausible time are shifted to now.
@@ -76,9 +77,14 @@ impl ClockShift {
         EvictionGuard { until: self.future(guard.until), ..guard }
     }
 
+    fn past_lockout(self, past: PastLockout) -> PastLockout {
+        PastLockout { forgotten_at: self.future(past.forgotten_at), ..past }
+    }
+
     pub(super) fn limits(self, limits: LimitState<'_>) -> LimitState<'_> {
         LimitState {
             limited_until: limits.limited_until.map(|until| self.future(until)),
+            past: limits.past.map(|past| self.past_lockout(past)),
             arrival: self.arrival(limits.arrival),
             guard: limits.guard.map(|guard| self.guard(guard)),
             denied: limits.denied,
@@ -94,8 +100,12 @@ impl ClockShift {
             Delta::Denied { key, generation, at, hits } => {
                 Delta::Denied { key, generation, at: self.past(at), hits }
             }
-            Delta::Limited { key, generation, until } => {
-                Delta::Limited { key, generation, until: self.future(until) }
+            Delta::GivenBack { key, generation, from, hits } => {
+                Delta::GivenBack { key, generation, from: self.past(from), hits }
+            }
+            Delta::Limited { key, generation, until, past } => {
+                let past = past.map(|past| self.past_lockout(past));
+                Delta::Limited { key, generation, until: self.future(until), past }
             }
             Delta::Arrival { key, generation, arrival } => {
                 Delta::Arrival { key, generation, arrival: self.arrival(arrival) }

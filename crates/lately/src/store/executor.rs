@@ -244,6 +244,7 @@ impl<'a> Executor<'a> {
                 Outcome::Limit(self.limit(&Request::new(key, max, window, cost), hash, place))
             }
             Op::Decide(ref request) => Outcome::Limit(self.limit(request, hash, place)),
+            Op::Refund(ref request) => Outcome::Limit(self.refund(request, hash, place)),
             Op::Throttle { key, rate } => {
                 Outcome::Limit(self.throttle(&Throttle { key, rate, quantity: 1 }, hash, place))
             }

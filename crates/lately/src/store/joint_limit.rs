@@ -12,7 +12,7 @@ use super::window_limit::{Asked, Change, Effect, decide};
 use super::{check_key, shard_of};
 use crate::entry::{Entry, Fetched};
 use crate::error::{HitError, LimitError};
-use crate::limit::{Decision, JointDecision};
+use crate::limit::{Decision, JointDecision, remaining_of};
 use crate::limits::{MAX_LIMITS, MAX_TOTAL};
 use crate::settings::Settings;
 
@@ -301,7 +301,7 @@ impl<'a> Executor<'a> {
             let is_for_counting = effect.change == Change::Count;
             if is_for_counting && !is_allowed {
                 // Another limit denied the request, so this key's hits are not counted either.
-                decision.remaining += cost;
+                decision.remaining += remaining_of(cost);
             } else if let Some(left) = effect.left {
                 locked.guard(place, (left, limit.max), limit.window, context);
             }

@@ -9,6 +9,7 @@ use crate::entry::{Entry, Fetched};
 use crate::error::HitError;
 use crate::gcra::Arrival;
 use crate::limit::Decision;
+use crate::lockout::PastLockout;
 use crate::machine::prefetch;
 use crate::settings::Settings;
 use crate::time::{Span, Timestamp};
@@ -57,14 +58,23 @@ pub(super) struct Limited {
     watched: Watched,
     denial: CachedDenial,
     last: RecentDenials,
-    /// The epoch if the key is not limited.
-    limited_until: Timestamp,
+    /// Most keys with denied hits have none.
+    lockout: Option<Box<KeptLockout>>,
+}
+
+/// A lockout of a key, and what the next one grows from.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+struct KeptLockout {
+    /// The epoch if it is over.
+    until: Timestamp,
+    past: Option<PastLockout>,
 }
 
 /// The state of a key besides its hits, when the key is taken out of the store or put back.
 #[derive(Debug, Default)]
 pub(crate) struct Extras {
     pub(super) limited_until: Option<Timestamp>,
+    pub(super) past: Option<PastLockout>,
     pub(super) arrival: Arrival,
     pub(super) guard: Option<EvictionGuard>,
     pub(super) denied: Entry,
@@ -244,11 +254,13 @@ impl KeyState {
     pub(super) fn heap_bytes(&self) -> usize {
         const WATCHED_BYTES: usize = allocated(size_of::<Watched>());
         const LIMITED_BYTES: usize = allocated(size_of::<Limited>());
+        const LOCKOUT_BYTES: usize = allocated(size_of::<KeptLockout>());
         match self {
             KeyState::Hits(hits) => hits.heap_bytes(),
             KeyState::Watched(watched) => WATCHED_BYTES + watched.hits.heap_bytes(),
             KeyState::Limited(limited) | KeyState::DenialCached(limited) => {
-                LIMITED_BYTES + limited.watched.hits.heap_bytes() + limited.denied.heap_bytes()
+                let lockout = if limited.lockout.is_some() { LOCKOUT_BYTES } else { 0 };
+                LIMITED_BYTES + lockout + limited.watched.hits.heap_bytes() + limited.denied.heap_bytes()
             }
         }
     }
@@ -305,13 +317,26 @@ impl KeyState {
     /// The end of the lockout, if one was ever set.
     #[inline]
     pub(super) fn limited_until(&self) -> Option<Timestamp> {
-        self.limited().map(|limited| limited.limited_until).filter(|&until| until > Timestamp::MIN)
+        self.lockout().map(|lockout| lockout.until).filter(|&until| until > Timestamp::MIN)
     }
 
-    /// Locks the key out until `until`, or until the end of a longer lockout.
-    pub(super) fn limit_until(&mut self, until: Timestamp) {
-        let limited = self.limited_mut();
-        limited.limited_until = limited.limited_until.max(until);
+    #[inline]
+    fn lockout(&self) -> Option<&KeptLockout> {
+        self.limited()?.lockout.as_deref()
+    }
+
+    /// What the next lockout grows from, if one was ever set.
+    pub(super) fn past_lockout(&self) -> Option<PastLockout> {
+        self.lockout()?.past
+    }
+
+    /// Locks the key out until `until`, or until the end of a longer lockout. The next one grows from `past`, or from
+    /// what is kept for longer.
+    pub(super) fn lock_out(&mut self, until: Timestamp, past: Option<PastLockout>) {
+        let kept = self.limited_mut().lockout.get_or_insert_default();
+        kept.until = kept.until.max(until);
+        kept.past =
+            [past, kept.past].into_iter().flatten().max_by_key(|past| (past.forgotten_at, past.length));
         self.forget_denial();
     }
 
@@ -438,6 +463,7 @@ impl KeyState {
     /// the retention.
     pub(super) fn outlives_hits(&self, now: Timestamp, oldest_ms: i64) -> bool {
         self.limited_until().is_some_and(|until| until > now)
+            || self.past_lockout().is_some_and(|past| past.forgotten_at > now)
             || self.denied_last().is_some_and(|last| last.as_millis() >= oldest_ms)
     }
 
@@ -475,16 +501,22 @@ impl KeyState {
             if limited.last.newest().is_some_and(|newest| newest.as_millis() <= long_ago_ms) {
                 mem::take(&mut limited.last).add_to(&mut limited.denied, settings, now);
             }
-            if limited.limited_until <= now {
-                limited.limited_until = Timestamp::MIN;
+            if let Some(lockout) = &mut limited.lockout {
+                if lockout.until <= now {
+                    lockout.until = Timestamp::MIN;
+                }
+                lockout.past = lockout.past.filter(|past| past.forgotten_at > now);
+                if **lockout == KeptLockout::default() {
+                    limited.lockout = None;
+                }
             }
             if limited.denied.expired(settings.horizon_ms(now)) {
                 limited.denied = Entry::new();
             } else {
                 limited.denied.merge(settings, now);
             }
-            let Limited { limited_until, denied, last, .. } = &**limited;
-            if *limited_until == Timestamp::MIN && denied.is_empty() && last.is_empty() {
+            let Limited { lockout, denied, last, .. } = &**limited;
+            if lockout.is_none() && denied.is_empty() && last.is_empty() {
                 *self = KeyState::Watched(Box::new(mem::take(&mut limited.watched)));
             }
         }
@@ -500,25 +532,26 @@ impl KeyState {
     /// The hits, and the rest of the state.
     pub(super) fn into_parts(self) -> (Entry, Extras) {
         let (arrival, limited_until, guard) = (self.arrival(), self.limited_until(), self.guard());
+        let past = self.past_lockout();
         match self {
             KeyState::Hits(hits) => (hits, Extras::default()),
             KeyState::Watched(watched) => (watched.hits, Extras { arrival, guard, ..Extras::default() }),
             KeyState::Limited(limited) | KeyState::DenialCached(limited) => {
                 let Limited { watched, denied, last, .. } = *limited;
-                (watched.hits, Extras { limited_until, arrival, guard, denied, last })
+                (watched.hits, Extras { limited_until, past, arrival, guard, denied, last })
             }
         }
     }
 
     /// Merges `extras` into the state of the key.
     pub(super) fn give(&mut self, extras: Extras, settings: &Settings, now: Timestamp) {
-        let Extras { limited_until, arrival, guard, denied, last } = extras;
+        let Extras { limited_until, past, arrival, guard, denied, last } = extras;
         self.set_arrival(arrival.max(self.arrival()));
         if let Some(guard) = guard {
             self.add_guard(guard);
         }
-        if let Some(until) = limited_until {
-            self.limit_until(until);
+        if limited_until.is_some() || past.is_some() {
+            self.lock_out(limited_until.unwrap_or(Timestamp::MIN), past);
         }
         if !denied.is_empty() || !last.is_empty() {
             let held = self.denied_mut(settings, now);
@@ -551,8 +584,8 @@ mod tests {
         let settings = Settings::default();
         let mut state = KeyState::default();
         state.hits_mut().add(at(1), 1, &settings, at(1)).expect("counted");
-        state.limit_until(at(10));
-        state.limit_until(Timestamp::MIN);
+        state.lock_out(at(10), None);
+        state.lock_out(Timestamp::MIN, None);
         state.set_guard(EvictionGuard { until: at(20), is_full: true });
         state.set_arrival(Arrival::from_parts(15, 1));
         assert_eq!(state.limited_until(), Some(at(10)));
@@ -620,7 +653,7 @@ mod tests {
         let (settings, now) = (Settings::default(), at(7));
         let mut before = KeyState::default();
         before.set_arrival(Arrival::from_parts(9, 1));
-        before.limit_until(at(8));
+        before.lock_out(at(8), None);
         (0..3).for_each(|_| before.deny(now, 1, &settings, now).expect("counted"));
         let (hits, extras) = before.into_parts();
         let mut after = KeyState::Hits(hits);

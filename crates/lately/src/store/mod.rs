@@ -229,12 +229,23 @@ impl Store {
     }
 
     /// Decides a request by a limit. Unlike [`Store::limit`], the request may have a time, be a peek, be of a shadow
-    /// limit, or start a lockout.
+    /// limit, start a lockout, or be admitted in another way.
     ///
     /// # Errors
     /// [`LimitError`] says why nothing could be decided. Nothing changes then.
     pub fn decide(&self, request: Request<'_>, now: Timestamp) -> Result<Decision, LimitError> {
         self.apply_one(&Op::of(request), now).into_decision()
+    }
+
+    /// Gives hits back that a request took: as many as it costs, but no more than its window has. The newest hits go first.
+    /// It is always allowed. A peek gives nothing back. Returns what is left then.
+    ///
+    /// Hits of other nodes stay. A refund ends no lockout.
+    ///
+    /// # Errors
+    /// [`LimitError`] says why nothing could be given back. Nothing changes then.
+    pub fn refund(&self, request: Request<'_>, now: Timestamp) -> Result<Decision, LimitError> {
+        self.apply_one(&Op::Refund(Box::new(request)), now).into_decision()
     }
 
     /// Decides a request by several limits, of one key or several, and counts its hits if all allow it. Returns the

@@ -6,7 +6,8 @@ use crate::count::Count;
 use crate::delta::DeltaBatch;
 use crate::error::{HitError, LimitError};
 use crate::gcra::{Rate, Throttle};
-use crate::limit::{Decision, JointDecision};
+use crate::limit::{Admission, Decision, JointDecision};
+use crate::lockout::Lockout;
 use crate::time::{Span, Timestamp};
 
 /// Operations that are prefetched together. With more of them, their memory would not stay in the first-level
@@ -48,8 +49,10 @@ pub enum Op<'a> {
         /// How many hits.
         cost: u64,
     },
-    /// Decide a request by a limit, with a time, a peek, a shadow or a lockout.
+    /// Decide a request by a limit, with a time, a peek, a shadow, a lockout or another admission.
     Decide(Box<Request<'a>>),
+    /// Give the hits of a request back: [`Store::refund`].
+    Refund(Box<Request<'a>>),
     /// Decide a request for one hit by a rate, now.
     Throttle {
         /// The key.
@@ -93,14 +96,26 @@ pub struct Request<'a> {
     pub is_shadow: bool,
     /// How long every request of the key is denied after a denial. Denials during a lockout do not extend it. A peek
     /// starts none.
-    pub lockout: Option<Span>,
+    pub lockout: Option<Lockout>,
+    /// When it is admitted.
+    pub admission: Admission,
 }
 
 impl<'a> Request<'a> {
     /// A request now, for `cost` hits of a key that may have at most `max` in any window of this length.
     #[must_use]
     pub fn new(key: &'a [u8], max: u64, window: Span, cost: u64) -> Request<'a> {
-        Request { key, max, window, cost, at: None, is_peek: false, is_shadow: false, lockout: None }
+        Request {
+            key,
+            max,
+            window,
+            cost,
+            at: None,
+            is_peek: false,
+            is_shadow: false,
+            lockout: None,
+            admission: Admission::Whole,
+        }
     }
 }
 
@@ -137,7 +152,7 @@ pub enum Outcome {
     Hit(Result<u64, HitError>),
     /// The result of [`Op::Hits`] and [`Op::Denied`].
     Hits(Count),
-    /// The result of [`Op::Limit`], [`Op::Decide`], [`Op::Throttle`] and [`Op::ThrottleBy`].
+    /// The result of [`Op::Limit`], [`Op::Decide`], [`Op::Refund`], [`Op::Throttle`] and [`Op::ThrottleBy`].
     Limit(Result<Decision, LimitError>),
     /// The result of [`Op::LimitAll`].
     LimitAll(Result<JointDecision, LimitError>),
@@ -169,7 +184,7 @@ impl<'a> Op<'a> {
                 Some(key)
             }
             Op::Denied(question) => Some(question.key),
-            Op::Decide(request) => Some(request.key),
+            Op::Decide(request) | Op::Refund(request) => Some(request.key),
             Op::ThrottleBy(request) => Some(request.key),
             Op::LimitAll(_) => None,
         }
@@ -179,9 +194,17 @@ impl<'a> Op<'a> {
     #[must_use]
     pub fn of(request: Request<'a>) -> Op<'a> {
         match request {
-            Request { key, max, window, cost, at: None, is_peek: false, is_shadow: false, lockout: None } => {
-                Op::Limit { key, max, window, cost }
-            }
+            Request {
+                key,
+                max,
+                window,
+                cost,
+                at: None,
+                is_peek: false,
+                is_shadow: false,
+                lockout: None,
+                admission: Admission::Whole,
+            } => Op::Limit { key, max, window, cost },
             _ => Op::Decide(Box::new(request)),
         }
     }

@@ -10,6 +10,7 @@ use super::sources::SOURCES_SHARD;
 use super::{Context, SHARDS, Shard, Store, shard_of};
 use crate::delta::{Delta, DeltaFormat, Deltas, Generation, Sequence};
 use crate::error::{Malformed, Unreadable};
+use crate::lockout::StartedLockout;
 use crate::time::Timestamp;
 
 /// The keys that one of several threads replays.
@@ -240,9 +241,9 @@ impl Store {
                     Ok(())
                 })
             }
-            Delta::Limited { key, generation, until } => {
+            Delta::Limited { key, generation, until, past } => {
                 self.replay_life(key, hash, generation, now, |shard, context| {
-                    shard.limit_until(key, hash, until, context);
+                    shard.lock_out(key, hash, StartedLockout { until, past }, context);
                     Ok(())
                 })
             }
@@ -250,6 +251,12 @@ impl Store {
                 self.replay_life(key, hash, generation, now, |shard, context| {
                     let place = shard.slot_for(key, hash, context);
                     shard.put_denied_back(place, at, hits, context);
+                    Ok(())
+                })
+            }
+            Delta::GivenBack { key, generation, from, hits } => {
+                self.replay_life(key, hash, generation, now, |shard, context| {
+                    shard.give_back_again((key, hash), from, hits, context);
                     Ok(())
                 })
             }

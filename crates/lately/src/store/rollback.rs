@@ -8,19 +8,29 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Release;
 
 use super::Store;
+use super::key_state::Extras;
 use crate::delta::{Delta, DeltaBatch, DeltaMark, Deltas, Forgotten, Generation};
+use crate::entry::Entry;
 use crate::time::Timestamp;
 
 /// What was rolled back since the last successful commit.
 #[derive(Default, Debug)]
 pub(super) struct Rollback {
-    /// Hits that were rolled back after another batch had ended their generation. They are subtracted if that
-    /// end is rolled back, too.
+    /// Hits that were rolled back after another batch had ended their generation, or had given them back. They are
+    /// subtracted if that is rolled back, too.
     debts: Vec<Debt>,
-    /// Generations whose end was rolled back. Their hits are in the current generation of the key.
+    /// Generations whose hits were restored in another generation. They are in the current generation of the key.
     revived: Vec<(Box<[u8]>, Generation)>,
     /// Whether a rollback has left a key in another generation than before.
     is_mixed: bool,
+}
+
+/// What the changes of a batch took out of a store, the last change last.
+pub(super) struct Taken {
+    /// The state of deleted keys that existed.
+    pub(super) deleted: Vec<Option<(Entry, Extras)>>,
+    /// Hits that were given back.
+    pub(super) given_back: Vec<Entry>,
 }
 
 #[derive(Debug)]
@@ -44,11 +54,17 @@ impl Rollback {
         self.debts.push(Debt { key: key.into(), generation, hits });
     }
 
-    /// Records that the end of a generation was rolled back, and that it continues as `now`. Returns the hits
-    /// to subtract.
+    /// Records that hits of a generation were restored, and are now in generation `now` of the key. Returns what is owed.
     pub(super) fn revive(&mut self, key: &[u8], generation: Generation, now: Generation) -> Vec<Owed> {
         self.is_mixed |= now != generation;
-        self.revived.push((key.into(), generation));
+        if !self.is_revived(key, generation) {
+            self.revived.push((key.into(), generation));
+        }
+        self.take_owed(key, generation)
+    }
+
+    /// The hits to subtract from a generation. They are no longer owed.
+    pub(super) fn take_owed(&mut self, key: &[u8], generation: Generation) -> Vec<Owed> {
         let is_owed = |debt: &mut Debt| *debt.key == *key && debt.generation == generation;
         self.debts.extract_if(.., is_owed).map(|debt| debt.hits).collect()
     }
@@ -72,7 +88,10 @@ impl Store {
     /// Evictions stay, too.
     pub fn roll_back_since(&self, batch: &mut DeltaBatch, mark: &DeltaMark) {
         let now = batch.now();
-        let mut deleted = batch.deleted.split_off(mark.deleted);
+        let mut taken = Taken {
+            deleted: batch.deleted.split_off(mark.deleted),
+            given_back: batch.given_back.split_off(mark.given_back),
+        };
         let mut moved = batch.moved.split_off(mark.moved);
         let mut rollback = self.rollback.lock().unwrap_or_else(PoisonError::into_inner);
         let bytes = batch.split_off(mark);
@@ -85,10 +104,14 @@ impl Store {
         for (_, delta) in deltas.iter().rev() {
             self.take_position_back(delta, &mut moved);
             if !evicted.is_empty() && evicted.contains(&life_of(delta)) {
+                if let Delta::GivenBack { .. } = delta {
+                    taken.given_back.pop();
+                }
                 continue;
             }
             let (Delta::Hits { key, generation, .. }
             | Delta::Denied { key, generation, .. }
+            | Delta::GivenBack { key, generation, .. }
             | Delta::Forget { key, generation, why: Forgotten::Deleted }
             | Delta::Restored { key, generation, .. }) = delta
             else {
@@ -98,8 +121,8 @@ impl Store {
             let (mut shard, _, mut context) = self.lock_for(hash, now, None);
             let life = AtomicU64::new(generation.0);
             context.generation = &life;
-            shard.roll_back(delta, hash, (&mut deleted, &mut rollback), &mut context);
-            if matches!(delta, Delta::Forget { .. }) {
+            shard.roll_back(delta, hash, (&mut taken, &mut rollback), &mut context);
+            if matches!(delta, Delta::Forget { .. } | Delta::GivenBack { .. }) {
                 // It is not known which of the hits that are back were sent.
                 shard.mark_all_unsent(key, hash);
             }

@@ -7,6 +7,7 @@ use crate::error::Malformed;
 use crate::gcra::Arrival;
 use crate::leb128;
 use crate::limits::{MAX_KEY_BYTES, MAX_SOURCE_BYTES};
+use crate::lockout::PastLockout;
 use crate::time::Timestamp;
 
 /// A key and its state.
@@ -73,6 +74,9 @@ const LIMITED: u8 = 2;
 const ARRIVAL: u8 = 4;
 const DENIED: u8 = 8;
 const GUARDED: u8 = 16;
+const PAST: u8 = 64;
+/// All of them.
+const FLAGS: u8 = GENERATION | LIMITED | ARRIVAL | DENIED | GUARDED | PAST;
 /// The first byte of a source.
 const SOURCE: u8 = 32;
 
@@ -106,7 +110,7 @@ impl<'a> Mark<'a> {
 impl<'a> SavedKey<'a> {
     pub(super) fn write(&self, out: &mut Vec<u8>) {
         let has_generation = self.generation != Generation::default();
-        let LimitState { limited_until, arrival, guard, denied } = self.limits;
+        let LimitState { limited_until, past, arrival, guard, denied } = self.limits;
         let has_arrival = arrival != Arrival::default();
         let flag = |has: bool, flag| if has { flag } else { 0 };
         out.push(
@@ -114,7 +118,8 @@ impl<'a> SavedKey<'a> {
                 | flag(limited_until.is_some(), LIMITED)
                 | flag(has_arrival, ARRIVAL)
                 | flag(!denied.is_empty(), DENIED)
-                | flag(guard.is_some(), GUARDED),
+                | flag(guard.is_some(), GUARDED)
+                | flag(past.is_some(), PAST),
         );
         leb128::push(out, self.key.len() as u64);
         out.extend_from_slice(self.key);
@@ -123,6 +128,11 @@ impl<'a> SavedKey<'a> {
         }
         if let Some(until) = limited_until {
             leb128::push(out, until.as_millis().cast_unsigned());
+        }
+        if let Some(past) = past {
+            let (length_ms, forgotten_ms) = past.to_numbers();
+            leb128::push(out, length_ms);
+            leb128::push(out, forgotten_ms);
         }
         if has_arrival {
             let (millis, ticks) = arrival.to_parts();
@@ -160,6 +170,10 @@ impl<'a> SavedKey<'a> {
         if first & LIMITED != 0 {
             limits.limited_until = Some(Timestamp::from_millis(i64::try_from(leb128::take(bytes)?).ok()?)?);
         }
+        if first & PAST != 0 {
+            let numbers = (leb128::take(bytes)?, leb128::take(bytes)?);
+            limits.past = Some(PastLockout::from_numbers(numbers)?);
+        }
         if first & ARRIVAL != 0 {
             limits.arrival = Arrival::from_parts(leb128::take(bytes)?, leb128::take(bytes)?);
         }
@@ -174,12 +188,7 @@ impl<'a> SavedKey<'a> {
             limits.denied = hits()?;
         }
         let entry = hits()?;
-        (first <= GENERATION | LIMITED | ARRIVAL | DENIED | GUARDED).then_some(SavedKey {
-            key,
-            generation,
-            limits,
-            entry,
-        })
+        (first & !FLAGS == 0).then_some(SavedKey { key, generation, limits, entry })
     }
 }
 
@@ -193,7 +202,8 @@ mod tests {
         let long = [7; MAX_KEY_BYTES];
         let none = LimitState::default();
         let guard = until.map(|until| EvictionGuard { until, is_full: true });
-        let limited = LimitState { limited_until: until, guard, ..none };
+        let past = until.map(|forgotten_at| PastLockout { length: crate::time::days(9), forgotten_at });
+        let limited = LimitState { limited_until: until, past, guard, ..none };
         let arrival = Arrival::from_parts(1 << 41, u64::MAX);
         let all = [
             SavedKey { key: b"k", generation: Generation(0), limits: none, entry: b"" },
@@ -203,7 +213,7 @@ mod tests {
             SavedKey {
                 key: b"k",
                 generation: Generation(2),
-                limits: LimitState { arrival, ..none },
+                limits: LimitState { arrival, past, ..none },
                 entry: b"",
             },
             SavedKey {

@@ -282,7 +282,7 @@ mod tests {
                 assert_eq!((slot.arrival(), slot.key(&long_keys)), (arrival, &key[..]));
             }
             assert_eq!(slot.state.is_watched(), len > 16);
-            slot.change(|state| state.limit_until(Timestamp::MAX));
+            slot.change(|state| state.lock_out(Timestamp::MAX, None));
             assert_eq!((slot.arrival_here(), slot.arrival()), (None, whole));
             slot.note_list(ListHint::from_bytes([7; ListHint::BYTES]));
             assert_eq!(slot.hint().is_some_and(ListHint::prefetch), len <= 16);

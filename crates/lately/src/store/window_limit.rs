@@ -10,7 +10,8 @@ use super::operation::Request;
 use super::shard::Shard;
 use crate::entry::{Entry, LimitWindow};
 use crate::error::{HitError, LimitError};
-use crate::limit::{Decision, Retry};
+use crate::limit::{Admission, Decision, Retry, remaining_of};
+use crate::lockout::{Lockout, PastLockout, StartedLockout};
 use crate::settings::Settings;
 use crate::time::{Span, Timestamp};
 
@@ -23,14 +24,16 @@ pub(super) struct Asked {
     pub(super) window: Span,
     pub(super) is_peek: bool,
     pub(super) is_shadow: bool,
-    pub(super) lockout: Option<Span>,
+    pub(super) lockout: Option<Lockout>,
+    pub(super) admission: Admission,
 }
 
 impl Asked {
     /// A request of now that counts its hits if it is allowed.
     #[inline]
     pub(super) fn now(max: u64, cost: u64, window: Span, now: Timestamp) -> Asked {
-        Asked { max, cost, at: now, window, is_peek: false, is_shadow: false, lockout: None }
+        let admission = Admission::Whole;
+        Asked { max, cost, at: now, window, is_peek: false, is_shadow: false, lockout: None, admission }
     }
 }
 
@@ -47,6 +50,8 @@ pub(super) struct WindowState<'a> {
     pub(super) used: u64,
     /// The end of the key's lockout.
     pub(super) locked_until: Option<Timestamp>,
+    /// The key's last lockout. Only requests that start lockouts need it.
+    pub(super) past: Option<PastLockout>,
     pub(super) now: Timestamp,
 }
 
@@ -65,8 +70,8 @@ pub(super) struct Effect {
     /// The hits that the limit still allows afterwards; the eviction guard depends on it. `None` leaves the
     /// guard as it is.
     pub(super) left: Option<u64>,
-    /// The end of the lockout that starts now.
-    pub(super) lock_until: Option<Timestamp>,
+    /// The lockout that starts now.
+    pub(super) lockout: Option<StartedLockout>,
     /// The denial to cache. It is valid until hits are counted.
     pub(super) denial: Option<CachedDenial>,
 }
@@ -77,48 +82,66 @@ pub(super) struct Effect {
 /// [`reset_after`].
 #[inline(always)]
 pub(super) fn decide(state: &WindowState<'_>, asked: &Asked) -> (Decision, Effect) {
-    let &Asked { max, cost, at, window, is_peek, is_shadow, lockout } = asked;
+    let &Asked { max, cost, at, window, is_peek, is_shadow, lockout, admission } = asked;
+    let is_exempt = admission == Admission::Exempt;
     // A request with a time ahead of the clock cannot be after a lockout that is still in force.
-    let locked_until = state.locked_until.filter(|&until| until > at.min(state.now));
-    let left = max.saturating_sub(state.used);
-    let nothing =
-        Effect { change: Change::Nothing, left: is_peek.then_some(left), lock_until: None, denial: None };
-    let retry = match max.checked_sub(cost) {
-        None => Retry::Never,
-        Some(most) if state.used <= most => Retry::Now,
-        Some(most) => Retry::After(until_at_most(state, most, asked).unwrap_or(window)),
+    let locked_until = state.locked_until.filter(|&until| until > at.min(state.now) && !is_exempt);
+    // The limit that an exempt key exceeds denies nothing, so it does not protect the key from eviction.
+    let left = |used: u64| (!is_exempt).then_some(max.saturating_sub(used));
+    let nothing = Effect {
+        change: Change::Nothing,
+        left: left(state.used).filter(|_| is_peek),
+        lockout: None,
+        denial: None,
+    };
+    let retry = match admission.needs(cost).map(|needed| max.checked_sub(needed)) {
+        None => Retry::Now,
+        Some(None) => Retry::Never,
+        Some(Some(most)) if state.used <= most => Retry::Now,
+        Some(Some(most)) => Retry::After(until_at_most(state, most, asked).unwrap_or(window)),
     };
     if retry == Retry::Now && locked_until.is_none() {
         if is_peek || cost == 0 {
-            return (
-                Decision { max, remaining: left, retry, reset_after: reset_after(state, asked) },
-                nothing,
-            );
+            let reset_after = reset_after(state, asked);
+            return (Decision { max, remaining: remaining(state, asked), retry, reset_after }, nothing);
         }
-        let left = left - cost;
-        let effect = Effect { change: Change::Count, left: Some(left), ..nothing };
-        return (Decision { max, remaining: left, retry, reset_after: None }, effect);
+        let used = state.used.saturating_add(cost);
+        let effect = Effect { change: Change::Count, left: left(used), ..nothing };
+        let remaining = remaining(&WindowState { used, ..*state }, asked);
+        return (Decision { max, remaining, retry, reset_after: None }, effect);
     }
-    let denied = Decision { max, remaining: left, retry, reset_after: reset_after(state, asked) };
+    let (remaining, reset_after) = (remaining(state, asked), reset_after(state, asked));
+    let denied = Decision { max, remaining, retry, reset_after };
     let denies = !is_peek && !is_shadow;
     // A lockout is not extended by a request during it.
-    let lock_until =
-        lockout.filter(|_| denies && locked_until.is_none()).map(|lockout| at.saturating_add(lockout));
+    let lockout = lockout.filter(|_| denies && locked_until.is_none());
+    let lockout = lockout.map(|lockout| lockout.start(at, state.past));
     let effect = if denies {
         // The hits of other nodes may change at any time, so a denial by them is not cached.
         let is_cached = state.others.is_none()
             && cost == 1
+            && admission == Admission::Whole
             && at == state.now
             && locked_until.is_none()
-            && lock_until.is_none();
+            && lockout.is_none();
         let denial = if is_cached { CachedDenial::of(&denied, window, at) } else { None };
-        Effect { change: Change::Deny, left: Some(left), lock_until, denial }
+        Effect { change: Change::Deny, left: left(state.used), lockout, denial }
     } else {
         nothing
     };
-    match locked_until.or(lock_until) {
+    match locked_until.or(lockout.map(|lockout| lockout.until)) {
         Some(until) => (locked_out(denied, at.min(state.now), until), effect),
         None => (denied, effect),
+    }
+}
+
+/// The remaining hits of a limit.
+#[inline(always)]
+fn remaining(state: &WindowState<'_>, asked: &Asked) -> i64 {
+    match asked.max.checked_sub(state.used) {
+        Some(left) => remaining_of(left),
+        None if asked.admission == Admission::Overdraft => -remaining_of(state.used - asked.max),
+        None => 0,
     }
 }
 
@@ -198,6 +221,7 @@ impl Shard {
             settings,
             used: used(entry).saturating_add(used(others)),
             locked_until: place.and_then(|place| self.limit_at(place)),
+            past: place.and_then(|place| self.past_lockout_at(place)),
             now: self.now(),
         }
     }
@@ -224,14 +248,15 @@ impl Executor<'_> {
         hash: u64,
         place: Option<u32>,
     ) -> Result<Decision, LimitError> {
-        let &Request { key, max, window, cost, at, is_peek, is_shadow, lockout } = request;
+        let &Request { key, max, window, cost, at, is_peek, is_shadow, lockout, admission } = request;
         check_key(key)?;
         let (locked, context) = self.parts();
         let mut place = place.and_then(|place| locked.alive(place, context));
         let settings = locked.settings_to_decide((key, place), at, window, context)?;
         let counts = !is_peek && cost > 0;
         let mut has_room = true;
-        if place.is_none() && counts && (cost <= max || lockout.is_some()) {
+        let may_fit = admission.needs(cost).is_none_or(|needed| needed <= max);
+        if place.is_none() && counts && (may_fit || lockout.is_some()) {
             // Evict before the decision: eviction unlocks the shard, and another thread may hit the key
             // meanwhile.
             (has_room, place) = self.room_for((key, hash), None);
@@ -244,7 +269,7 @@ impl Executor<'_> {
             locked.keep_moments(place, context.classes);
         }
         let at = at.unwrap_or(locked.now());
-        let asked = Asked { max, cost, at, window, is_peek, is_shadow, lockout };
+        let asked = Asked { max, cost, at, window, is_peek, is_shadow, lockout, admission };
         let (mut decision, mut effect) =
             decide(&locked.window_state(place, others, &asked, settings), &asked);
         if effect.change == Change::Count && self.is_far_over() {
@@ -268,12 +293,12 @@ impl Executor<'_> {
         if let Some(left) = effect.left {
             locked.guard(place, (left, max), window, context);
         }
-        if let Some(until) = effect.lock_until {
+        if let Some(lockout) = effect.lockout {
             // A key that has no room cannot be locked out, so the request fails.
             if let (None, Some(full)) = (place, context.full) {
                 return Err(HitError::from(full).into());
             }
-            locked.limit_until(key, hash, until, context);
+            locked.lock_out(key, hash, lockout, context);
         }
         if let (Some(place), Some(denial)) = (place, effect.denial)
             && (context.full.is_none() || locked.is_limited_at(place))
@@ -281,6 +306,32 @@ impl Executor<'_> {
             locked.set_denial(place, denial, context.classes);
         }
         Ok(decision)
+    }
+
+    /// Gives hits of a key of the locked shard back. The key is at `place`, or does not exist.
+    #[inline(never)]
+    pub(super) fn refund(
+        &mut self,
+        request: &Request<'_>,
+        hash: u64,
+        place: Option<u32>,
+    ) -> Result<Decision, LimitError> {
+        let &Request { key, max, window, cost, at, is_peek, admission, .. } = request;
+        check_key(key)?;
+        let (locked, context) = self.parts();
+        let mut place = place.and_then(|place| locked.alive(place, context));
+        let settings = locked.settings_to_decide((key, place), at, window, context)?;
+        let now = locked.now();
+        let at = at.unwrap_or(now);
+        let limit_window = LimitWindow::ending_at(at, window, now);
+        if let Some(given_at) = place.filter(|_| !is_peek) {
+            place = locked.give_back(key, given_at, (limit_window, cost), context);
+        }
+        let others = self.store().hits_of_others(key, hash, now);
+        let asked = Asked { at, admission, ..Asked::now(max, 0, window, now) };
+        let state = self.parts().0.window_state(place, others.as_deref(), &asked, settings);
+        let remaining = remaining(&state, &asked);
+        Ok(Decision { max, remaining, retry: Retry::Now, reset_after: reset_after(&state, &asked) })
     }
 }
 
@@ -294,5 +345,6 @@ fn locked_out(decision: Decision, from: Timestamp, until: Timestamp) -> Decision
         Retry::After(wait) => Retry::After(left.max(wait)),
         Retry::Now => Retry::After(left),
     };
-    Decision { remaining: 0, retry, reset_after: Some(left).max(decision.reset_after), ..decision }
+    let remaining = decision.remaining.min(0);
+    Decision { remaining, retry, reset_after: Some(left).max(decision.reset_after), ..decision }
 }

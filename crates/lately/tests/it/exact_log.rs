@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use lately::{Decision, Request, Retry, Span, Timestamp};
+use lately::{Admission, Decision, Request, Retry, Span, Timestamp};
 
 /// The hits of a key.
 #[derive(Default)]
@@ -61,27 +61,57 @@ impl ExactLog {
         max.saturating_sub(self.used(at_ms, window_ms))
     }
 
+    /// The remaining hits as a decision has them.
+    fn remaining(&self, request: &Request<'_>, at_ms: i64) -> i64 {
+        let signed = |hits: u64| i64::try_from(hits).expect("few hits");
+        let remaining = signed(request.max) - signed(self.used(at_ms, request.window.as_millis()));
+        if request.admission == Admission::Overdraft { remaining } else { remaining.max(0) }
+    }
+
+    /// Gives hits of a request back, the newest first.
+    pub(crate) fn refund(&mut self, request: &Request<'_>, now_ms: i64) -> Decision {
+        let (at_ms, window_ms) =
+            (request.at.map_or(now_ms, Timestamp::as_millis), request.window.as_millis());
+        self.0.sort_by_key(|(ms, _)| *ms);
+        let mut left = if request.is_peek { 0 } else { request.cost };
+        for (_, hits) in self.0.iter_mut().rev().take_while(|(ms, _)| *ms > at_ms - window_ms) {
+            let taken = left.min(*hits);
+            *hits -= taken;
+            left -= taken;
+        }
+        self.0.retain(|(_, hits)| *hits > 0);
+        Decision { retry: Retry::Now, ..self.peek(request, at_ms) }
+    }
+
     /// The decision, without counting the request.
-    pub(crate) fn peek(&self, max: u64, window_ms: i64, cost: u64, at_ms: i64) -> Decision {
-        let retry = match max.checked_sub(cost) {
+    pub(crate) fn peek(&self, request: &Request<'_>, at_ms: i64) -> Decision {
+        let &Request { max, cost, window, .. } = request;
+        let window_ms = window.as_millis();
+        let needed = match request.admission {
+            Admission::Whole => cost,
+            Admission::Overdraft => 1,
+            Admission::Exempt => 0,
+        };
+        let retry = match max.checked_sub(needed) {
+            _ if request.admission == Admission::Exempt => Retry::Now,
             None => Retry::Never,
             Some(most) => self.until(most, at_ms, window_ms).map_or(Retry::Now, Retry::After),
         };
-        let remaining = self.left(max, window_ms, at_ms);
+        let remaining = self.remaining(request, at_ms);
         Decision { max, remaining, retry, reset_after: self.until(0, at_ms, window_ms) }
     }
 
     /// Decides on a request, and counts it if it is allowed.
     pub(crate) fn decide(&mut self, request: &Request<'_>, now_ms: i64) -> Decision {
-        let &Request { max, cost, window, is_peek, .. } = request;
+        let &Request { cost, window, is_peek, .. } = request;
         let (at_ms, window_ms) = (request.at.map_or(now_ms, Timestamp::as_millis), window.as_millis());
-        let decision = self.peek(max, window_ms, cost, at_ms);
+        let decision = self.peek(request, at_ms);
         if !decision.is_allowed() || is_peek || cost == 0 {
             return decision;
         }
         self.push(at_ms, cost);
         Decision {
-            remaining: decision.remaining - cost,
+            remaining: self.remaining(request, at_ms),
             reset_after: self.until(0, at_ms, window_ms),
             ..decision
         }

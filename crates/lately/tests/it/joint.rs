@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use lately::limits::MAX_LIMITS;
 use lately::{
-    Decision, HitError, JointRequest, Limit, LimitError, Op, Outcome, Request, Retry, Span, Store, Timestamp,
+    Decision, HitError, JointRequest, Limit, LimitError, Lockout, Op, Outcome, Request, Retry, Span, Store,
+    Timestamp,
 };
 use proptest::prelude::*;
 
@@ -58,7 +59,7 @@ proptest! {
             let joint = JointRequest { at, is_peek, ..request(&limits, cost) };
             let mut wanted: Vec<Decision> = limits
                 .iter()
-                .map(|&(key, max, window_ms)| logs[key].peek(max, window_ms, cost, at_ms))
+                .map(|&(key, max, window_ms)| logs[key].peek(&Request::new(KEYS[key], max, span(window_ms), cost), at_ms))
                 .collect();
             let is_allowed = wanted.iter().all(Decision::is_allowed);
             for key in (0..4).filter(|_| !is_peek) {
@@ -71,7 +72,7 @@ proptest! {
                 }
             }
             for (decision, &(key, max, window_ms)) in wanted.iter_mut().zip(&limits) {
-                decision.remaining = logs[key].left(max, window_ms, at_ms);
+                decision.remaining = logs[key].left(max, window_ms, at_ms).cast_signed();
                 if is_allowed && !is_peek && cost > 0 {
                     decision.reset_after = logs[key].until(0, at_ms, window_ms);
                 }
@@ -147,7 +148,7 @@ fn a_batch_of_joint_requests_with_many_keys_is_decided() {
         store.apply(&ops, time(START_MS + second.cast_signed() * 1_000), &mut outcomes);
         for outcome in outcomes {
             let Outcome::LimitAll(Ok(decision)) = outcome else { panic!("{outcome:?}") };
-            let left: Vec<u64> = decision.decisions.iter().map(|decision| decision.remaining).collect();
+            let left: Vec<u64> = decision.decisions.iter().map(Decision::left).collect();
             assert_eq!(left, [199_u64.saturating_sub(second); MAX_LIMITS]);
         }
     }
@@ -206,7 +207,7 @@ fn threads_share_keys_without_a_deadlock() {
 #[test]
 fn a_key_that_is_locked_out_denies_all() {
     let store = store();
-    let lockout = Some(span(60_000));
+    let lockout = Some(Lockout::of(span(60_000)));
     let ask = Request { lockout, ..Request::new(KEYS[0], 1, span(1_000), 2) };
     // A request above the limit starts the lockout, although it can never be allowed.
     assert_eq!(store.decide(ask, time(START_MS)).expect("decided").retry, Retry::Never);

@@ -1,7 +1,7 @@
 //! Decisions of limits equal those of an exact log where that is promised. No window ever has more hits than
 //! the limit.
 
-use lately::{Decision, LimitError, Request, Retry, Settings, Span, Store, Timestamp};
+use lately::{Admission, Decision, LimitError, Lockout, Request, Retry, Settings, Span, Store, Timestamp};
 use proptest::prelude::*;
 
 use crate::exact_log::ExactLog;
@@ -25,18 +25,22 @@ fn request(max: u64, window_ms: i64, cost: u64) -> Request<'static> {
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Wait { ms: i64 },
-    Ask { cost: u64, back_ms: i64, is_peek: bool },
+    Ask { cost: u64, back_ms: i64, is_peek: bool, admission: Admission },
     Hit { hits: u64, back_ms: i64 },
+    Refund { hits: u64, back_ms: i64, admission: Admission },
 }
 
 fn steps(len: usize) -> impl Strategy<Value = Vec<Step>> {
     let wait = prop::sample::select(vec![1_i64, 9, 250, 1_000, 7_321, 60_000, 3_600_000]);
     let back = prop_oneof![4 => Just(0_i64), 1 => -5_000..20_000_i64];
+    let admission = prop_oneof![6 => Just(Admission::Whole), 2 => Just(Admission::Overdraft), 1 => Just(Admission::Exempt)];
     let step = prop_oneof![
         3 => (wait, 1_i64..=10).prop_map(|(most, share)| Step::Wait { ms: (most * share / 10).max(1) }),
-        5 => (0_u64..4, back.clone(), prop::bool::weighted(0.2))
-            .prop_map(|(cost, back_ms, is_peek)| Step::Ask { cost, back_ms, is_peek }),
-        1 => (1_u64..3, back).prop_map(|(hits, back_ms)| Step::Hit { hits, back_ms }),
+        5 => (0_u64..4, back.clone(), prop::bool::weighted(0.2), admission.clone())
+            .prop_map(|(cost, back_ms, is_peek, admission)| Step::Ask { cost, back_ms, is_peek, admission }),
+        1 => (1_u64..3, back.clone()).prop_map(|(hits, back_ms)| Step::Hit { hits, back_ms }),
+        1 => (0_u64..5, back, admission)
+            .prop_map(|(hits, back_ms, admission)| Step::Refund { hits, back_ms, admission }),
     ];
     prop::collection::vec(step, 1..len)
 }
@@ -63,9 +67,15 @@ proptest! {
                     store.hit_n(b"k", hits, Some(time(at_ms)), time(now_ms)).expect("it is kept");
                     log.push(at_ms, hits);
                 }
-                Step::Ask { cost, back_ms, is_peek } => {
+                Step::Refund { hits, back_ms, admission } => {
                     let at = (back_ms != 0).then(|| time(now_ms - back_ms));
-                    let request = Request { at, is_peek, ..request(max, window_ms, cost) };
+                    let request = Request { at, admission, ..request(max, window_ms, hits) };
+                    let decided = store.refund(request, time(now_ms)).expect("it can be decided");
+                    prop_assert_eq!(decided, log.refund(&request, now_ms), "{:?} at {}", step, now_ms);
+                }
+                Step::Ask { cost, back_ms, is_peek, admission } => {
+                    let at = (back_ms != 0).then(|| time(now_ms - back_ms));
+                    let request = Request { at, is_peek, admission, ..request(max, window_ms, cost) };
                     let decided = store.decide(request, time(now_ms)).expect("it can be decided");
                     prop_assert_eq!(decided, log.decide(&request, now_ms), "{:?} at {}", step, now_ms);
                 }
@@ -388,7 +398,7 @@ fn hits_of_256_milliseconds_are_decided_as_by_an_exact_log() {
 #[test]
 fn the_longest_lockout_also_denies_requests_in_the_past() {
     let store = Store::builder().build().expect("valid");
-    let lock = Request { lockout: Some(Span::MAX), ..request(0, 1_000, 1) };
+    let lock = Request { lockout: Some(Span::MAX.into()), ..request(0, 1_000, 1) };
     assert!(!store.decide(lock, time(START_MS)).expect("decided").is_allowed());
     for at_ms in [START_MS - 1_000, START_MS - 1, START_MS, START_MS + 1_000] {
         let late = Request { at: Some(time(at_ms)), ..request(5, 1_000, 1) };
@@ -403,7 +413,7 @@ fn the_longest_lockout_also_denies_requests_in_the_past() {
 #[test]
 fn a_lockout_denies_requests_ahead_of_the_clock() {
     let store = Store::builder().build().expect("valid");
-    let lock = Request { lockout: Some(span(5_000)), ..request(0, 1_000, 1) };
+    let lock = Request { lockout: Some(span(5_000).into()), ..request(0, 1_000, 1) };
     assert_eq!(store.decide(lock, time(START_MS)).expect("decided").retry, Retry::Never);
     let ask = |at_ms: i64, now_ms: i64, lockout| {
         let request = Request { at: Some(time(START_MS + at_ms)), lockout, ..request(5, 1_000, 1) };
@@ -411,7 +421,7 @@ fn a_lockout_denies_requests_ahead_of_the_clock() {
     };
     // The wait is that of the clock. It is not prolonged.
     for at_ms in [1_000, 4_999, 5_000, 9_000] {
-        assert_eq!(ask(at_ms, 1_000, Some(span(60_000))), Retry::After(span(4_000)), "{at_ms}");
+        assert_eq!(ask(at_ms, 1_000, Some(span(60_000).into())), Retry::After(span(4_000)), "{at_ms}");
     }
     assert_eq!(ask(9_000, 4_999, None), Retry::After(span(1)));
     assert_eq!(ask(9_000, 5_000, None), Retry::Now);
@@ -420,7 +430,7 @@ fn a_lockout_denies_requests_ahead_of_the_clock() {
 #[test]
 fn a_lockout_outlives_the_window() {
     let store = Store::builder().build().expect("valid");
-    let lockout = Some(span(60_000));
+    let lockout = Some(Lockout::of(span(60_000)));
     let ask = |after_ms: i64, is_peek: bool| {
         let request = Request { is_peek, lockout, ..request(2, 1_000, 1) };
         store.decide(request, time(START_MS + after_ms)).expect("decided").retry
@@ -434,4 +444,109 @@ fn a_lockout_outlives_the_window() {
     assert_eq!(ask(60_002, false), Retry::After(span(1)));
     assert_eq!(ask(60_003, false), Retry::Now);
     assert_eq!(store.limit(b"k", 2, span(1_000), 1, time(START_MS + 60_003)).expect("decided").remaining, 0);
+}
+
+#[test]
+fn an_overdraft_admits_while_there_is_room_for_one() {
+    let store = Store::builder().build().expect("valid");
+    let ask = |cost: u64, after_ms: i64| {
+        let request = Request { admission: Admission::Overdraft, ..request(10, 1_000, cost) };
+        let Decision { remaining, retry, .. } =
+            store.decide(request, time(START_MS + after_ms)).expect("decided");
+        (remaining, retry)
+    };
+    let wait = |ms| Retry::After(span(ms));
+    assert_eq!(ask(9, 0), (1, Retry::Now));
+    assert_eq!(ask(0, 1), (1, Retry::Now));
+    assert_eq!(ask(500, 2), (-499, Retry::Now));
+    // The limit is exceeded until these 500 leave the window, whatever the cost.
+    for cost in [0, 1, 500, u64::MAX] {
+        assert_eq!(ask(cost, 3), (-499, wait(999)), "{cost}");
+    }
+    let whole = store.decide(request(10, 1_000, 1), time(START_MS + 3)).expect("decided");
+    assert_eq!((whole.remaining, whole.retry), (0, wait(999)), "other requests have no negative rest");
+    assert_eq!(store.hits(b"k", span(1_000), time(START_MS + 3)).estimate, 509);
+    assert_eq!(ask(1, 1_001), (-499 + 9, wait(1)));
+    assert_eq!(ask(11, 1_002), (-1, Retry::Now));
+    let none = Request { admission: Admission::Overdraft, ..request(0, 1_000, 0) };
+    assert_eq!(store.decide(none, time(START_MS)).expect("decided").retry, Retry::Never);
+}
+
+#[test]
+fn an_exempt_key_is_never_denied_and_counts() {
+    let store = Store::builder().build().expect("valid");
+    let lock = Request { lockout: Some(span(60_000).into()), ..request(0, 1_000, 1) };
+    assert!(!store.decide(lock, time(START_MS)).expect("decided").is_allowed());
+    let exempt = Request { admission: Admission::Exempt, ..lock };
+    for number in 1..=5_u64 {
+        let decision = store.decide(exempt, time(START_MS + 1)).expect("decided");
+        assert_eq!((decision.remaining, decision.retry), (0, Retry::Now), "during the lockout");
+        assert_eq!(store.hits(b"k", span(1_000), time(START_MS + 1)).estimate, number);
+    }
+    assert_eq!(store.denied(b"k", None, None, time(START_MS + 1)).estimate, 1, "the first request");
+    let others = store.decide(request(100, 1_000, 1), time(START_MS + 2)).expect("decided");
+    assert!(!others.is_allowed(), "other limits of the key still deny");
+}
+
+#[test]
+fn lockouts_of_a_key_grow_and_are_forgotten() {
+    let store = Store::builder().build().expect("valid");
+    let growing = |longest_ms| {
+        Lockout::growing(span(10_000), "2".parse().expect("a factor"), Some(span(longest_ms)))
+            .expect("it fits")
+    };
+    // Each request is denied.
+    let lock = |at_ms: i64, lockout: Lockout| {
+        let request = Request { lockout: Some(lockout), ..request(0, 1_000, 1) };
+        let decision = store.decide(request, time(START_MS + at_ms)).expect("decided");
+        decision.reset_after.map_or(0, Span::as_millis)
+    };
+    let lockout = growing(60_000);
+    assert_eq!([lock(0, lockout), lock(9_999, lockout)], [10_000, 1], "no growth during a lockout");
+    assert_eq!(lock(10_000, lockout), 20_000);
+    assert_eq!(lock(50_000, lockout), 40_000);
+    assert_eq!(lock(90_000, lockout), 60_000, "the longest");
+    // It ended at 150 s. What does not grow lasts as long as ever.
+    assert_eq!(lock(160_000, Lockout::of(span(1_000))), 1_000);
+    assert_eq!(lock(209_999, lockout), 60_000);
+    assert_eq!(lock(329_999, lockout), 10_000, "a minute without a lockout");
+    // A key lives while its last lockout is remembered, even if its hits have left the retention.
+    let (lockout, day_ms) = (growing(30 * 86_400_000), 86_400_000);
+    assert_eq!(lock(day_ms, lockout), 10_000);
+    store.sweep(lately::Cursor::START, 10_000, time(START_MS + 20 * day_ms));
+    assert_eq!(lock(20 * day_ms, lockout), 20_000);
+    store.sweep(lately::Cursor::START, 10_000, time(START_MS + 51 * day_ms));
+    assert!(store.is_empty(), "it was forgotten");
+}
+
+#[test]
+fn a_refund_gives_back_what_the_window_has() {
+    let store = Store::builder().build().expect("valid");
+    let now = time(START_MS + 5_000);
+    let used = |window_ms| store.hits(b"k", span(window_ms), now).estimate;
+    store.hit_n(b"k", 7, Some(time(START_MS)), now).expect("counted");
+    store.hit_n(b"k", 4, Some(now), now).expect("counted");
+    let peek = Request { is_peek: true, ..request(9, 2_000, 3) };
+    assert_eq!((store.refund(peek, now).expect("decided").remaining, used(60_000)), (5, 11));
+    assert_eq!((store.refund(request(9, 2_000, 3), now).expect("decided").remaining, used(60_000)), (8, 8));
+    // The seven are not in the window.
+    let decision = store.refund(request(9, 2_000, u64::MAX), now).expect("decided");
+    assert_eq!((decision.remaining, decision.reset_after, used(60_000)), (9, None, 7));
+    let overdrawn = Request { admission: Admission::Overdraft, ..request(2, 60_000, 1) };
+    assert_eq!(store.refund(overdrawn, now).expect("decided").remaining, -4);
+    store.refund(request(9, 60_000, 6), now).expect("decided");
+    assert!(store.is_empty(), "a key without hits is gone");
+    assert_eq!(store.refund(request(9, 60_000, 6), now).expect("no key").remaining, 9);
+    assert!(store.is_empty());
+}
+
+#[test]
+fn a_refund_ends_no_lockout() {
+    let store = Store::builder().build().expect("valid");
+    let lock = Request { lockout: Some(span(60_000).into()), ..request(1, 1_000, 1) };
+    let ask = |request| store.decide(request, time(START_MS)).expect("decided").is_allowed();
+    assert_eq!([ask(lock), ask(lock)], [true, false]);
+    assert_eq!(store.refund(request(1, 1_000, 1), time(START_MS)).expect("decided").remaining, 1);
+    assert!(!ask(request(1, 1_000, 1)));
+    store.check_consistency();
 }

@@ -38,7 +38,7 @@ pub(crate) struct Answer {
 impl Answer {
     /// The remaining hits of a limit, if it can be decided.
     pub(crate) fn left(&self) -> Option<u64> {
-        self.decision.as_ref().map(|decision| decision.remaining)
+        self.decision.as_ref().map(Decision::left)
     }
 }
 
@@ -170,7 +170,7 @@ impl World {
     fn check_peek(&self, question: &Question, decision: &Decision) -> Result<(), Fault> {
         let &Question { key, at_ms, window_ms } = question;
         let truth = self.truths[key].counted.used(at_ms, window_ms, &self.models[key], self.now_ms);
-        let used = LARGE_MAX - decision.remaining;
+        let used = LARGE_MAX - decision.left();
         let kind = if used < truth.certain {
             Kind::LimitAdmits
         } else if used > truth.outer || !decision.is_allowed() {

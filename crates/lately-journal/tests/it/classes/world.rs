@@ -228,7 +228,7 @@ impl World {
         for (((key, limit), used), decision) in asked.iter().zip(&used).zip(decisions) {
             let taken = if is_allowed { cost } else { 0 };
             let left = limit.max.saturating_sub(used.certain);
-            if decision.is_allowed() && cost > left || decision.remaining > left.saturating_sub(taken) {
+            if decision.is_allowed() && cost > left || decision.left() > left.saturating_sub(taken) {
                 return Err(fault(Kind::LimitAdmits, about()));
             }
             let is_wrong =

@@ -1,11 +1,12 @@
 //! Tests of limits.
 
 use super::*;
-use lately::{Limit, Rate};
+use lately::{Admission, Limit, Lockout, Rate};
 
 #[test]
 fn limit() {
-    let limit = |cost, is_peek, lockout, at| {
+    let limit = |cost, is_peek, lockout: Option<Span>, at| {
+        let lockout = lockout.map(Lockout::of);
         Command::Limit(Request { at, is_peek, lockout, ..Request::new(b"k", 5, span("1m"), cost) })
     };
     check("LIMIT k 5 1m", limit(1, false, None, None));
@@ -15,8 +16,9 @@ fn limit() {
     check_error("LIMIT k x 1m", &not_a_count("max", "x"));
     check_error("LIMIT k 1m 5", &not_a_count("max", "1m"));
     check_error("LIMIT k -1 1m", &not_a_count("max", "-1"));
-    check_error("LIMIT k 5 1m COST x", &not_a_count("COST", "x"));
-    check_error("LIMIT k 5 1m COST -1", &not_a_count("COST", "-1"));
+    for bad in ["x", "-0", "-9223372036854775808", "1.5"] {
+        check_error(&format!("LIMIT k 5 1m COST {bad}"), &not_a_cost(bad));
+    }
     let as_two = "ERR invalid max '5/1m': give max and window as two arguments, 5 1m";
     check_error("LIMIT k 5/1m", as_two);
     check_error("LIMIT k 5/1m PEEK", as_two);
@@ -33,8 +35,60 @@ fn limit() {
     check_error("LIMIT k 5", &arity("limit"));
     assert_eq!(
         usage_of("limit"),
-        "LIMIT <key> (<max> <window>|<@name>) [COST <cost>] [PEEK] [LOCKOUT <lockout>] [AT <time>]"
+        "LIMIT <key> (<max> <window>|<@name>) [COST <cost>] [PEEK] [OVERDRAFT] [LOCKOUT <lockout> [FACTOR <factor>] [MAX <longest>]] [AT <time>]"
     );
+}
+
+/// The error about the cost of `LIMIT`.
+fn not_a_cost(value: &str) -> String {
+    format!(
+        "ERR invalid COST '{value}': give a whole number from 0 to 9223372036854775807, or below 0 to give hits back"
+    )
+}
+
+#[test]
+fn overdrafts_and_refunds() {
+    let request = |cost, admission| Request { admission, ..Request::new(b"k", 5, span("1m"), cost) };
+    check("LIMIT k 5 1m OVERDRAFT", Command::Limit(request(1, Admission::Overdraft)));
+    check("LIMIT k 5 1m overdraft COST 900", Command::Limit(request(900, Admission::Overdraft)));
+    check("LIMIT k 5 1m COST -3", Command::Refund(request(3, Admission::Whole)));
+    check("LIMIT k 5 1m COST -3 OVERDRAFT", Command::Refund(request(3, Admission::Overdraft)));
+    let most = format!("LIMIT k 5 1m COST {}", -i64::MAX);
+    check(&most, Command::Refund(request(i64::MAX.unsigned_abs(), Admission::Whole)));
+    check_error("LIMIT k 5 1m OVERDRAFT OVERDRAFT", &twice("OVERDRAFT"));
+}
+
+#[test]
+fn lockouts_that_grow() {
+    let request =
+        |lockout| Command::Limit(Request { lockout: Some(lockout), ..Request::new(b"k", 5, span("1m"), 1) });
+    let growing = |factor: &str, longest: Option<&str>| {
+        let factor = factor.parse().expect("a factor");
+        request(Lockout::growing(span("15m"), factor, longest.map(span)).expect("it fits"))
+    };
+    check("LIMIT k 5 1m LOCKOUT 15m FACTOR 2 MAX 1d", growing("2", Some("1d")));
+    check("LIMIT k 5 1m MAX 15m factor 1.5 LOCKOUT 15m", growing("1.5", Some("15m")));
+    check("LIMIT k 5 1m LOCKOUT 15m FACTOR 2", growing("2", None));
+    check("LIMIT k 5 1m LOCKOUT 15m MAX 1h", growing("1", Some("1h")));
+    let without = |option| {
+        format!("ERR {option} goes with LOCKOUT: give the length of the first one, such as LOCKOUT 15m")
+    };
+    check_error("LIMIT k 5 1m FACTOR 2", &without("FACTOR"));
+    check_error("LIMIT k 5 1m MAX 1d", &without("MAX"));
+    check_error(
+        "LIMIT k 5 1m LOCKOUT 15m FACTOR",
+        "ERR FACTOR needs a number from 1 on, such as 2, after it",
+    );
+    check_error("LIMIT k 5 1m LOCKOUT 15m MAX", "ERR MAX needs a duration, such as 5m, after it");
+    for bad in ["0.5", "x", "-2", "inf"] {
+        let error = format!("ERR invalid factor '{bad}': give a number from 1 on, such as 2 or 1.5");
+        check_error(&format!("LIMIT k 5 1m LOCKOUT 15m FACTOR {bad}"), &error);
+    }
+    check_error(
+        "LIMIT k 5 1m LOCKOUT 15m MAX 1m",
+        "ERR the longest lockout, 1m, is shorter than the first, 15m: give a longer one",
+    );
+    check_error("LIMIT k 5 1m LOCKOUT 15m FACTOR 2 FACTOR 2", &twice("FACTOR"));
 }
 
 #[test]
@@ -66,6 +120,10 @@ fn several_limits() {
     check_errors(&["MLIMIT ip 5/1m", "MLIMIT ip 5 1m user 5/1m", "MLIMIT ip 5/1m COST 2"], as_two);
     check_error("MLIMIT ip", &arity("mlimit"));
     check_error("MLIMIT ip 5 1m LOCKOUT 1m", "ERR LOCKOUT does not go with MLIMIT");
+    check_error("MLIMIT ip 5 1m LOCKOUT 1m FACTOR 2", "ERR LOCKOUT does not go with MLIMIT");
+    check_error("MLIMIT ip 5 1m OVERDRAFT", "ERR OVERDRAFT does not go with MLIMIT");
+    check_error("MLIMIT ip 5 1m FACTOR 2", "ERR FACTOR does not go with MLIMIT");
+    check_error("MLIMIT ip 5 1m COST -1", &not_a_count("COST", "-1"));
     check_error("MLIMIT ip -5 1m", &not_a_count("max", "-5"));
     check_error("MLIMIT ip 5", &arity("mlimit"));
     let many = |count: usize| format!("MLIMIT{}", " ip 5 1m".repeat(count));
@@ -163,17 +221,6 @@ fn coolest() {
     );
     check_error("COOLEST a b", "ERR invalid k 'a': give how many keys are wanted, 0 to 16384");
     check_error("COOLEST 16385 a", "ERR invalid k '16385': give how many keys are wanted, 0 to 16384");
-    for (request, option, command) in [
-        ("LIMIT k 5 1m OVERDRAFT 2", "OVERDRAFT", "LIMIT"),
-        ("LIMIT k 5 1m factor 0.5", "FACTOR", "LIMIT"),
-        ("LIMIT k @login FACTOR 2", "FACTOR", "LIMIT"),
-        ("MLIMIT k 5 1m OVERDRAFT 2", "OVERDRAFT", "MLIMIT"),
-    ] {
-        check_error(
-            request,
-            &format!("ERR the {option} option of {command} is not supported by this version"),
-        );
-    }
     check_error("COOLEST 1", &arity("coolest"));
     check_many("COOLEST 1", 16_384, "a", None);
     check_many("COOLEST 1", 16_385, "a", Some("ERR COOLEST takes at most 16384 keys"));
@@ -188,13 +235,22 @@ fn a_limit_by_its_name() {
     // The parser does not know which limits exist.
     check("LIMIT k @", named(b"", 1, false, None));
     check("LIMIT k @@a", named(b"@a", 1, false, None));
-    let lockout = "ERR LOCKOUT does not go with @name: the limit has its own in the config";
-    check_error("LIMIT k @a LOCKOUT 5m", lockout);
+    check("LIMIT k @a COST -5", named(b"a", -5, false, None));
+    for (options, option) in [
+        ("LOCKOUT 5m", "LOCKOUT"),
+        ("OVERDRAFT", "OVERDRAFT"),
+        ("FACTOR 2", "FACTOR"),
+        ("MAX 1d LOCKOUT 5m FACTOR 2", "LOCKOUT"),
+        ("MAX 1d", "MAX"),
+    ] {
+        let own = format!("ERR {option} does not go with @name: the limit has its own in the config");
+        check_error(&format!("LIMIT k @a {options}"), &own);
+    }
     check_error("LIMIT k @a 5 1m", &unexpected("5"));
     check_error("LIMIT k @a COST", "ERR COST needs a number of hits after it");
     check_error("LIMIT k @a PEEK PEEK", &twice("PEEK"));
     check_error("LIMIT k @a now", &unexpected("now"));
-    check_error("LIMIT k @a COST x", &not_a_count("COST", "x"));
+    check_error("LIMIT k @a COST x", &not_a_cost("x"));
     check_error("LIMIT k a@ 1m", &not_a_count("max", "a@"));
     check_error("LIMIT k", &arity("limit"));
 }

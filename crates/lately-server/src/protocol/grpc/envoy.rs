@@ -1,10 +1,12 @@
 //! `envoy.service.ratelimit.v3.RateLimitService`: whether a request to a proxy may pass, by the limits on its descriptors.
 
+use lately::limits::MAX_TOTAL;
 use lately::{Retry, Span, days, hours, minutes, seconds};
 use prost_types::Duration;
 use tonic::Status;
 
 use super::messages::descriptor::RateLimitDescriptor;
+use super::messages::descriptor::rate_limit_descriptor::RateLimitOverride;
 use super::messages::envoy::rate_limit_response::rate_limit::Unit;
 use super::messages::envoy::rate_limit_response::{Code, DescriptorStatus, RateLimit};
 use super::messages::envoy::{RateLimitRequest, RateLimitResponse};
@@ -30,6 +32,9 @@ pub(super) async fn should_rate_limit(
     asked: RateLimitRequest,
 ) -> Result<RateLimitResponse, Status> {
     let descriptors = descriptors(&asked)?;
+    if let Some(matches) = call.service.match_rules(&asked.domain, &descriptors) {
+        return super::ratelimit::answer(&call, matches).await;
+    }
     let matches = call.service.match_descriptors(&asked.domain, &descriptors);
     call.check(matches.keys())?;
     call.check_loaded()?;
@@ -55,35 +60,53 @@ fn descriptors(asked: &RateLimitRequest) -> Result<Vec<Descriptor<'_>>, Status> 
     if descriptors.iter().any(|descriptor| descriptor.entries.len() > MAX_DESCRIPTOR_ENTRIES) {
         return refuse(&format!("a descriptor has at most {MAX_DESCRIPTOR_ENTRIES} entries"));
     }
-    Ok(descriptors.iter().map(|descriptor| descriptor_of(descriptor, *hits_addend)).collect())
+    descriptors.iter().map(|descriptor| descriptor_of(descriptor, *hits_addend)).collect()
 }
 
-fn descriptor_of(descriptor: &RateLimitDescriptor, hits_addend: u32) -> Descriptor<'_> {
+fn descriptor_of(descriptor: &RateLimitDescriptor, hits_addend: u32) -> Result<Descriptor<'_>, Status> {
     let entries = descriptor.entries.iter().map(|entry| (&*entry.key, &*entry.value)).collect();
-    Descriptor { entries, cost: descriptor.hits_addend.unwrap_or(u64::from(hits_addend.max(1))) }
+    let hits = descriptor.hits_addend.unwrap_or(u64::from(hits_addend.max(1)));
+    let hits = i64::try_from(hits).ok().filter(|hits| hits.unsigned_abs() <= MAX_TOTAL);
+    let hits =
+        hits.ok_or_else(|| Status::invalid_argument(format!("hits_addend is more than {MAX_TOTAL}")))?;
+    let cost = if descriptor.is_negative_hits { -hits } else { hits };
+    let limit = descriptor.limit.as_ref().map(limit_of).transpose()?;
+    Ok(Descriptor { entries, cost, limit })
+}
+
+/// The max and the window of a limit that a descriptor brings along.
+fn limit_of(limit: &RateLimitOverride) -> Result<(u64, Span), Status> {
+    // Both enumerations have the same numbers.
+    let unit = UNITS.iter().find(|(_, unit)| i32::from(*unit) == limit.unit);
+    let (window, _) = unit.ok_or_else(|| Status::invalid_argument("a limit of a descriptor has a unit"))?;
+    Ok((u64::from(limit.requests_per_unit), *window))
 }
 
 fn status_of(decided: Option<&DescriptorDecision>) -> DescriptorStatus {
     let Some(DescriptorDecision { name, decided }) = decided else {
         return DescriptorStatus { code: Code::Ok.into(), ..DescriptorStatus::default() };
     };
-    let Decided { decision, window, more_after } = decided;
+    let Decided { decision, window, .. } = decided;
     let unit = UNITS.iter().find(|(span, _)| span == window).map_or(Unit::Unknown, |(_, unit)| *unit);
-    let reset = match decision.retry {
-        Retry::After(wait) => Some(wait),
-        Retry::Now | Retry::Never => *more_after,
-    };
-    let [max, remaining] =
-        [decision.max, decision.remaining].map(|count| count.try_into().unwrap_or(u32::MAX));
+    let [max, remaining] = [decision.max, decision.left()].map(|count| count.try_into().unwrap_or(u32::MAX));
     DescriptorStatus {
         code: code(decision.is_allowed()),
         current_limit: Some(RateLimit { requests_per_unit: max, unit: unit.into(), name: name.clone() }),
         limit_remaining: remaining,
-        duration_until_reset: reset.map(duration),
+        duration_until_reset: reset_of(decided),
     }
 }
 
-fn code(is_allowed: bool) -> i32 {
+/// The time until there is more.
+pub(super) fn reset_of(decided: &Decided) -> Option<Duration> {
+    let reset = match decided.decision.retry {
+        Retry::After(wait) => Some(wait),
+        Retry::Now | Retry::Never => decided.more_after,
+    };
+    reset.map(duration)
+}
+
+pub(super) fn code(is_allowed: bool) -> i32 {
     if is_allowed { Code::Ok } else { Code::OverLimit }.into()
 }
 

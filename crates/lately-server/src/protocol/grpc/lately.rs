@@ -5,7 +5,7 @@ use std::future::Future;
 
 use futures_util::{Stream, StreamExt, stream};
 use lately::limits::{MAX_KEY_BYTES, MAX_TOTAL};
-use lately::{HitError, Outcome, Retry, Span, Timestamp};
+use lately::{Factor, HitError, Lockout, Outcome, Retry, Span, Timestamp};
 use tokio::time::timeout;
 use tonic::{Status, Streaming};
 
@@ -162,20 +162,25 @@ pub(super) async fn hits(call: Call, asked: HitsRequest) -> Result<HitsResponse,
 
 pub(super) async fn limit(call: Call, asked: LimitRequest) -> Result<LimitResponse, Status> {
     check_key(&call, &asked.key)?;
-    check_count("cost", asked.cost)?;
+    check_count("cost", asked.cost.map(i64::unsigned_abs))?;
     let (cost, at) = (asked.cost.unwrap_or(1), time(asked.at_ms)?);
     let rules = call.service.rules.get();
     let limit = match &asked.limit {
         None => return Err(Status::invalid_argument("give the name of a limit, or max and window_ms")),
         Some(Limit::Name(name)) => Limiting::Named(&rules, name.as_bytes()),
-        Some(Limit::Given(Given { max, window_ms, lockout_ms })) => {
-            check_count("max", Some(*max))?;
-            let lockout = lockout_ms.map(span).transpose()?;
-            Limiting::Given { max: *max, window: span(*window_ms)?, lockout }
+        Some(Limit::Given(given)) => {
+            check_count("max", Some(given.max))?;
+            Limiting::Given {
+                max: given.max,
+                window: span(given.window_ms)?,
+                lockout: lockout_of(given)?,
+                is_overdraft: given.overdraft,
+            }
         }
     };
     call.check_loaded()?;
-    let request = service::LimitRequest { key: &asked.key, limit, cost, at, is_peek: asked.peek };
+    let (key, is_peek) = (&*asked.key, asked.peek);
+    let request = service::LimitRequest { key, limit, cost, at, is_peek, address: None };
     let decided = call.service.decide(&request).await.map_err(|error| of_decide(&error))?;
     let decision = decided.decision;
     Ok(LimitResponse {
@@ -189,6 +194,24 @@ pub(super) async fn limit(call: Call, asked: LimitRequest) -> Result<LimitRespon
         },
         reset_after_ms: decision.reset_after.map_or(0, Span::as_millis),
     })
+}
+
+fn lockout_of(given: &Given) -> Result<Option<Lockout>, Status> {
+    let &Given { lockout_ms, lockout_factor: factor, lockout_max_ms, .. } = given;
+    let Some(first_ms) = lockout_ms else {
+        if factor.is_some() || lockout_max_ms.is_some() {
+            return Err(Status::invalid_argument("lockout_factor and lockout_max_ms go with lockout_ms"));
+        }
+        return Ok(None);
+    };
+    let first = span(first_ms)?;
+    if factor.is_none() && lockout_max_ms.is_none() {
+        return Ok(Some(Lockout::of(first)));
+    }
+    let factor = factor.map_or(Some(Factor::ONE), Factor::new);
+    let factor = factor.ok_or_else(|| Status::invalid_argument("lockout_factor is a number from 1 on"))?;
+    let lockout = Lockout::growing(first, factor, lockout_max_ms.map(span).transpose()?);
+    lockout.map(Some).map_err(|error| Status::invalid_argument(error.to_string()))
 }
 
 fn check_key(call: &Call, key: &[u8]) -> Result<(), Status> {

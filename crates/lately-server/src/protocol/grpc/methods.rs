@@ -308,7 +308,7 @@ mod tests {
         let key = || b"app:1".to_vec();
         let hit = || HitRequest { key: key(), ..HitRequest::default() }.encode_to_vec();
         let hits = HitsRequest { key: key(), ..HitsRequest::default() };
-        let given = Given { max: 1, window_ms: 1, lockout_ms: None };
+        let given = Given { max: 1, window_ms: 1, ..Given::default() };
         let limit = LimitRequest { key: key(), limit: Some(Limit::Given(given)), ..LimitRequest::default() };
         let descriptors = vec![RateLimitDescriptor::default()];
         let asked = RateLimitRequest { domain: "edge".to_owned(), descriptors, hits_addend: 0 };

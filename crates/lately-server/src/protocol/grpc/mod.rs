@@ -6,6 +6,9 @@ mod lately;
 mod login;
 mod messages;
 mod methods;
+mod ratelimit;
 mod status;
 
 pub(crate) use methods::router;
+#[cfg(test)]
+pub(crate) use ratelimit::is_over;

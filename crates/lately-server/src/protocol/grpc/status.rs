@@ -27,6 +27,7 @@ pub(super) fn of_decide(error: &DecideError) -> Status {
         DecideError::Limit(LimitError::Hit(hit)) => of_hit(hit),
         DecideError::Limit(error) => Status::invalid_argument(error.to_string()),
         DecideError::Unknown(text) => Status::not_found(text.clone()),
+        DecideError::Refund(text) => Status::failed_precondition(text.clone()),
     }
 }
 

@@ -9,7 +9,7 @@ use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use lately::{Decision, Retry, Span};
+use lately::{Decision, Factor, Lockout, Retry, Span};
 use lately_keys::client_address;
 use lately_keys::quota::QUOTA_EXCEEDED;
 use serde::Serialize;
@@ -19,7 +19,7 @@ use super::counts::Key;
 use super::listener::Link;
 use super::login::no_key;
 use super::problem::{Document, Problem};
-use super::query::{Query, checked, key_of, missing, shown};
+use super::query::{Query, checked, key_of, missing, parsed, shown};
 use super::quota::Quota;
 use crate::config::{Deny, KeyTemplate, NamedLimit};
 use crate::service::named_limits::Rules;
@@ -44,7 +44,8 @@ pub(super) struct LimitAnswer {
 pub(super) struct DecisionAnswer {
     allowed: bool,
     max: u64,
-    remaining: u64,
+    /// Below 0 for an overdraft: how many hits are too many.
+    remaining: i64,
     /// 0 when the request is allowed, `null` when it never will be.
     retry_after_ms: Option<i64>,
     reset_after_ms: i64,
@@ -87,21 +88,26 @@ impl From<&Decision> for DecisionAnswer {
 /// The limit that a query names.
 enum Named {
     Config(Arc<Rules>, Vec<u8>),
-    Given { max: u64, window: Span, lockout: Option<Span> },
+    Given { max: u64, window: Span, lockout: Option<Lockout>, is_overdraft: bool },
 }
 
 impl Named {
-    /// Takes `limit`, or `max`, `window` and `lockout`.
+    /// Takes `limit`, or `max`, `window`, `overdraft` and the lockouts.
     fn take(query: &mut Query, service: &Service) -> Result<Named, Problem> {
-        let (max, window, lockout) = (query.count("max")?, query.span("window")?, query.span("lockout")?);
+        let (max, window, overdraft) =
+            (query.count("max")?, query.span("window")?, query.switch("overdraft")?);
+        let lockout = take_lockout(query)?;
         match (query.bytes("limit")?, max, window) {
-            (Some(name), None, None) if lockout.is_none() => Ok(Named::Config(service.rules.get(), name)),
+            (Some(name), None, None) if lockout.is_none() && overdraft.is_none() => {
+                Ok(Named::Config(service.rules.get(), name))
+            }
             (Some(_), ..) => {
-                let detail =
-                    "limit takes max, window and lockout from the config: give the one or the others";
+                let detail = "limit takes max, window, lockout and overdraft from the config: give the one or the others";
                 Err(Problem::bad(detail.to_owned()))
             }
-            (None, Some(max), Some(window)) => Ok(Named::Given { max, window, lockout }),
+            (None, Some(max), Some(window)) => {
+                Ok(Named::Given { max, window, lockout, is_overdraft: overdraft.unwrap_or_default() })
+            }
             (None, None, Some(_)) => Err(missing("max")),
             (None, Some(_), None) => Err(missing("window")),
             (None, None, None) => Err(missing("limit, or max and window,")),
@@ -111,7 +117,9 @@ impl Named {
     fn limiting(&self) -> Limiting<'_> {
         match self {
             Named::Config(rules, name) => Limiting::Named(rules, name),
-            &Named::Given { max, window, lockout } => Limiting::Given { max, window, lockout },
+            &Named::Given { max, window, lockout, is_overdraft } => {
+                Limiting::Given { max, window, lockout, is_overdraft }
+            }
         }
     }
 
@@ -127,6 +135,21 @@ impl Named {
     }
 }
 
+/// Takes the lockouts of a query.
+fn take_lockout(query: &mut Query) -> Result<Option<Lockout>, Problem> {
+    let (first, longest) = (query.span("lockout")?, query.span("lockout_max")?);
+    let factor: Option<Factor> = query.one("lockout_factor", parsed)?;
+    let growth = factor.map(|_| "lockout_factor").or(longest.map(|_| "lockout_max"));
+    match (first, growth) {
+        (None, Some(name)) => Err(Problem::bad(format!("{name} goes with lockout, which is missing"))),
+        (None, None) => Ok(None),
+        (Some(first), None) => Ok(Some(Lockout::of(first))),
+        (Some(first), Some(_)) => Lockout::growing(first, factor.unwrap_or(Factor::ONE), longest)
+            .map(Some)
+            .map_err(|error| Problem::bad(error.to_string())),
+    }
+}
+
 /// Decides whether hits stay within a limit, and counts them if so.
 ///
 /// The limit is `max` hits in any `window`, or `limit`, the name of one in the config.
@@ -138,7 +161,10 @@ impl Named {
         ("max" = Option<i64>, Query, minimum = 0, description = "The most hits in any window."),
         ("window" = Option<String>, Query, description = "A duration, such as 5m.", pattern = "^[1-9][0-9]*(ms|s|m|h|d|w)?$"),
         ("lockout" = Option<String>, Query, description = "How long every request is denied after a denial.", pattern = "^[1-9][0-9]*(ms|s|m|h|d|w)?$"),
-        ("cost" = Option<i64>, Query, minimum = 0, description = "Hits that the request takes: 1."),
+        ("lockout_factor" = Option<f64>, Query, minimum = 1, description = "Each further lockout of the key is so many times as long as the last: 1."),
+        ("lockout_max" = Option<String>, Query, description = "The longest lockout: 1d, or lockout if that is longer.", pattern = "^[1-9][0-9]*(ms|s|m|h|d|w)?$"),
+        ("overdraft" = Option<bool>, Query, description = "Allow while there is room for one hit, and count the whole cost."),
+        ("cost" = Option<i64>, Query, description = "Hits that the request takes: 1. Below 0, hits are given back."),
         ("peek" = Option<bool>, Query, description = "Decide only, and count nothing."),
         ("at" = Option<f64>, Query, description = "The time of the request in Unix seconds: now."),
     ),
@@ -151,15 +177,19 @@ impl Named {
 )]
 pub(super) async fn limit(State(service): State<Arc<Service>>, uri: Uri) -> Result<Response, Problem> {
     let key = key_of(&uri, "/v1/limit/")?;
-    let mut query = Query::of(&uri, "max and window, or limit; cost, peek, lockout and at")?;
+    let mut query = Query::of(
+        &uri,
+        "max and window, or limit; cost, peek, overdraft, lockout, lockout_factor, lockout_max and at",
+    )?;
     let named = Named::take(&mut query, &service)?;
-    let (cost, is_peek, at) = (query.count("cost")?.unwrap_or(1), query.flag("peek")?, query.time("at")?);
+    let (cost, is_peek, at) =
+        (query.signed_count("cost")?.unwrap_or(1), query.flag("peek")?, query.time("at")?);
     query.end()?;
     let name = named.config()?.map(|limit| limit.name.as_str());
     if service.is_loading() {
         return Err(Problem::loading());
     }
-    let request = LimitRequest { key: &key, limit: named.limiting(), cost, at, is_peek };
+    let request = LimitRequest { key: &key, limit: named.limiting(), cost, at, is_peek, address: None };
     let decided = service.decide(&request).await?;
     let quota = Quota::new(name, &decided);
     let answer = LimitAnswer { key: (&*key).into(), decision: (&decided.decision).into() };
@@ -183,6 +213,9 @@ pub(super) async fn limit(State(service): State<Arc<Service>>, uri: Uri) -> Resu
         ("max" = Option<i64>, Query, minimum = 0, description = "The most hits in any window."),
         ("window" = Option<String>, Query, description = "A duration, such as 5m.", pattern = "^[1-9][0-9]*(ms|s|m|h|d|w)?$"),
         ("lockout" = Option<String>, Query, description = "How long every request is denied after a denial.", pattern = "^[1-9][0-9]*(ms|s|m|h|d|w)?$"),
+        ("lockout_factor" = Option<f64>, Query, minimum = 1, description = "Each further lockout of the key is so many times as long as the last: 1."),
+        ("lockout_max" = Option<String>, Query, description = "The longest lockout: 1d, or lockout if that is longer.", pattern = "^[1-9][0-9]*(ms|s|m|h|d|w)?$"),
+        ("overdraft" = Option<bool>, Query, description = "Allow while there is room for one hit, and count the whole cost."),
         ("cost" = Option<i64>, Query, minimum = 0, description = "Hits that the request takes: 1."),
         ("deny" = Option<i64>, Query, description = "The status of a denial, 403 or 429: that of the limit."),
         ("x-forwarded-for" = Option<String>, Header, description = "Addresses of the client and of proxies. Believed from trusted proxies only."),
@@ -201,9 +234,12 @@ pub(super) async fn auth(
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let mut query = Query::of(&uri, "limit, or key, max and window; cost, lockout and deny")?;
+    let mut query = Query::of(
+        &uri,
+        "limit, or key, max and window; cost, overdraft, lockout, lockout_factor, lockout_max and deny",
+    )?;
     let named = Named::take(&mut query, &service)?;
-    let cost = query.count("cost")?.unwrap_or(1);
+    let cost = query.count("cost")?.unwrap_or(1).cast_signed();
     let deny = query.one("deny", |_, text| {
         let wrong = || format!("invalid deny '{}': give 403 (for nginx) or 429", shown(text));
         Deny::of_code(text).ok_or_else(|| Problem::bad(wrong()))
@@ -212,12 +248,15 @@ pub(super) async fn auth(
     query.end()?;
     let limit = named.config()?;
     let deny = deny.or(limit.map(|limit| limit.deny)).unwrap_or_default();
-    let key = match (key, limit) {
-        (Some(key), _) => checked(key)?,
+    let (key, address) = match (key, limit) {
+        (Some(key), _) => (checked(key)?, None),
         (None, Some(NamedLimit { key: Some(template), prefix, .. })) => {
             let forwarded = Forwarded { service: &service, peer: link.peer, headers: &headers };
             forwarded.check(template)?;
-            checked(template.key(*prefix, forwarded.client(), |name| forwarded.header(name)))?
+            let header = |name: &HeaderName| forwarded.header(name);
+            let client = forwarded.client();
+            let address = template.address(*prefix, client, header);
+            (checked(template.key(*prefix, client, header))?, Some(address))
         }
         (None, Some(limit)) => {
             return Err(Problem::bad(format!(
@@ -234,7 +273,9 @@ pub(super) async fn auth(
     if service.is_loading() {
         return Err(Problem::loading());
     }
-    let request = LimitRequest { key: &key, limit: named.limiting(), cost, at: None, is_peek: false };
+    let address = address.as_deref();
+    let request =
+        LimitRequest { key: &key, limit: named.limiting(), cost, at: None, is_peek: false, address };
     let decided = service.decide(&request).await?;
     let quota = Quota::new(limit.map(|limit| limit.name.as_str()), &decided);
     let mut response = if decided.decision.is_allowed() {

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use lately_journal::Journal;
 
+use super::rule_metrics;
 use crate::VERSION;
 use crate::limits::LIMITS_A_PIECE;
 use crate::service::Service;
@@ -15,8 +16,9 @@ use crate::service::named_limits::{LimitAnswer, Rule};
 /// slow client would have the server hold it.
 pub(crate) fn pieces(service: &Arc<Service>) -> impl Iterator<Item = String> + Send + use<> {
     let (service, rules) = (Arc::clone(service), service.rules.get());
+    let of_rules = rule_metrics::pieces(&service);
     let mut next = None;
-    std::iter::from_fn(move || {
+    let of_limits = std::iter::from_fn(move || {
         let Some(index) = next else {
             next = Some(0);
             return Some(general(&service) + if rules.iter().next().is_some() { LIMITS_HEAD } else { "" });
@@ -25,7 +27,8 @@ pub(crate) fn pieces(service: &Arc<Service>) -> impl Iterator<Item = String> + S
         rules.iter().skip(index).take(LIMITS_A_PIECE).for_each(|rule| limit(rule, &mut text));
         next = Some(index + LIMITS_A_PIECE);
         Some(text).filter(|text| !text.is_empty())
-    })
+    });
+    of_limits.chain(of_rules)
 }
 
 /// All metrics but those of named limits.
@@ -239,7 +242,7 @@ fn limit(rule: &Rule, text: &mut String) {
 }
 
 /// A label value, escaped for the text format.
-fn escaped(value: &str) -> String {
+pub(super) fn escaped(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 

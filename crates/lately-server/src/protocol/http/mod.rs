@@ -19,6 +19,7 @@ mod problem;
 mod query;
 mod quota;
 mod routes;
+mod rule_metrics;
 mod series;
 mod stream;
 

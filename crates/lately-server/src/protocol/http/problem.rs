@@ -95,7 +95,7 @@ impl From<DecideError> for Problem {
             DecideError::Refused(refused) => return Problem::of_refused(refused),
             DecideError::Limit(LimitError::Hit(hit)) => return Problem::of_hit(hit),
             DecideError::Limit(error) => error.to_string(),
-            DecideError::Unknown(text) => text.clone(),
+            DecideError::Unknown(text) | DecideError::Refund(text) => text.clone(),
         };
         Problem::bad(cause)
     }

@@ -125,13 +125,30 @@ impl Query {
         })
     }
 
+    /// A number of hits, or below 0 of hits to give back.
+    pub(super) fn signed_count(&mut self, name: &str) -> Result<Option<i64>, Problem> {
+        self.one(name, |name, text| {
+            let count = text.parse().ok().filter(|count| *count > i64::MIN && !text.starts_with('+'));
+            count.ok_or_else(|| {
+                let text = shown(text);
+                Problem::bad(format!(
+                    "invalid {name} '{text}': {name} is a whole number from 0 to {MAX_TOTAL}, or below 0 to give hits back"
+                ))
+            })
+        })
+    }
+
     /// True or false; false if it is not given.
     pub(super) fn flag(&mut self, name: &str) -> Result<bool, Problem> {
-        let flag = self.one(name, |name, text| {
+        Ok(self.switch(name)?.unwrap_or_default())
+    }
+
+    /// True or false.
+    pub(super) fn switch(&mut self, name: &str) -> Result<Option<bool>, Problem> {
+        self.one(name, |name, text| {
             text.parse()
                 .map_err(|_| Problem::bad(format!("invalid {name} '{}': give true or false", shown(text))))
-        })?;
-        Ok(flag.unwrap_or_default())
+        })
     }
 
     /// Refuses parameters that nobody took.

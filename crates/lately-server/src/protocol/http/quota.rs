@@ -30,7 +30,7 @@ impl Quota<'_> {
     /// Adds the headers of this style, and `Retry-After` to a denial.
     pub(super) fn add_to(&self, headers: &mut HeaderMap, style: RateLimitHeaders) {
         let Decided { decision, window, more_after } = self.decided;
-        let [max, remaining] = [decision.max, decision.remaining].map(count_in_header);
+        let [max, remaining] = [decision.max, decision.left()].map(count_in_header);
         let name = self.name();
         let window_ms = window.as_millis();
         // `Retry-After` is never earlier than the other headers: both have the same time.
@@ -90,7 +90,7 @@ mod tests {
         lines
     }
 
-    fn decided(remaining: u64, retry: Retry, window: Span, more_after: Option<Span>) -> Decided {
+    fn decided(remaining: i64, retry: Retry, window: Span, more_after: Option<Span>) -> Decided {
         let decision = Decision { max: 5, remaining, retry, reset_after: Some(seconds(60)) };
         Decided { decision, window, more_after }
     }
@@ -155,7 +155,7 @@ mod tests {
             &decided(5, Retry::Never, seconds(1), None),
             &["ratelimit-policy: \"default\";q=5;w=1", "ratelimit: \"default\";r=5"],
         );
-        let decision = Decision { max: u64::MAX, remaining: u64::MAX, retry: Retry::Now, reset_after: None };
+        let decision = Decision { max: u64::MAX, remaining: i64::MAX, retry: Retry::Now, reset_after: None };
         check(
             &Decided { decision, window: seconds(1), more_after: None },
             &[

@@ -112,7 +112,7 @@ impl Shard {
         let Some(slot) = self.slot_of(place, hit.key) else { return FastPath::Elsewhere };
         let (decision, arrival) = gcra::decide(rate, slot.arrival(), 1, now);
         let burst_ends = decision.reset_after.unwrap_or(Span::MIN);
-        let left_of_max = (decision.remaining, decision.max);
+        let left_of_max = (decision.left(), decision.max);
         let guard = EvictionGuard::next(slot.state.guard(), left_of_max, burst_ends, now);
         let is_in_place = slot.state.is_watched() || guard.is_none() && slot.has_room_for(arrival);
         if !decision.is_allowed() || !is_in_place {
@@ -149,12 +149,13 @@ fn allow(slot: &mut Slot, asked: &Asked, of_limit: &Frame, settings: &Settings) 
     let locked_until = slot.state.limited_until();
     let (entry, watch) = slot.state.hits_and_watch();
     let used = entry.used_now(of_limit, settings)?;
-    let state = WindowState { entry: None, others: None, settings, used, locked_until, now: asked.at };
+    let state =
+        WindowState { entry: None, others: None, settings, used, locked_until, past: None, now: asked.at };
     let (decision, effect) = decide(&state, asked);
     if effect.change != Change::Count {
         return None;
     }
     let known = watch.as_ref().and_then(|watch| watch.guard());
-    let guard = EvictionGuard::next(known, (decision.remaining, asked.max), asked.window, asked.at);
+    let guard = EvictionGuard::next(known, (decision.left(), asked.max), asked.window, asked.at);
     (guard.is_none() || watch.is_some()).then_some(Allowed { decision, guard })
 }

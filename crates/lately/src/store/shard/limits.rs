@@ -8,10 +8,11 @@ use super::super::eviction_guard::EvictionGuard;
 use super::super::slot::Slot;
 use super::Shard;
 use crate::class::Classes;
-use crate::delta::Delta;
-use crate::entry::Entry;
+use crate::delta::{Delta, Forgotten};
+use crate::entry::{Entry, GivenBack, LimitWindow};
 use crate::error::HitError;
 use crate::gcra::Arrival;
+use crate::lockout::{PastLockout, StartedLockout};
 use crate::settings::Settings;
 use crate::time::{Span, Timestamp};
 
@@ -98,12 +99,28 @@ impl Shard {
         until: Timestamp,
         context: &mut Context<'_>,
     ) {
+        self.lock_out(key, hash, StartedLockout { until, past: None }, context);
+    }
+
+    /// Locks a key out like `limit_until`, and keeps what its next lockout grows from.
+    pub(in crate::store) fn lock_out(
+        &mut self,
+        key: &[u8],
+        hash: u64,
+        StartedLockout { until, past }: StartedLockout,
+        context: &mut Context<'_>,
+    ) {
         let place = self.slot_for(key, hash, context);
-        self.change_state(place, context.classes, |state, _, _| state.limit_until(until));
+        self.change_state(place, context.classes, |state, _, _| state.lock_out(until, past));
         self.record_change(context, |shard| {
             let generation = shard.generation_at(place);
-            Delta::Limited { key, generation, until }
+            Delta::Limited { key, generation, until, past }
         });
+    }
+
+    /// The last lockout of the key at `place`, if the next one grows from it.
+    pub(in crate::store) fn past_lockout_at(&self, place: u32) -> Option<PastLockout> {
+        self.slot_at(place)?.state.past_lockout().filter(|past| past.forgotten_at > self.now)
     }
 
     pub(in crate::store) fn limited_until(&mut self, key: &[u8], hash: u64) -> Option<Timestamp> {
@@ -121,7 +138,9 @@ impl Shard {
     ) -> i64 {
         let slot = self.place_of(key, hash).and_then(|place| Some((place, self.slot_at(place)?)));
         let Some((place, slot)) = slot else { return 0 };
-        let limited_ms = self.limit_at(place).map_or(0, Timestamp::as_millis);
+        let locked_ms = self.limit_at(place).map_or(0, Timestamp::as_millis);
+        let past_ms = self.past_lockout_at(place).map_or(0, |past| past.forgotten_at.as_millis());
+        let limited_ms = locked_ms.max(past_ms);
         let arrival_ms = slot.arrival().rounded_up().as_millis();
         limited_ms.max(arrival_ms).max(slot.state.denied_last().map_or(0, leaves_ms))
     }
@@ -230,11 +249,60 @@ impl Shard {
         });
     }
 
-    /// Rolls back denied hits of the key at `place`.
-    pub(super) fn subtract_denied(&mut self, place: u32, at: Timestamp, hits: u64, classes: &Classes) {
+    /// Rolls back denied hits of the key at `place`. Returns how many it does not have.
+    pub(super) fn subtract_denied(&mut self, place: u32, at: Timestamp, hits: u64, classes: &Classes) -> u64 {
         self.change_state(place, classes, |state, settings, now| {
-            state.denied_mut(settings, now).subtract(settings.pane_start(at), hits, settings, now);
+            state.denied_mut(settings, now).subtract(settings.pane_start(at), hits, settings, now)
+        })
+    }
+
+    /// Gives hits back that count in the window of a limit, at most `hits`, of the key at `place`. Returns the place, unless
+    /// the key had no other hits and is deleted.
+    pub(in crate::store) fn give_back(
+        &mut self,
+        key: &[u8],
+        place: u32,
+        (window, hits): (LimitWindow, u64),
+        context: &mut Context<'_>,
+    ) -> Option<u32> {
+        let give = |entry: &mut Entry, settings: &Settings, now| entry.give_back(window, hits, settings, now);
+        let slot = self.slot_at(place)?;
+        let settings = context.classes.settings(slot.class);
+        let used = slot.state.hits().used(window, settings);
+        if used == slot.state.hits().total() && used <= hits && !slot.outlives_hits(self.now, 0) {
+            // A key without hits may expire, and its next hits are of another generation. So this generation ends.
+            self.forget(place, Forgotten::Deleted, context);
+            return None;
+        }
+        let Some(GivenBack { entry, hits, from_ms }) = self.change(place, context.classes, give) else {
+            return Some(place);
+        };
+        self.keep_moments(place, context.classes);
+        if let Some(batch) = context.deltas.as_deref_mut() {
+            batch.given_back.push(entry);
+        }
+        let from = Timestamp::from_millis(from_ms).unwrap_or(Timestamp::MIN);
+        self.record_change(context, |shard| {
+            let generation = shard.generation_at(place);
+            Delta::GivenBack { key, generation, from, hits }
         });
+        Some(place)
+    }
+
+    /// Replays that hits were given back.
+    pub(in crate::store) fn give_back_again(
+        &mut self,
+        (key, hash): (&[u8], u64),
+        from: Timestamp,
+        hits: u64,
+        context: &mut Context<'_>,
+    ) {
+        if let Some(place) = self.place_of(key, hash) {
+            self.change(place, context.classes, |entry, settings, now| {
+                entry.give_back_from(from.as_millis(), hits, settings, now);
+            });
+            self.keep_moments(place, context.classes);
+        }
     }
 
     /// Makes sure that `hits` of the key at `place` can be counted.

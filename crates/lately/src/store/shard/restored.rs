@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::super::context::Context;
 use super::super::key_state::Extras;
-use super::super::rollback::{Owed, Rollback};
+use super::super::rollback::{Owed, Rollback, Taken};
 use super::super::saved_key::{Content, Mark, SavedKey};
 use super::Shard;
 use crate::class::Classes;
@@ -45,7 +45,7 @@ impl Shard {
         let (class, now) = (context.classes.of(saved.key), self.now);
         let settings = context.classes.settings(class);
         let mut entry = read_safely(|| Entry::read(saved.entry, settings, now))?;
-        let LimitState { limited_until, arrival, guard, denied } = saved.limits;
+        let LimitState { limited_until, past, arrival, guard, denied } = saved.limits;
         let mut denied = if denied.is_empty() {
             Entry::new()
         } else {
@@ -57,11 +57,13 @@ impl Shard {
         }
         let known = self.place_of(saved.key, hash);
         let limited_until = limited_until.filter(|&until| until > now);
+        let past = past.filter(|past| past.forgotten_at > now);
         let guard = guard.filter(|guard| guard.until > now);
         let arrival = if arrival.is_after(now) { arrival } else { Arrival::default() };
         let kept_ms = context.frame(class, now).0.kept_ms;
         let has_denied = !denied.expired(kept_ms);
-        let has_limits = limited_until.is_some() || arrival != Arrival::default() || has_denied;
+        let has_lockout = limited_until.is_some() || past.is_some();
+        let has_limits = has_lockout || arrival != Arrival::default() || has_denied;
         if entry.expired(kept_ms) && !has_limits {
             known.into_iter().for_each(|place| self.remove(place));
             return Ok(None);
@@ -79,7 +81,7 @@ impl Shard {
         self.change(place, context.classes, |old, _, _| *old = entry);
         if has_limits || guard.is_some() {
             let denied = if has_denied { denied } else { Entry::new() };
-            let extras = Extras { limited_until, arrival, guard, denied, ..Extras::default() };
+            let extras = Extras { limited_until, past, arrival, guard, denied, ..Extras::default() };
             self.change_state(place, context.classes, |state, settings, now| {
                 state.give(extras, settings, now);
             });
@@ -127,9 +129,9 @@ impl Shard {
         if let Some(hits) = slot.state.denied(settings, self.now) {
             hits.write_panes(settings, &mut denied);
         }
-        let (limited_until, arrival, guard) =
-            (slot.state.limited_until(), slot.arrival(), slot.state.guard());
-        let limits = LimitState { limited_until, arrival, guard, denied: &denied };
+        let (limited_until, past) = (slot.state.limited_until(), slot.state.past_lockout());
+        let (arrival, guard) = (slot.arrival(), slot.state.guard());
+        let limits = LimitState { limited_until, past, arrival, guard, denied: &denied };
         let saved = SavedKey { key, generation: Generation::default(), limits, entry: &entry };
         self.bring(&saved, hash, context).expect("what was written is read");
     }
@@ -158,11 +160,12 @@ impl Shard {
                 hits.write_panes(settings, &mut denied);
             }
             let (limited_until, arrival) = (slot.state.limited_until(), slot.arrival());
+            let past = slot.state.past_lockout().filter(|past| past.forgotten_at > self.now);
             let guard = slot.state.guard().filter(|guard| guard.until > self.now);
             let saved = SavedKey {
                 key: slot.key(&self.side.long_keys),
                 generation: self.generation_at(place),
-                limits: LimitState { limited_until, arrival, guard, denied: &denied },
+                limits: LimitState { limited_until, past, arrival, guard, denied: &denied },
                 entry: &entry,
             };
             saved.write(out);
@@ -175,12 +178,12 @@ impl Shard {
         content
     }
 
-    /// Rolls back a change. `deleted` has the state of the keys that were deleted.
+    /// Rolls back a change. `taken` has what the changes of the batch took out of the shard.
     pub(in crate::store) fn roll_back(
         &mut self,
         delta: &Delta<'_>,
         hash: u64,
-        (deleted, rollback): (&mut Vec<Option<(Entry, Extras)>>, &mut Rollback),
+        (taken, rollback): (&mut Taken, &mut Rollback),
         context: &mut Context<'_>,
     ) {
         match *delta {
@@ -192,18 +195,31 @@ impl Shard {
                 let owed = Owed { at, hits, is_denied: true };
                 self.subtract_from_life((key, hash), generation, owed, rollback, context);
             }
+            Delta::GivenBack { key, generation, .. } => {
+                let Some(entry) = taken.given_back.pop() else { return };
+                // If its other hits have expired meanwhile, the key may be gone, or in another generation.
+                let place = self.slot_for(key, hash, context);
+                self.change(place, context.classes, |hits, settings, now| hits.absorb(entry, settings, now));
+                let current = self.generation_at(place);
+                let owed = if current == generation {
+                    rollback.take_owed(key, generation)
+                } else if current < generation || rollback.is_revived(key, generation) {
+                    rollback.revive(key, generation, current)
+                } else {
+                    // Another batch has ended the generation. What is owed is subtracted when that is rolled back.
+                    Vec::new()
+                };
+                self.settle_debts((key, hash), generation, owed, rollback, context);
+            }
             Delta::Forget { key, generation, .. } => {
-                let Some((entry, extras)) = deleted.pop().flatten() else { return };
+                let Some((entry, extras)) = taken.deleted.pop().flatten() else { return };
                 let place = self.slot_for(key, hash, context);
                 self.change_state(place, context.classes, |state, settings, now| {
                     state.hits_mut().absorb(entry, settings, now);
                     state.give(extras, settings, now);
                 });
-                for owed in rollback.revive(key, generation, self.generation_at(place)) {
-                    if let Some(place) = self.place_of(key, hash) {
-                        self.take_hits_back(place, owed, context);
-                    }
-                }
+                let owed = rollback.revive(key, generation, self.generation_at(place));
+                self.settle_debts((key, hash), generation, owed, rollback, context);
             }
             Delta::Restored { key, .. } => {
                 if let Some(place) = self.place_of(key, hash) {
@@ -233,22 +249,47 @@ impl Shard {
         let is_its = |shard: &Shard, place| {
             shard.generation_at(place) == generation || rollback.is_revived(key, generation)
         };
-        match self.place_of(key, hash) {
+        let missing = match self.place_of(key, hash) {
             Some(place) if is_its(self, place) => self.take_hits_back(place, owed, context),
-            _ => rollback.owe(key, generation, owed),
+            _ => owed.hits,
+        };
+        if missing > 0 {
+            rollback.owe(key, generation, Owed { hits: missing, ..owed });
         }
     }
 
-    fn take_hits_back(&mut self, place: u32, owed: Owed, context: &Context<'_>) {
+    /// Subtracts hits that were owed from the present generation of a key. What it does not have stays owed.
+    fn settle_debts(
+        &mut self,
+        (key, hash): (&[u8], u64),
+        generation: Generation,
+        owed: Vec<Owed>,
+        rollback: &mut Rollback,
+        context: &Context<'_>,
+    ) {
+        for owed in owed {
+            let missing = match self.place_of(key, hash) {
+                Some(place) => self.take_hits_back(place, owed, context),
+                None => owed.hits,
+            };
+            if missing > 0 {
+                rollback.owe(key, generation, Owed { hits: missing, ..owed });
+            }
+        }
+    }
+
+    /// Subtracts hits. Returns how many the key does not have: another batch may have given them back.
+    fn take_hits_back(&mut self, place: u32, owed: Owed, context: &Context<'_>) -> u64 {
         let Owed { at, hits, is_denied } = owed;
-        if is_denied {
-            self.subtract_denied(place, at, hits, context.classes);
+        let missing = if is_denied {
+            self.subtract_denied(place, at, hits, context.classes)
         } else {
             self.change(place, context.classes, |entry, settings, now| {
-                entry.subtract(at, hits, settings, now);
-            });
-        }
+                entry.subtract(at, hits, settings, now)
+            })
+        };
         self.remove_if_empty(place);
+        missing
     }
 
     fn remove_if_empty(&mut self, place: u32) {

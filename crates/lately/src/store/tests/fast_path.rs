@@ -7,6 +7,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::delta::Delta;
 use crate::gcra::Rate;
+use crate::limit::Admission;
+use crate::lockout::{Factor, Lockout};
 use crate::store::executor::Executor;
 use crate::time::milliseconds;
 
@@ -44,10 +46,18 @@ fn op((key, kind, number, _): Step, now: Timestamp) -> Op<'static> {
             Op::LimitAll(Box::new(JointRequest { limits, cost, at: None, is_peek: false }))
         }
         93..=95 => {
-            let lockout = (number % 5 == 0).then(|| seconds(1));
+            let lockout = (number % 5 == 0).then(|| Lockout::of(seconds(1)));
             Op::of(Request { is_peek: number % 2 == 0, lockout, ..Request::new(key, max, window, cost) })
         }
-        96..=97 => Op::Denied(Box::new(Question { key, window: Some(window), at: None })),
+        96 => {
+            // Requests of the fast path come after them.
+            let admission = if number % 2 == 0 { Admission::Overdraft } else { Admission::Exempt };
+            let lockout = Lockout::growing(seconds(1), Factor::new(2.0).expect("a factor"), Some(seconds(9)));
+            let lockout = Some(lockout.expect("it fits"));
+            let request = Request { admission, lockout, ..Request::new(key, max, window, cost * 7) };
+            if number % 7 == 0 { Op::Refund(Box::new(request)) } else { Op::of(request) }
+        }
+        97 => Op::Denied(Box::new(Question { key, window: Some(window), at: None })),
         _ => Op::Hits { key, window: Some(window), at: None },
     }
 }

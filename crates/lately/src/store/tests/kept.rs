@@ -1,10 +1,13 @@
 //! Tests of deltas, parts and rollbacks.
 
+use proptest::prelude::*;
+
 use super::*;
 use crate::delta::{Delta, Deltas, Forgotten};
 use crate::gcra::Rate;
+use crate::lockout::{Factor, Lockout};
 use crate::store::executor::Executor;
-use crate::time::hours;
+use crate::time::{hours, milliseconds};
 
 /// A replay into a store that has loaded all parts, without changes.
 fn replay(store: &Store, portion: Portion) -> Replay<'_> {
@@ -878,5 +881,130 @@ fn a_partial_rollback_leaves_no_gap_in_the_sequence() {
         let positions = [&b"log"[..], b"other"].map(|name| store.position(source(name)));
         assert_eq!((hits, positions), ([3, 0], [Some(3), None]));
         store.check_consistency();
+    }
+}
+
+/// A store that has loaded the parts of another.
+fn loaded_from(store: &Store, now: Timestamp) -> Store {
+    let loaded = self::store();
+    for part in 0..Store::PARTS {
+        let mut bytes = Vec::new();
+        let written = store.write_part(part, now, &mut bytes);
+        assert_eq!(loaded.read_part(&bytes, written.now), Ok(Vec::new()));
+    }
+    loaded
+}
+
+/// The growth of lockouts is in the change record and in snapshots.
+#[test]
+fn growing_lockouts_are_kept() {
+    let growing = Lockout::growing(minutes(1), Factor::new(2.0).expect("a factor"), None).expect("it fits");
+    let lock = |store: &Store, now: Timestamp, batch: &mut DeltaBatch| {
+        let request = Request { lockout: Some(growing), ..Request::new(b"k", 0, seconds(1), 1) };
+        let mut out = Vec::new();
+        store.apply_into(&[Op::of(request)], now, &mut out, batch);
+        let [Outcome::Limit(Ok(decision))] = out[..] else { panic!("{out:?}") };
+        decision.reset_after
+    };
+    let (original, copy) = replayed(|store, batch| {
+        assert_eq!(lock(store, START, batch), Some(minutes(1)));
+        assert_eq!(lock(store, after(minutes(1)), batch), Some(minutes(2)));
+    });
+    let loaded = loaded_from(&original, after(minutes(2)));
+    // Hits that are taken back restore the key as it is.
+    hit(&original, b"k", 5, after(minutes(2)), &mut DeltaBatch::default());
+    let width_ms = original.settings_of(b"k").levels().as_slice()[0].width_ms;
+    let cell = crate::merge::Cell::of(after(minutes(2)).as_millis(), width_ms);
+    original.take_back(b"k", std::iter::once((cell, 1)), after(minutes(2)), &mut DeltaBatch::default());
+    assert_eq!(original.hits(b"k", minutes(5), after(minutes(2))).estimate, 4);
+    for (name, store) in [("the original", &original), ("replayed", &copy), ("loaded", &loaded)] {
+        let mut batch = DeltaBatch::default();
+        assert_eq!(store.limited_until(b"k", after(minutes(2))), Some(after(minutes(3))), "{name}");
+        assert_eq!(lock(store, after(minutes(3)), &mut batch), Some(minutes(4)), "{name}");
+        store.check_consistency();
+        let restored = loaded_from(store, after(hours(8)));
+        assert_eq!(lock(&restored, after(hours(8)), &mut batch), Some(minutes(8)), "{name}");
+    }
+}
+
+proptest! {
+    /// Batches of two threads, with refunds of hits of each other.
+    #[test]
+    fn refunds_of_two_batches_roll_back_in_any_order(
+        steps in prop::collection::vec((0..2_usize, 0..12_u8, 1..6_u64, 0..3_000_u64), 1..60),
+        first in 0..2_usize,
+    ) {
+        let original = store();
+        let (mut before, mut batches) =
+            (DeltaBatch::default(), [DeltaBatch::default(), DeltaBatch::default()]);
+        hit(&original, b"k", 7, START, &mut before);
+        let mut now = after(seconds(1));
+        let counts = |now| {
+            let denied = |window| original.denied(b"k", Some(window), None, now);
+            [seconds(1), minutes(1), days(7)].map(|window| (original.hits(b"k", window, now), denied(window)))
+        };
+        for &(thread, kind, hits, ms) in &steps {
+            now = now.saturating_add(milliseconds(1 + ms));
+            let batch = &mut batches[thread];
+            match kind {
+                0 => _ = original.forget_into(b"k", now, Some(batch)),
+                1..=5 => hit(&original, b"k", hits, now, batch),
+                6 => {
+                    let op = Op::of(Request::new(b"k", 0, minutes(1), hits));
+                    original.apply_into(&[op], now, &mut Vec::new(), batch);
+                }
+                _ => {
+                    let op = Op::Refund(Box::new(Request::new(b"k", 0, days(7), 2 * hits)));
+                    original.apply_into(&[op], now, &mut Vec::new(), batch);
+                }
+            }
+        }
+        batches.rotate_left(first);
+        batches.iter_mut().for_each(|batch| original.roll_back(batch));
+        original.end_rollback();
+        let kept = store();
+        self::replay(&kept, Portion::ALL).record(before.deltas()).expect("well formed");
+        prop_assert_eq!(counts(now).map(|(hits, _)| hits), [seconds(1), minutes(1), days(7)].map(|window| kept.hits(b"k", window, now)));
+        prop_assert!(counts(now).iter().all(|(_, denied)| denied.estimate == 0));
+        original.check_consistency();
+    }
+
+    /// Refunds are in the change record, and are rolled back.
+    #[test]
+    fn refunds_are_replayed_and_rolled_back(
+        steps in prop::collection::vec((0..3_u8, 0..10_u8, 1..6_u64, 0..40_000_u64), 1..80),
+        kept in 0..80_usize,
+    ) {
+        let (original, copy, kept_copy) = (store(), store(), store());
+        let kept = kept.min(steps.len());
+        let mut batches = [DeltaBatch::default(), DeltaBatch::default()];
+        let mut now = START;
+        for (number, &(key, kind, hits, ms)) in steps.iter().enumerate() {
+            let batch = &mut batches[usize::from(number >= kept)];
+            now = now.saturating_add(milliseconds(1 + ms));
+            let key = &[b'k', key][..];
+            match kind {
+                0 => _ = original.forget_into(key, now, Some(batch)),
+                1..=4 => hit(&original, key, hits, now, batch),
+                _ => {
+                    let request = Request::new(key, 9, minutes(1), hits);
+                    let op = if kind < 7 { Op::of(request) } else { Op::Refund(Box::new(request)) };
+                    original.apply_into(&[op], now, &mut Vec::new(), batch);
+                }
+            }
+        }
+        let mut replay = replay(&copy, Portion::ALL);
+        batches.iter().for_each(|batch| replay.record(batch.deltas()).expect("well formed"));
+        prop_assert_eq!(answers(&copy, now), answers(&original, now));
+        copy.check_consistency();
+        original.roll_back(&mut batches[1]);
+        original.end_rollback();
+        self::replay(&kept_copy, Portion::ALL).record(batches[0].deltas()).expect("well formed");
+        let counts = |store: &Store| [b"k\0", b"k\x01", b"k\x02"].map(|key| {
+            let windows = [seconds(1), minutes(1), minutes(5), days(7)];
+            windows.map(|window| (store.hits(key, window, now), store.denied(key, Some(window), None, now)))
+        });
+        prop_assert_eq!(counts(&original), counts(&kept_copy));
+        original.check_consistency();
     }
 }

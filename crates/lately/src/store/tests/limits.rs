@@ -56,7 +56,7 @@ fn a_key_near_its_limit_outlives_a_flood() {
     let throttle = Throttle { key: b"throttled", rate, quantity: 1 };
     assert_eq!(store.throttle(throttle, START).expect("decided").remaining, 1);
     assert_eq!(ask(b"far", 1_000, START).remaining, 999);
-    let lockout = Request { lockout: Some(minutes(15)), ..Request::new(b"locked", 1, minutes(1), 1) };
+    let lockout = Request { lockout: Some(minutes(15).into()), ..Request::new(b"locked", 1, minutes(1), 1) };
     (0..2).for_each(|_| _ = store.decide(lockout, START).expect("decided"));
     for step in 1..20 {
         flood(&store, 5_000 * step..5_000 * (step + 1), after(seconds(10 * u64::from(step))));
@@ -85,7 +85,7 @@ fn lockouts_stay_below_the_ceiling() {
     for n in 0..5_000_u32 {
         let key = n.to_le_bytes();
         let max = u64::from(n % 2);
-        let request = Request { lockout: Some(days(1)), ..Request::new(&key, max, minutes(1), 2) };
+        let request = Request { lockout: Some(days(1).into()), ..Request::new(&key, max, minutes(1), 2) };
         match store.decide(request, START) {
             Ok(decision) => assert!(!decision.is_allowed()),
             Err(error) => {
@@ -143,7 +143,7 @@ fn a_cached_denial_is_for_its_own_limit_only() {
     let denied = store.denied(b"k", Some(minutes(5)), None, START).estimate;
     assert_eq!(denied, 4, "invalid requests are not counted as denied");
     (0..2).for_each(|_| assert_eq!(retry(2, minutes(1)), after_minutes(1)));
-    let lockout = Request { lockout: Some(minutes(15)), ..Request::new(b"k", 0, minutes(1), 1) };
+    let lockout = Request { lockout: Some(minutes(15).into()), ..Request::new(b"k", 0, minutes(1), 1) };
     assert_eq!(store.decide(lockout, START).expect("decided").retry, Retry::Never);
     for max in [2, 1_000] {
         assert_eq!(retry(max, minutes(1)), after_minutes(15), "{max}");

@@ -8,6 +8,9 @@ pub struct RateLimitDescriptor {
     /// Replaces that of the request. 0 checks and counts nothing.
     #[prost(message, optional, tag = "3")]
     pub hits_addend: ::core::option::Option<u64>,
+    /// The hits are given back.
+    #[prost(bool, tag = "4")]
+    pub is_negative_hits: bool,
 }
 /// Nested message and enum types in `RateLimitDescriptor`.
 pub mod rate_limit_descriptor {

@@ -79,13 +79,13 @@ pub mod hits_response {
         pub rate: f64,
     }
 }
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct LimitRequest {
     #[prost(bytes = "vec", tag = "1")]
     pub key: ::prost::alloc::vec::Vec<u8>,
-    /// Hits that the request takes: 1.
-    #[prost(uint64, optional, tag = "4")]
-    pub cost: ::core::option::Option<u64>,
+    /// Hits that the request takes: 1. Below 0, hits are given back.
+    #[prost(int64, optional, tag = "4")]
+    pub cost: ::core::option::Option<i64>,
     /// Decide only, and count nothing.
     #[prost(bool, tag = "5")]
     pub peek: bool,
@@ -97,7 +97,7 @@ pub struct LimitRequest {
 }
 /// Nested message and enum types in `LimitRequest`.
 pub mod limit_request {
-    #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+    #[derive(Clone, Copy, PartialEq, ::prost::Message)]
     pub struct Given {
         /// The most hits in any window.
         #[prost(uint64, tag = "1")]
@@ -107,8 +107,17 @@ pub mod limit_request {
         /// How long every request is denied after a denial.
         #[prost(int64, optional, tag = "3")]
         pub lockout_ms: ::core::option::Option<i64>,
+        /// Each further lockout of the key is as many times as long as the last one: 1.
+        #[prost(double, optional, tag = "4")]
+        pub lockout_factor: ::core::option::Option<f64>,
+        /// The longest lockout: a day, or lockout_ms if that is longer.
+        #[prost(int64, optional, tag = "5")]
+        pub lockout_max_ms: ::core::option::Option<i64>,
+        /// The request is allowed while there is room for one hit, and its whole cost counts.
+        #[prost(bool, tag = "6")]
+        pub overdraft: bool,
     }
-    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
     pub enum Limit {
         /// The name of a limit in the config.
         #[prost(string, tag = "2")]
@@ -123,8 +132,9 @@ pub struct LimitResponse {
     pub allowed: bool,
     #[prost(uint64, tag = "2")]
     pub max: u64,
-    #[prost(uint64, tag = "3")]
-    pub remaining: u64,
+    /// Below 0 after an overdraft: by how many hits the limit is exceeded.
+    #[prost(int64, tag = "3")]
+    pub remaining: i64,
     /// 0 when the request is allowed. Absent when it never will be.
     #[prost(int64, optional, tag = "4")]
     pub retry_after_ms: ::core::option::Option<i64>,

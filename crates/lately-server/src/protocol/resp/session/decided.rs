@@ -65,7 +65,7 @@ fn five_of_limit(decision: &Decision) -> [i64; 5] {
     [
         i64::from(decision.is_allowed()),
         integer(decision.max),
-        integer(decision.remaining),
+        decision.remaining,
         match decision.retry {
             Retry::Now => 0,
             Retry::After(wait) => wait.as_millis(),
@@ -82,7 +82,7 @@ fn five_of_throttle(decision: &Decision) -> [i64; 5] {
     [
         i64::from(!decision.is_allowed()),
         integer(decision.max),
-        integer(decision.remaining),
+        decision.remaining,
         match decision.retry {
             Retry::After(wait) => seconds(wait),
             Retry::Now | Retry::Never => -1,

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use lately::{Span, Timestamp};
+use lately::Timestamp;
 use lately_journal::Journal;
 use lately_resp::ArgList;
 
@@ -99,7 +99,8 @@ fn limits(service: &Service) -> Vec<Field> {
         let NamedLimit { name, max, window, lockout, is_shadow, .. } = &rule.limit;
         // A colon ends the name of a field, so it is replaced, as in Redis.
         let field = format!("limit_{}", info_name(name));
-        let (window_ms, lockout_ms) = (window.as_millis(), lockout.map_or(0, Span::as_millis));
+        let (window_ms, lockout_ms) =
+            (window.as_millis(), lockout.map_or(0, |lockout| lockout.first().as_millis()));
         let shadow = u8::from(*is_shadow);
         let mut value = format!("max={max},window_ms={window_ms},lockout_ms={lockout_ms},shadow={shadow}");
         for (said, name) in LimitAnswer::ALL {

@@ -205,6 +205,16 @@ impl<'a> Run<'a> {
                 self.batch.limit(request);
                 (Reply::Decision(Words::Limit), true)
             }
+            Command::Refund(request) => {
+                if let Err(refused) = target.service.check_refund() {
+                    self.apply(target, out);
+                    let error = CommandError::about_argument(refused, Words::Limit.command());
+                    Encoder::new(out, Protocol::default()).error(error);
+                    return true;
+                }
+                self.batch.refund(request);
+                (Reply::Decision(Words::Limit), true)
+            }
             Command::Throttle(request) => {
                 self.batch.throttle(request);
                 (Reply::Decision(Words::Throttle), true)
@@ -219,7 +229,7 @@ impl<'a> Run<'a> {
                 return true;
             }
             Command::LimitByRule { key, name, cost, at, is_peek } => {
-                let named = NamedRequest { key, name, cost, at, is_peek };
+                let named = NamedRequest { key, name, cost, at, is_peek, address: None, instead: None };
                 if let Err(unknown) = self.batch.limit_by_name(&named, target.service) {
                     self.apply(target, out);
                     let begun = (target.service.moment)();

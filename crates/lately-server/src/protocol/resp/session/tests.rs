@@ -26,8 +26,7 @@ mod users;
 const NOW_S: u64 = 1_700_000_040;
 
 const SYNTAX: &str = "-ERR syntax error|";
-const LIMIT: &str =
-    "LIMIT <key> (<max> <window>\\|<@name>) [COST <cost>] [PEEK] [LOCKOUT <lockout>] [AT <time>]";
+const LIMIT: &str = "LIMIT <key> (<max> <window>\\|<@name>) [COST <cost>] [PEEK] [OVERDRAFT] [LOCKOUT <lockout> [FACTOR <factor>] [MAX <longest>]] [AT <time>]";
 const HITS: &str = "HITS <key> [<window> ...] [BOUNDS\\|DENIED\\|STALENESS\\|BY ORIGIN] [AT <time>]";
 const NOT_INTEGER: &str = "-ERR value is not an integer or out of range|";
 

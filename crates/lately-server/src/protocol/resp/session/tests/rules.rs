@@ -1,5 +1,7 @@
 //! `LIMIT key @name`.
 
+use lately::Lockout;
+
 use super::*;
 use crate::config::NamedLimit;
 use crate::limits::{MAX_LIMIT_NAME_BYTES, MAX_LIMITS};
@@ -7,7 +9,7 @@ use crate::service::named_limits::tests::limit;
 
 /// `login`: one in a minute, with a lockout; `watched`: the same, in shadow; `wide`: 3 in 10 s.
 fn talk() -> Talk {
-    let lockout = Some(minutes(15));
+    let lockout = Some(minutes(15).into());
     let limits = vec![
         NamedLimit { lockout, ..limit("login") },
         NamedLimit { lockout, is_shadow: true, ..limit("watched") },
@@ -89,7 +91,7 @@ fn a_shadow_limit_denies_nothing() {
 fn named_limits_work_in_a_transaction() {
     let mut talk = talk();
     let batch = b"MULTI\nLIMIT k @login\nLIMIT k @a\nLIMIT k @login\nLIMIT k\nEXEC\n";
-    let arity = "-ERR wrong number of arguments for 'limit' command. Usage: LIMIT <key> (<max> <window>\\|<@name>) [COST <cost>] [PEEK] [LOCKOUT <lockout>] [AT <time>]|";
+    let arity = "-ERR wrong number of arguments for 'limit' command. Usage: LIMIT <key> (<max> <window>\\|<@name>) [COST <cost>] [PEEK] [OVERDRAFT] [LOCKOUT <lockout> [FACTOR <factor>] [MAX <longest>]] [AT <time>]|";
     let aborted = "-EXECABORT Transaction discarded because of previous errors.|";
     assert_eq!(barred(&talk.send(batch, 6)), format!("+OK|{}{arity}{aborted}", "+QUEUED|".repeat(3)));
     let batch = b"MULTI\nLIMIT k @login\nLIMIT k @a\nLIMIT k @login\nEXEC\n";
@@ -148,11 +150,87 @@ fn the_longest_info_is_bounded() {
     let named = |number: usize| NamedLimit {
         max: u64::MAX >> 1,
         window: lately::Span::MAX,
-        lockout: Some(lately::Span::MAX),
+        lockout: Some(lately::Span::MAX.into()),
         ..limit(&format!("{number:0>MAX_LIMIT_NAME_BYTES$}"))
     };
     let limits: Vec<NamedLimit> = (0..MAX_LIMITS).map(named).collect();
     let info = Talk::with(Config { limits, ..Config::default() }).ask("INFO");
     // Three counts may be longer by 19 digits each.
     assert!(info.len() + MAX_LIMITS * 3 * 19 < 300 << 10, "{}", info.len());
+}
+
+/// `tokens`: an overdraft of 10; `login`: lockouts that double; `internal`: exempt keys, with or without shadow.
+fn talk_of_overdrafts() -> Talk {
+    let factor = lately::Factor::new(2.0).expect("a factor");
+    let lockout = Lockout::growing(minutes(15), factor, None).expect("it fits");
+    let exempt: Vec<_> = ["10.0.0.0/8", "robot:*"].map(|exempt| exempt.parse().expect(exempt)).into();
+    let limits = vec![
+        NamedLimit { max: 10, is_overdraft: true, ..limit("tokens") },
+        NamedLimit { lockout: Some(lockout), exempt: exempt.clone(), ..limit("login") },
+        NamedLimit { exempt, is_shadow: true, ..limit("watched") },
+    ];
+    Talk::with(Config { limits, ..Config::default() })
+}
+
+#[test]
+fn an_overdraft_is_allowed_while_there_is_room_for_one() {
+    let mut talk = talk_of_overdrafts();
+    talk.check_all(&[
+        ("LIMIT k @tokens COST 9", "*5|:1|:10|:1|:0|:60000|"),
+        ("LIMIT k @tokens COST 900", "*5|:1|:10|:-899|:0|:60000|"),
+        ("LIMIT k @tokens", "*5|:0|:10|:-899|:60000|:60000|"),
+        ("LIMIT k @tokens COST 0", "*5|:0|:10|:-899|:60000|:60000|"),
+        ("LIMIT k @tokens COST -902", "*5|:1|:10|:3|:0|:60000|"),
+        ("LIMIT k @tokens COST -5 PEEK", "*5|:1|:10|:3|:0|:60000|"),
+        ("LIMIT k @tokens COST -50", "*5|:1|:10|:10|:0|:0|"),
+        ("HITS k", ":0|"),
+        ("LIMIT j 3 1m COST 9 OVERDRAFT", "*5|:1|:3|:-6|:0|:60000|"),
+        ("LIMIT j 3 1m", "*5|:0|:3|:0|:60000|:60000|"),
+        ("LIMIT j 3 1m COST -7", "*5|:1|:3|:1|:0|:60000|"),
+        ("LIMIT j 3 1m", "*5|:1|:3|:0|:0|:60000|"),
+    ]);
+    let tokens = talk.info("limit_tokens");
+    assert!(tokens.ends_with("allowed=2,denied=2,would_deny=0"), "refunds are not counted: {tokens}");
+}
+
+#[test]
+fn lockouts_of_a_named_limit_grow() {
+    let mut talk = talk_of_overdrafts();
+    talk.check_all(&[
+        ("LIMIT k @login COST 2", "*5|:0|:1|:0|:-1|:900000|"),
+        ("LIMIT k @login COST 2", "*5|:0|:1|:0|:-1|:900000|"),
+    ]);
+    talk.clock.advance(minutes(15));
+    talk.check("LIMIT k @login COST 2", "*5|:0|:1|:0|:-1|:1800000|");
+    talk.clock.advance(minutes(30));
+    talk.check("LIMIT k 0 1 LOCKOUT 15m FACTOR 2 MAX 50m", "*5|:0|:0|:0|:-1|:3000000|");
+}
+
+#[test]
+fn exempt_keys_are_counted_and_never_denied() {
+    let mut talk = talk_of_overdrafts();
+    for limit in ["login", "watched"] {
+        for key in
+            [format!("{limit}:10.1.2.3"), format!("10.9.9.9/{limit}/10.9.9.9"), format!("robot:{limit}")]
+        {
+            for hits in 1..=3 {
+                talk.check(&format!("LIMIT {key} @{limit}"), "*5|:1|:1|:0|:0|:60000|");
+                talk.check(&format!("HITS {key}"), &format!(":{hits}|"));
+            }
+        }
+        let said = talk.info(&format!("limit_{limit}"));
+        assert!(said.ends_with("allowed=9,denied=0,would_deny=0"), "{said}");
+    }
+    // A key after an exempt one is not.
+    let replies = talk.send(
+        b"LIMIT 10.0.0.1 @login\nLIMIT 11.0.0.1 @login\nLIMIT 11.0.0.1 @login\nLIMIT 10.0.0.1 @login\n",
+        4,
+    );
+    let [allowed, denied] = ["*5|:1|:1|:0|:0|:60000|", "*5|:0|:1|:0|:900000|:900000|"];
+    assert_eq!(barred(&replies), [allowed, allowed, denied, allowed].concat());
+    // Many of one form, as in a pipeline.
+    let get = |key: &str| format!("*3\r\n$5\r\nLIMIT\r\n$8\r\n{key}\r\n$6\r\n@login\r\n");
+    let keys = ["12.0.0.1", "10.0.0.2", "12.0.0.1", "10.0.0.2"];
+    let replies = talk.send(keys.map(get).concat().as_bytes(), 4);
+    assert_eq!(barred(&replies), [allowed, allowed, denied, allowed].concat());
 }

@@ -1,0 +1,154 @@
+//! Statistics of the rules of envoyproxy/ratelimit.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use lately::Decision;
+use lately_ratelimit::{Rule, Rules};
+
+use crate::limits::{MAX_DETAILED_RULE_SERIES, MAX_RULE_LABEL_BYTES};
+
+/// The statistics of all rules, by domain and name. Rules with the same path have one.
+pub(crate) struct RuleTallies(Mutex<Series>);
+
+struct Series {
+    by_name: BTreeMap<(Arc<str>, Arc<str>), Named>,
+    /// How many more names there may be beside the paths of the rules.
+    left: usize,
+}
+
+#[derive(Clone)]
+struct Named {
+    tally: Arc<RuleTally>,
+    /// Whether it is the path of a rule.
+    is_path: bool,
+}
+
+/// Hits by their answer.
+#[derive(Default)]
+pub(crate) struct RuleTally([AtomicU64; 5]);
+
+/// Hits of a request by their answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct RuleHits([u64; 5]);
+
+/// What is counted, by index.
+const TOTAL: usize = 0;
+const WITHIN: usize = 1;
+const NEAR: usize = 2;
+const OVER: usize = 3;
+const SHADOW: usize = 4;
+
+/// A hit that leaves less than this share of the limit is near it: a fifth.
+const NEAR_SHARE: u64 = 5;
+
+impl RuleTally {
+    /// What is counted, with the name and the help of its metric.
+    pub(crate) const ALL: [(&str, &str); 5] = [
+        ("lately_ratelimit_total_hits_total", "Hits of descriptors by their rule."),
+        ("lately_ratelimit_within_limit_total", "Hits of descriptors that were within the limit."),
+        ("lately_ratelimit_near_limit_total", "Hits from 0.8 of the limit up to it."),
+        ("lately_ratelimit_over_limit_total", "Hits past the limit, those in shadow included."),
+        ("lately_ratelimit_shadow_mode_total", "Hits past the limit of a rule in shadow."),
+    ];
+
+    pub(crate) fn add(&self, hits: RuleHits) {
+        for (counter, more) in self.0.iter().zip(hits.0).filter(|(_, more)| *more > 0) {
+            counter.fetch_add(more, Relaxed);
+        }
+    }
+
+    /// By the index of [`RuleTally::ALL`].
+    pub(crate) fn get(&self, index: usize) -> u64 {
+        self.0[index].load(Relaxed)
+    }
+}
+
+impl RuleHits {
+    /// Hits by an unlimited rule.
+    pub(crate) fn unlimited(cost: u64) -> RuleHits {
+        let mut hits = RuleHits::default();
+        (hits.0[TOTAL], hits.0[WITHIN]) = (cost, cost);
+        hits
+    }
+
+    /// Hits by a rule with a limit. The answer of a rule in shadow is always allowed: `would_deny` says whether there was no
+    /// room for one hit. Several hits count if there is room for one; those past the limit are over it.
+    pub(crate) fn of(decision: &Decision, cost: u64, (is_shadow, would_deny): (bool, bool)) -> RuleHits {
+        let max = decision.max;
+        let over = if decision.is_allowed() && !would_deny {
+            decision.remaining.min(0).unsigned_abs().min(cost)
+        } else {
+            cost
+        };
+        let mut hits = RuleHits::default();
+        hits.0[TOTAL] = cost;
+        hits.0[OVER] = over;
+        hits.0[SHADOW] = if is_shadow { over } else { 0 };
+        hits.0[WITHIN] = if over == 0 { cost } else { 0 };
+        // The hits up to the limit that are past the share.
+        let near = max - max.div_ceil(NEAR_SHARE);
+        hits.0[NEAR] = (max - decision.left()).saturating_sub(near).min(cost - over);
+        hits
+    }
+}
+
+impl Default for RuleTallies {
+    fn default() -> RuleTallies {
+        RuleTallies(Mutex::new(Series { by_name: BTreeMap::new(), left: MAX_DETAILED_RULE_SERIES }))
+    }
+}
+
+impl RuleTallies {
+    /// Statistics for these rules, and those of each rule by its index. A domain and a name that stay keep their counts.
+    pub(crate) fn replaced(&self, rules: &Rules) -> (RuleTallies, Vec<Arc<RuleTally>>) {
+        let old = self.lock();
+        let mut by_name = BTreeMap::new();
+        let of_path = |rule: &Rule| {
+            let name = (Arc::from(&*rule.domain), Arc::from(&*rule.path));
+            let tally = old.by_name.get(&name).map(|named| Arc::clone(&named.tally)).unwrap_or_default();
+            let named = by_name.entry(name).or_insert(Named { tally, is_path: true });
+            Arc::clone(&named.tally)
+        };
+        let of_paths = rules.all().iter().map(of_path).collect();
+        let mut left = MAX_DETAILED_RULE_SERIES;
+        for (name, named) in &old.by_name {
+            if !named.is_path && rules.has_domain(&name.0) && !by_name.contains_key(name) {
+                by_name.insert(name.clone(), named.clone());
+                left -= 1;
+            }
+        }
+        (RuleTallies(Mutex::new(Series { by_name, left })), of_paths)
+    }
+
+    /// The statistics of a name that is not the path of its rule. `None` if the name is too long, or one too many.
+    pub(crate) fn of(&self, domain: &str, name: &str) -> Option<Arc<RuleTally>> {
+        if name.len() > MAX_RULE_LABEL_BYTES {
+            return None;
+        }
+        let name = (Arc::from(domain), Arc::from(name));
+        let mut series = self.lock();
+        if let Some(named) = series.by_name.get(&name) {
+            return Some(Arc::clone(&named.tally));
+        }
+        series.left = series.left.checked_sub(1)?;
+        let tally = Arc::<RuleTally>::default();
+        series.by_name.insert(name, Named { tally: Arc::clone(&tally), is_path: false });
+        Some(tally)
+    }
+
+    /// All of them: domain, name and counts.
+    pub(crate) fn all(&self) -> Vec<(Arc<str>, Arc<str>, Arc<RuleTally>)> {
+        let all = self.lock();
+        let each = |((domain, name), named): (&(Arc<str>, Arc<str>), &Named)| {
+            (Arc::clone(domain), Arc::clone(name), Arc::clone(&named.tally))
+        };
+        all.by_name.iter().map(each).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Series> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
