@@ -10,7 +10,7 @@ use test_support::{RedisCluster, RedisProgram, RedisServer};
 
 use crate::client_runs::{ask, check_refused, words};
 use crate::common::{has, lately, lately_reading};
-use crate::running::{Running, becomes, serve_in, serve_with};
+use crate::running::{self, Running, becomes, serve_in, serve_with};
 
 fn node(redis: &RedisServer, name: &str) -> Running {
     serve_with(&["--cluster", &redis.url(), "--node", name])
@@ -73,6 +73,11 @@ fn a_limit_counts_the_hits_of_all_nodes() {
     let allowed = (0..4).filter(|_| other.ask::<Vec<i64>>("LIMIT login 5 1m")[0] == 1).count();
     assert_eq!(allowed, 2);
     assert!(becomes(|| one.ask::<Vec<i64>>("LIMIT login 5 1m PEEK")[0] == 0));
+    // Other nodes would keep what one gives back.
+    let refund = running::words("LIMIT login 5 1m COST -1").query::<Vec<i64>>(&mut one.connect());
+    let refused = refund.expect_err("refused").to_string();
+    assert!(refused.contains("a negative cost is not possible on servers that count together"), "{refused}");
+    assert!(all_say(&[&one, &other], "HITS login 1m", 5));
 }
 
 #[test]

@@ -192,7 +192,7 @@ impl Entry {
         // The hits that count are the newest ones.
         let hits = hits.min(self.used(window, settings));
         let mut given = self.give_back_from(i64::MIN, hits, settings, now)?;
-        given.from_ms = given.from_ms.min(window.from_ms());
+        given.from_ms = given.from_ms.min(window.first_ms());
         Some(given)
     }
 

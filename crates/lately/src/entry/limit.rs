@@ -33,7 +33,7 @@ impl LimitWindow {
     }
 
     /// Its first millisecond.
-    pub(super) fn from_ms(self) -> i64 {
+    pub(super) fn first_ms(self) -> i64 {
         self.from_ms
     }
 

@@ -413,7 +413,7 @@ fn the_longest_lockout_also_denies_requests_in_the_past() {
 #[test]
 fn a_lockout_denies_requests_ahead_of_the_clock() {
     let store = Store::builder().build().expect("valid");
-    let lock = Request { lockout: Some(span(5_000)), ..request(0, 1_000, 1) };
+    let lock = Request { lockout: Some(span(5_000).into()), ..request(0, 1_000, 1) };
     assert_eq!(store.decide(lock, time(START_MS)).expect("decided").retry, Retry::Never);
     let ask = |at_ms: i64, now_ms: i64, lockout| {
         let request = Request { at: Some(time(START_MS + at_ms)), lockout, ..request(5, 1_000, 1) };
@@ -421,7 +421,7 @@ fn a_lockout_denies_requests_ahead_of_the_clock() {
     };
     // The wait is that of the clock. It is not prolonged.
     for at_ms in [1_000, 4_999, 5_000, 9_000] {
-        assert_eq!(ask(at_ms, 1_000, Some(span(60_000))), Retry::After(span(4_000)), "{at_ms}");
+        assert_eq!(ask(at_ms, 1_000, Some(span(60_000).into())), Retry::After(span(4_000)), "{at_ms}");
     }
     assert_eq!(ask(9_000, 4_999, None), Retry::After(span(1)));
     assert_eq!(ask(9_000, 5_000, None), Retry::Now);
