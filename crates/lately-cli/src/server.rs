@@ -113,7 +113,6 @@ impl Server {
         self.wait_for(command).map_err(|error| {
             let hint = match error.kind() {
                 _ if hint_of(&error).is_some() => hint_of(&error).unwrap_or_default(),
-                ErrorKind::Parse => "give the address that lately serve names for RESP",
                 _ if error.code().is_some() => "the server refused it and changed nothing",
                 _ => "is it a lately server?",
             };
@@ -136,9 +135,15 @@ impl Server {
     }
 }
 
-/// What to do about an error of a login.
+/// What to do about an error of TLS, of the protocol, or of a login.
 fn hint_of(error: &redis::RedisError) -> Option<&'static str> {
     match error.code() {
+        _ if error.to_string().contains("certificate") => {
+            Some("--cacert names the authority that signed the certificate of the server")
+        }
+        _ if error.kind() == ErrorKind::Parse => {
+            Some("give the address that lately serve names for RESP; with TLS, add --tls or --cacert FILE")
+        }
         Some("NOAUTH") => Some("log in with --password-file FILE, and --user NAME if it is not default"),
         Some("NOPERM") => Some("log in as a user that may: --user NAME --password-file FILE"),
         Some("WRONGPASS") => Some("check --user and --password-file"),
@@ -161,6 +166,10 @@ pub(crate) fn reason(error: &redis::RedisError) -> String {
     match (error.code(), error.detail()) {
         (Some(code), Some(detail)) => format!("{code} {detail}"),
         _ if error.kind() == ErrorKind::Parse => "what listens there does not speak RESP".to_owned(),
+        _ if error.to_string().contains("CaUsedAsEndEntity") => {
+            "the server shows the certificate of an authority: make one with basicConstraints=CA:FALSE"
+                .to_owned()
+        }
         _ if error.is_timeout() => format!("no answer within {} s", SERVER_TIMEOUT.as_secs()),
         _ => error.to_string(),
     }

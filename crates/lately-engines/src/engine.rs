@@ -67,6 +67,47 @@ pub trait Engine: Send {
     /// # Errors
     /// [`EngineError`]: nothing was read.
     fn read(&mut self, blocks: &[Block<'_>]) -> impl Future<Output = Result<Vec<Told>, EngineError>> + Send;
+
+    /// Notes that blocks were written, for [`Engine::take_changed`]. The notes are kept for an hour after the last one.
+    ///
+    /// # Errors
+    /// [`EngineError`]: not all of them are known to be noted.
+    fn note_changed(&mut self, blocks: &[Block<'_>]) -> impl Future<Output = Result<(), EngineError>> + Send;
+
+    /// Takes about `most` noted blocks, each once, however often it was noted.
+    ///
+    /// # Errors
+    /// [`EngineError`]: some notes may be taken and lost.
+    fn take_changed(
+        &mut self,
+        most: usize,
+    ) -> impl Future<Output = Result<Vec<OwnedBlock>, EngineError>> + Send;
+
+    /// The number of noted blocks.
+    ///
+    /// # Errors
+    /// [`EngineError`]: the number is not known.
+    fn changed(&mut self) -> impl Future<Output = Result<usize, EngineError>> + Send;
+
+    /// Lists about `count` blocks from a place on, from the start without one. Also returns the next place, if there is
+    /// one. From the start to the end, each block that exists all the time is listed at least once.
+    ///
+    /// # Errors
+    /// [`EngineError`]: nothing was listed.
+    fn scan(
+        &mut self,
+        from: Option<&Place>,
+        count: usize,
+    ) -> impl Future<Output = Result<(Vec<OwnedBlock>, Option<Place>), EngineError>> + Send;
+}
+
+/// How far the blocks of an engine are listed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// The server whose blocks are listed.
+    pub server: String,
+    /// The place among them.
+    pub cursor: u64,
 }
 
 /// A server of an engine, with its part of the data.
@@ -122,6 +163,31 @@ pub struct Block<'a> {
     pub width_ms: i64,
     /// The number of the block among those of this width, counted from the epoch.
     pub number: i64,
+}
+
+/// A block that owns its key.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct OwnedBlock {
+    /// The key.
+    pub key: Box<[u8]>,
+    /// The width of its cells, in milliseconds.
+    pub width_ms: i64,
+    /// The number of the block among those of this width, counted from the epoch.
+    pub number: i64,
+}
+
+impl OwnedBlock {
+    /// The same block with a borrowed key.
+    #[must_use]
+    pub fn as_block(&self) -> Block<'_> {
+        Block { key: &self.key, width_ms: self.width_ms, number: self.number }
+    }
+}
+
+impl From<Block<'_>> for OwnedBlock {
+    fn from(Block { key, width_ms, number }: Block<'_>) -> OwnedBlock {
+        OwnedBlock { key: key.into(), width_ms, number }
+    }
 }
 
 impl<'a> Block<'a> {

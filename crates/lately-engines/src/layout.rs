@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use lately::{Cell, Origin, Tally};
 
-use crate::{Block, EngineError, Known, Told};
+use crate::{Block, EngineError, Known, OwnedBlock, Told};
 
 /// Cells of a block. With two origins, a block fits the compact form of a sorted set, 128 members.
 pub(crate) const CELLS_OF_A_BLOCK: i64 = 64;
@@ -25,6 +25,20 @@ pub(crate) fn name(block: &Block<'_>) -> Vec<u8> {
     name.extend_from_slice(block.key);
     name.push(b'}');
     name
+}
+
+/// Parses the name of a block. `None` for any other name.
+pub(crate) fn read_name(text: &[u8]) -> Option<OwnedBlock> {
+    let rest = text.strip_prefix(b"lately:")?;
+    let mut parts = rest.splitn(3, |&byte| byte == b':');
+    let mut number = || std::str::from_utf8(parts.next()?).ok()?.parse::<i64>().ok();
+    let (width_ms, number) = (number()?, number()?);
+    let key = parts.next()?.strip_prefix(b"{")?.strip_suffix(b"}")?;
+    // Its first and last millisecond are times.
+    let ends = [number, number.checked_add(1)?].map(|number| number.checked_mul(CELLS_OF_A_BLOCK));
+    let is_in_time = ends.iter().all(|end| end.is_some_and(|end| end.checked_mul(width_ms).is_some()));
+    let block = OwnedBlock { key: key.into(), width_ms, number };
+    (width_ms > 0 && !key.is_empty() && is_in_time && name(&block.as_block()) == text).then_some(block)
 }
 
 /// The members of a count with their scores. `origin` is its origin as text.
@@ -105,6 +119,38 @@ mod tests {
         let written: Vec<_> = written.into_iter().map(|(member, score)| (member, score as f64)).collect();
         let (counts, foreign) = read_block(&block, &written);
         assert!(counts == [known] && foreign.is_none());
+    }
+
+    #[test]
+    fn names_are_read_as_they_were_written() {
+        for key in [&b"user:42"[..], b"}", b"{a}:{", b"\x00\xff\r\n"] {
+            for number in [-1, 0, 26_562_500] {
+                let block = Block { key, width_ms: 1_000, number };
+                assert_eq!(read_name(&name(&block)), Some(block.into()));
+            }
+        }
+        let longest = format!("lately:1:{}:{{k}}", i64::MAX / CELLS_OF_A_BLOCK - 1);
+        assert!(read_name(longest.as_bytes()).is_some());
+        let too_late = format!("lately:1:{}:{{k}}", i64::MAX / CELLS_OF_A_BLOCK);
+        for name in [
+            "",
+            "lately:nodes",
+            "lately:node:a",
+            "lately:changed:0",
+            "lately:1000:1:k",
+            "lately:1000:1:{}",
+            "lately:1000:1:{k",
+            "lately:1000:{k}",
+            "lately:0:1:{k}",
+            "lately:-1000:1:{k}",
+            "lately:+1000:1:{k}",
+            "lately:1000:01:{k}",
+            "lately:1000:9223372036854775807:{k}",
+            "other:1000:1:{k}",
+            &too_late,
+        ] {
+            assert_eq!(read_name(name.as_bytes()), None, "{name}");
+        }
     }
 
     /// Symptom: one hit of more than 2^53 stopped the reading of all keys. Cause: its score could be written and not be read. Fix: no

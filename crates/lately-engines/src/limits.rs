@@ -11,5 +11,11 @@ pub(crate) const ENGINE_COMMANDS: usize = 1_000;
 /// Blocks that are known to have a time to live.
 pub(crate) const LASTING_BLOCKS: usize = 200_000;
 
+/// Sets with the names of changed blocks. A Redis Cluster spreads them over its masters.
+pub(crate) const CHANGED_SETS: u16 = 8;
+
+/// How long the names of changed blocks are kept after the last one was added.
+pub(crate) const CHANGED_LASTS: Duration = Duration::from_secs(3_600);
+
 /// The most redirections of one command by the servers of a cluster.
 pub(crate) const REDIRECTIONS: usize = 5;

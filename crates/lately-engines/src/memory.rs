@@ -1,12 +1,12 @@
 //! An engine in the memory of one process, for tests.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use lately::{Cell, Origin};
 
-use crate::{Block, Engine, EngineError, Known, Told, Write};
+use crate::{Block, Engine, EngineError, Known, OwnedBlock, Place, Told, Write};
 
 /// An engine that keeps counts until it is dropped. Clones share them.
 #[derive(Clone, Default, Debug)]
@@ -16,17 +16,18 @@ pub struct Memory {
     holders: Arc<Mutex<HashMap<String, String>>>,
     /// The text about each node.
     statuses: Arc<Mutex<HashMap<String, String>>>,
+    /// The blocks that were noted as changed.
+    changed: Arc<Mutex<BTreeSet<OwnedBlock>>>,
 }
 
-/// The counts by key, width and number of their block.
-type Blocks = HashMap<(Box<[u8]>, i64, i64), Tallies>;
+type Blocks = HashMap<OwnedBlock, Tallies>;
 type Tallies = HashMap<(Origin, Cell), Known>;
 
 impl Engine for Memory {
     async fn send(&mut self, writes: &[Write<'_>]) -> Result<(), EngineError> {
         let mut blocks = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
         for Write { block, counts, .. } in writes {
-            let held = blocks.entry((block.key.into(), block.width_ms, block.number)).or_default();
+            let held = blocks.entry((*block).into()).or_default();
             for &known in counts {
                 held.entry((known.origin.clone(), known.cell))
                     .and_modify(|held| held.merge(known))
@@ -72,9 +73,46 @@ impl Engine for Memory {
     async fn read(&mut self, blocks: &[Block<'_>]) -> Result<Vec<Told>, EngineError> {
         let held = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
         let told = blocks.iter().map(|block| {
-            let tallies = held.get(&(block.key.into(), block.width_ms, block.number));
+            let tallies = held.get(&OwnedBlock::from(*block));
             tallies.into_iter().flat_map(HashMap::values).cloned().collect()
         });
         Ok(told.collect())
+    }
+
+    async fn note_changed(&mut self, blocks: &[Block<'_>]) -> Result<(), EngineError> {
+        let mut changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
+        changed.extend(blocks.iter().map(|block| OwnedBlock::from(*block)));
+        Ok(())
+    }
+
+    async fn take_changed(&mut self, most: usize) -> Result<Vec<OwnedBlock>, EngineError> {
+        let mut changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = Vec::new();
+        while taken.len() < most
+            && let Some(block) = changed.pop_first()
+        {
+            taken.push(block);
+        }
+        Ok(taken)
+    }
+
+    async fn changed(&mut self) -> Result<usize, EngineError> {
+        Ok(self.changed.lock().unwrap_or_else(PoisonError::into_inner).len())
+    }
+
+    async fn scan(
+        &mut self,
+        from: Option<&Place>,
+        count: usize,
+    ) -> Result<(Vec<OwnedBlock>, Option<Place>), EngineError> {
+        let held = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut names: Vec<&OwnedBlock> = held.keys().collect();
+        names.sort_unstable();
+        // Blocks are only added, so none moves to the front.
+        let first = from.map_or(0, |place| usize::try_from(place.cursor).unwrap_or(usize::MAX));
+        let page: Vec<_> = names.iter().skip(first).take(count).copied().cloned().collect();
+        let next = first.saturating_add(count);
+        let place = Place { server: String::new(), cursor: next as u64 };
+        Ok((page, (next < names.len()).then_some(place)))
     }
 }

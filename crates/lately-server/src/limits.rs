@@ -462,6 +462,29 @@ pub(crate) const RECONCILE_MOST_OLDER_KEYS: usize = 10_000;
 /// writes on their way have arrived.
 pub(crate) const RECONCILE_SETTLE_MS: i64 = 2_000;
 
+/// The pause after a failure of the upstream engine.
+pub(crate) const UPSTREAM_RETRY: Duration = Duration::from_secs(1);
+
+/// Blocks that are copied to the upstream engine at once.
+pub(crate) const UPSTREAM_COPY_BLOCKS: usize = 500;
+
+/// Blocks that are copied between two pauses, about.
+pub(crate) const UPSTREAM_PASS_BLOCKS: usize = 20_000;
+
+/// Names of changed blocks that wait in the local engine while the upstream one is away. Of more, some are dropped, and
+/// found by a comparison of all blocks.
+pub(crate) const UPSTREAM_MOST_CHANGED: usize = 1_000_000;
+
+/// What was read longer ago is not copied, but read again, in milliseconds.
+pub(crate) const UPSTREAM_COPY_WITHIN_MS: i64 = 1_000;
+
+/// How long after a loss of the local engine the hits of this node are compared with what both engines have, in
+/// milliseconds. By then what was read before the loss has been copied.
+pub(crate) const UPSTREAM_SETTLE_MS: i64 = 5_000;
+
+/// Deleted keys whose hits of other data centres are marked at once.
+pub(crate) const UPSTREAM_DELETE_KEYS: usize = 50;
+
 /// How long counts are still sent at a stop, in milliseconds.
 pub(crate) const DRAIN_SENDS_MS: i64 = 10_000;
 

@@ -232,8 +232,7 @@ impl Server {
             reload::keep(live, (source, rule_reload), (reloader, stopper.clone()), move |news| tell(news))
         };
         let drained = Stopper::new();
-        let signals = Signals { stopper: stopper.clone(), drained: drained.clone(), tell: Arc::clone(&tell) };
-        let cluster = start_exchange(&service, signals);
+        let cluster = start_exchange(&service, &stopper, &drained, &tell);
         let tend = tend(Arc::clone(&service), stopper.clone(), Arc::clone(&tell));
         let resp = tokio::spawn(resp.serve());
         let all = protocol::http::all(Arc::clone(&service));
@@ -264,28 +263,62 @@ impl Server {
             let _ = metrics.await;
         }
         drained.stop();
-        let exchanged = match cluster {
-            Some(cluster) => {
-                tokio::task::spawn_blocking(move || cluster.join()).await.expect("it only waits")
-            }
-            None => Ok(Ok(())),
-        };
+        let exchanged =
+            tokio::task::spawn_blocking(move || join_exchange(cluster)).await.expect("it only waits");
         close(&service, loaded?).await?;
-        // A panic has been reported.
-        Ok(exchanged.unwrap_or(Ok(()))?)
+        Ok(exchanged?)
     }
 }
 
-/// Starts the exchange with other nodes, if there are some, on a thread of its own.
-fn start_exchange(service: &Arc<Service>, signals: Signals) -> Option<JoinHandle<Result<(), ClusterError>>> {
-    service.cluster.as_ref()?;
-    let service = Arc::clone(service);
-    let exchange = move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        runtime.expect("the system gives an event queue").block_on(cluster::run(service, signals))
+/// The threads that exchange counts with other nodes.
+type Exchange = Vec<JoinHandle<Result<(), ClusterError>>>;
+
+/// Starts the exchange with other nodes, if there are some, on a thread for each engine.
+fn start_exchange(service: &Arc<Service>, stopper: &Stopper, drained: &Stopper, tell: &Tell) -> Exchange {
+    let Some(cluster) = &service.cluster else { return Exchange::new() };
+    // The upstream engine gets what was sent last.
+    let exchanged = Stopper::new();
+    let signals = |drained: &Stopper| Signals {
+        stopper: stopper.clone(),
+        drained: drained.clone(),
+        tell: Arc::clone(tell),
     };
-    let thread = std::thread::Builder::new().name("lately-cluster".to_owned()).spawn(exchange);
-    Some(thread.expect("the system gives a thread"))
+    let upstream = cluster.upstream.is_some().then(|| {
+        let (service, signals) = (Arc::clone(service), signals(&exchanged));
+        start_thread("lately-upstream", move || cluster::run_upstream(service, signals))
+    });
+    let (service, signals) = (Arc::clone(service), signals(drained));
+    let local = start_thread("lately-cluster", move || async move {
+        let _stops = StopOnDrop(exchanged);
+        cluster::run(service, signals).await
+    });
+    [local].into_iter().chain(upstream).collect()
+}
+
+/// Stops something at the end of a thread, also when it panics.
+struct StopOnDrop(Stopper);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
+fn start_thread<W>(name: &str, work: impl FnOnce() -> W + Send + 'static) -> JoinHandle<W::Output>
+where
+    W: Future,
+    W::Output: Send + 'static,
+{
+    let run = || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.expect("the system gives an event queue").block_on(work())
+    };
+    std::thread::Builder::new().name(name.to_owned()).spawn(run).expect("the system gives a thread")
+}
+
+/// Waits until the exchange has ended. A panic has been reported.
+fn join_exchange(exchange: Exchange) -> Result<(), ClusterError> {
+    exchange.into_iter().map(|thread| thread.join().unwrap_or(Ok(()))).fold(Ok(()), Result::and)
 }
 
 /// Loads the data folder, and starts the threads of the journal. Returns early when the server stops.

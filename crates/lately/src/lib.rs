@@ -83,7 +83,7 @@ pub use settings::{DEFAULT_WINDOW, Settings, SettingsBuilder};
 pub use shared::{AtomicCounter, StripedCounter};
 pub use store::{
     Content, Cursor, EvictionGuard, HitsByNode, JointRequest, Limit, MemoryStats, Newcomers, Op, Outcome,
-    OwnSpan, Part, Portion, Question, Replay, Request, ScanPage, Source, Store, StoreBuilder, Taken,
+    OwnSpan, Part, Portion, Question, Replay, Request, ScanPage, Source, Store, StoreBuilder, Taken, Tier,
     UnsentKey,
 };
 pub use time::{Span, Timestamp, days, hours, milliseconds, minutes, seconds};

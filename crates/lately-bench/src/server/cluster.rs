@@ -153,9 +153,8 @@ fn staleness(nodes: &[Process]) -> Result<Row, Failure> {
     let mut resident = Vec::with_capacity(nodes.len());
     for node in nodes {
         let text: String = redis::cmd("INFO").arg("cluster").query(&mut node.connect()?)?;
-        let age =
-            text.lines().find_map(|line| line.strip_prefix("lately_staleness_ms:")?.trim().parse().ok());
-        ages.push(age.ok_or_else(|| Failure::new("INFO has no lately_staleness_ms"))?);
+        let age = text.lines().find_map(|line| line.strip_prefix("lately_lag_ms:")?.trim().parse().ok());
+        ages.push(age.ok_or_else(|| Failure::new("INFO has no lately_lag_ms"))?);
         resident.push(node.resident_bytes()?);
     }
     let name = "cluster: oldest unsent hits after a load on 1 M keys, evenly, on three nodes";

@@ -108,9 +108,15 @@ fn write_lines(out: &mut dyn Write, config: &Config) -> io::Result<()> {
         let urls = printable(urls.as_bytes());
         let timeout = cluster.read_timeout.map_or("0".to_owned(), |it| format!("{}ms", it.as_millis()));
         let node = &cluster.node;
+        let upstream = cluster.shown_upstream().join(" ");
+        let upstream = if upstream.is_empty() {
+            upstream
+        } else {
+            format!(", upstream {}", printable(upstream.as_bytes()))
+        };
         writeln!(
             out,
-            "cluster: engine redis, node {node}, urls {urls}, flush {flush_ms}ms, read_timeout {timeout}"
+            "cluster: engine redis, node {node}, urls {urls}{upstream}, flush {flush_ms}ms, read_timeout {timeout}"
         )?;
     }
     config.limits.iter().try_for_each(|limit| {
@@ -206,6 +212,7 @@ struct CheckedCluster<'a> {
     engine: &'static str,
     node: &'a str,
     urls: Vec<String>,
+    upstream: Vec<String>,
     flush_ms: u64,
     read_timeout_ms: u64,
 }
@@ -296,6 +303,7 @@ impl Checked<'_> {
                 engine: "redis",
                 node: &cluster.node,
                 urls: cluster.shown_urls(),
+                upstream: cluster.shown_upstream(),
                 flush_ms: u64::try_from(cluster.flush.as_millis()).unwrap_or(u64::MAX),
                 read_timeout_ms: cluster
                     .read_timeout

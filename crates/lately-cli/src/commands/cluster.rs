@@ -13,8 +13,8 @@ use crate::table::{self, harmless, harmless_json};
 
 /// Print the nodes that a server counts together with, a row for each.
 ///
-/// UNSENT is the number of keys with counts that the other nodes do not have yet. STALENESS_MS is the age
-/// of the oldest hits that the node may not have sent. STATE is ok, or degraded and why. On a Redis Cluster, a second
+/// UNSENT is the number of keys with counts that the other nodes do not have yet. STALENESS_MS is how
+/// long ago the node exchanged counts, LAG_MS the age of the oldest hits that it may not have sent. STATE is ok, or degraded and why. On a Redis Cluster, a second
 /// table has its servers and their slots.
 #[derive(Args)]
 pub(crate) struct Cluster {
@@ -64,7 +64,23 @@ fn write_table(out: &mut dyn Write, answer: &Value) -> io::Result<()> {
         seconds.map_or_else(|| text(value), |at: Timestamp| table::utc(at))
     };
     writeln!(out, "engine  {}", text(&answer["engine"]))?;
-    writeln!(out, "asked   {}\n", text(&answer["node"]))?;
+    writeln!(out, "asked   {}", text(&answer["node"]))?;
+    let upstream = &answer["upstream"];
+    if upstream.is_object() {
+        let state = upstream["degraded"].as_str().map_or("ok".to_owned(), |why| {
+            let since = match &upstream["away_since"] {
+                Value::Null => String::new(),
+                since => format!(" since {}", time(since)),
+            };
+            format!("degraded{since}: {}", harmless(why))
+        });
+        writeln!(out, "upstream  {}", text(&upstream["engine"]))?;
+        writeln!(out, "  aggregator      {}", text(&upstream["aggregator"]))?;
+        writeln!(out, "  staleness_ms    {}", text(&upstream["staleness_ms"]))?;
+        writeln!(out, "  waiting_blocks  {}", text(&upstream["waiting_blocks"]))?;
+        writeln!(out, "  state           {state}")?;
+    }
+    writeln!(out)?;
     let nodes = answer["nodes"].as_array().into_iter().flatten();
     let rows = nodes.map(|node| {
         let state =
@@ -73,13 +89,14 @@ fn write_table(out: &mut dyn Write, answer: &Value) -> io::Result<()> {
             text(&node["node"]),
             time(&node["last_seen"]),
             text(&node["staleness_ms"]),
+            text(&node["lag_ms"]),
             text(&node["unsent_keys"]),
             text(&node["version"]),
             text(&node["origin"]),
             state,
         ]
     });
-    let header = ["NODE", "LAST_SEEN", "STALENESS_MS", "UNSENT", "VERSION", "ORIGIN", "STATE"];
+    let header = ["NODE", "LAST_SEEN", "STALENESS_MS", "LAG_MS", "UNSENT", "VERSION", "ORIGIN", "STATE"];
     table::write(out, header, &rows.collect::<Vec<_>>())?;
     let servers: Vec<_> = answer["engine_servers"].as_array().into_iter().flatten().collect();
     // A single server has all slots.

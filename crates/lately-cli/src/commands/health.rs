@@ -34,7 +34,11 @@ pub(crate) fn run(health: &Health) -> Result<Outcome, CliError> {
         .build()
         .into();
     let failed = |error: ureq::Error| {
-        CliError::new(&health.http, error, "--http names the HTTP listener of a running server")
+        let hint = match error {
+            ureq::Error::Protocol(_) => "with TLS, name the listener of metrics: that has none",
+            _ => "--http names the HTTP listener of a running server",
+        };
+        CliError::new(&health.http, error, hint)
     };
     let mut answer = agent.get(format!("http://{}/readyz", health.http)).call().map_err(failed)?;
     let text = answer.body_mut().read_to_string().map_err(failed)?;

@@ -26,7 +26,7 @@ use crate::limits::{
 use crate::output;
 use crate::service_manager;
 use crate::storage::folder_parser;
-use crate::table::printable_path;
+use crate::table::{harmless, printable_path};
 
 /// Run the server until SIGTERM, SIGINT or SHUTDOWN.
 ///
@@ -75,8 +75,8 @@ pub(crate) struct Serve {
     #[arg(long, conflicts_with_all = ["data", "durability", "repair"])]
     in_memory: bool,
 
-    /// What an acknowledged hit survives. off: nothing. interval: kill -9, and a loss of power once the hit is a second
-    /// old. always: kill -9 and a loss of power [default: interval].
+    /// When acknowledged hits are lost. off: at every stop. interval: never by kill -9; a loss of power may take those of
+    /// the last second. always: never [default: interval].
     #[arg(long, value_name = "MODE")]
     durability: Option<Mode>,
 
@@ -93,6 +93,11 @@ pub(crate) struct Serve {
     /// the option with several of its servers [default: alone].
     #[arg(long, value_name = "URL", requires = "node")]
     cluster: Vec<String>,
+
+    /// Also count together with other data centres, through the Redis or Valkey server at this address. --cluster is that of
+    /// this data centre.
+    #[arg(long, value_name = "URL", requires = "cluster")]
+    upstream: Vec<String>,
 
     /// The name of this server in the cluster: letters, digits, - and _. Each server has its own.
     #[arg(long, value_name = "NAME", requires = "cluster")]
@@ -122,7 +127,7 @@ pub(crate) fn run(serve: &Serve) -> Result<Outcome, CliError> {
         ));
     }
     tune_allocator(config.loops);
-    let storage = config.storage.clone();
+    let (storage, cluster) = (config.storage.clone(), config.cluster.clone());
     raise_file_limit(&mut config)?;
     // It accepts connections and serves HTTP; event loops have threads of their own.
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -138,7 +143,7 @@ pub(crate) fn run(serve: &Serve) -> Result<Outcome, CliError> {
         tokio::spawn(signals.watch(server.stopper(), server.reloader()));
         let stopper = server.stopper();
         let stopping = tokio::spawn(notify_stop(stopper.clone()));
-        let announcement = announcement(&server, storage.as_ref());
+        let announcement = announcement(&server, storage.as_ref(), cluster.as_ref());
         let server = server.log_to(|line| output::message(&format_args!("lately: {line}")));
         let ready = || {
             announcement();
@@ -228,8 +233,9 @@ fn lengthen_file_table(files: u64) {
 
 fn configure(serve: &Serve) -> Result<Config, CliError> {
     let mut config = match &serve.config {
-        Some(path) => Config::load(path)
-            .map_err(|error| CliError::new("config", error, "the server was not started"))?,
+        Some(path) => Config::load(path).map_err(|error| {
+            CliError::new("config", error, "lately check FILE reads a config without a start")
+        })?,
         None => Config { storage: Some(Storage::default()), ..Config::default() },
     };
     config.storage = storage(serve, &config)?;
@@ -240,8 +246,13 @@ fn configure(serve: &Serve) -> Result<Config, CliError> {
     config.insecure |= serve.insecure;
     config.rule_folder = rule_folder(serve.ratelimit_config.as_deref(), "the server was not started")?;
     if let Some(node) = &serve.node {
-        let cluster = ClusterConfig::new(node, &serve.cluster).map_err(|cause| {
-            CliError::new("serve", cause, "see --cluster and --node in lately serve --help")
+        let cluster =
+            ClusterConfig::new(node, &serve.cluster).and_then(|cluster| match &serve.upstream[..] {
+                [] => Ok(cluster),
+                upstream => cluster.with_upstream(upstream),
+            });
+        let cluster = cluster.map_err(|cause| {
+            CliError::new("serve", cause, "see --cluster, --upstream and --node in lately serve --help")
         })?;
         config.cluster = Some(cluster);
     }
@@ -341,7 +352,11 @@ pub(super) fn refusal(command: &str, error: &ServerError, repair: bool) -> CliEr
 }
 
 /// Logs and prints the addresses, and logs the storage settings.
-fn announcement(server: &Server, storage: Option<&Storage>) -> impl FnOnce() + Send + use<> {
+fn announcement(
+    server: &Server,
+    storage: Option<&Storage>,
+    cluster: Option<&ClusterConfig>,
+) -> impl FnOnce() + Send + use<> {
     let (resp, http, grpc) = (server.resp_address(), server.http_address(), server.grpc_address());
     let metrics = server.metrics_address();
     let kept = match storage {
@@ -356,12 +371,19 @@ fn announcement(server: &Server, storage: Option<&Storage>) -> impl FnOnce() + S
         }
         None => "counts are in memory only: they are gone when the server stops".to_owned(),
     };
+    let together = cluster.map(|cluster| {
+        let urls = cluster.shown_urls().join(" ");
+        format!("counting together with others as node {} through {}", cluster.node, harmless(&urls))
+    });
     move || {
         output::message(&format_args!("lately: serving RESP on {resp}, HTTP on {http} and gRPC on {grpc}"));
         if let Some(metrics) = metrics {
             output::message(&format_args!("lately: serving health and metrics on {metrics}"));
         }
         output::message(&format_args!("lately: {kept}"));
+        if let Some(together) = together {
+            output::message(&format_args!("lately: {together}"));
+        }
         // The addresses are data for the program that started the server. The server runs even if they cannot be written.
         let _ = output::data(|out| {
             writeln!(out, "resp {resp}\nhttp {http}\ngrpc {grpc}")?;

@@ -110,7 +110,7 @@ fn check_prints_the_settings_as_json() {
     let line =
         "cluster: engine redis, node eu-1, urls redis://…@127.0.0.1:7100, flush 50ms, read_timeout 50ms\n";
     assert!(check(cluster, &[]).out.ends_with(line), "{}", check(cluster, &[]).out);
-    let object = r#""cluster":{"engine":"redis","node":"eu-1","urls":["redis://…@127.0.0.1:7100"],"flush_ms":50,"read_timeout_ms":50},"#;
+    let object = r#""cluster":{"engine":"redis","node":"eu-1","urls":["redis://…@127.0.0.1:7100"],"upstream":[],"flush_ms":50,"read_timeout_ms":50},"#;
     assert!(check(cluster, &["--json"]).out.contains(object), "{}", check(cluster, &["--json"]).out);
     let sentinels = cluster.replace(
         "redis://me:secret@127.0.0.1:7100",
@@ -118,6 +118,12 @@ fn check_prints_the_settings_as_json() {
     );
     let line = "urls rediss+sentinel://…@h1,h2/main?sentinel_password=…, flush 50ms, read_timeout 50ms\n";
     assert!(check(&sentinels, &[]).out.ends_with(line), "{}", check(&sentinels, &[]).out);
+    let two_levels = format!("{cluster}upstream = [\"redis://me:secret@127.0.0.1:7200\"]\n");
+    let line =
+        "urls redis://…@127.0.0.1:7100, upstream redis://…@127.0.0.1:7200, flush 50ms, read_timeout 50ms\n";
+    assert!(check(&two_levels, &[]).out.ends_with(line), "{}", check(&two_levels, &[]).out);
+    let member = r#""upstream":["redis://…@127.0.0.1:7200"],"#;
+    assert!(check(&two_levels, &["--json"]).out.contains(member), "{}", check(&two_levels, &["--json"]).out);
     let run = check("", &["--json"]);
     assert!(run.out.contains(r#""idle_timeout_ms":3600000},"#), "{}", run.out);
     assert!(run.out.contains(r#""metrics":null,"hosts":[],"#), "{}", run.out);
@@ -149,6 +155,25 @@ fn a_bad_config_is_reported_with_its_position() {
         "FILE:6:8: a second limit is named 'a': give each its own name",
     );
     refused("\n[cluster]\n", "FILE:2:1: [cluster] names no engine: add engine = \"redis\"");
+    let upstream = |urls: &str, upstream: &str| {
+        format!("[cluster]\nengine = \"redis\"\nnode = \"a\"\nurls = {urls}\nupstream = {upstream}\n")
+    };
+    refused(
+        &upstream("[\"redis://me:secret@h1\", \"redis://me:secret@h2\"]", "[\"redis://h2:6379/0\"]"),
+        "FILE:5:12: upstream: h2:6379 is the engine of this data centre: give that of all data centres, or none",
+    );
+    refused(
+        &upstream("[\"redis://h1\"]", "[\"http://h2\"]"),
+        "FILE:5:12: upstream: invalid URL 'http://h2': it begins with none of redis://, rediss://, redis+sentinel://",
+    );
+    refused(
+        &upstream("[\"redis://h1\"]", "[]"),
+        "FILE:5:12: upstream: invalid URL '': give redis://HOST:PORT",
+    );
+    refused(
+        "[cluster]\nengine = \"redis\"\nnode = \"a\"\nupstream = [\"redis://h2\"]\n",
+        "FILE:1:1: [cluster] names no server: add urls = [\"redis://HOST:PORT\"]",
+    );
     refused(
         "\n[clusters]\n",
         "FILE:2:2: unknown field `clusters`, expected one of `server`, `storage`, `memory`, `class`, `limit`, `user`, `cluster`",

@@ -238,7 +238,7 @@ fn each_node_lists_all() {
     let run = ask(&one.resp, &words("cluster"));
     let rows: Vec<&str> = run.out.lines().collect();
     assert_eq!((rows[0], rows[1], rows[2]), (&*format!("engine  {shown}"), "asked   a", ""), "{}", run.out);
-    let header = "NODE LAST_SEEN STALENESS_MS UNSENT VERSION ORIGIN STATE";
+    let header = "NODE LAST_SEEN STALENESS_MS LAG_MS UNSENT VERSION ORIGIN STATE";
     assert_eq!(rows[3].split_whitespace().collect::<Vec<_>>().join(" "), header);
     assert_eq!(rows.len(), 6);
     assert!(!run.out.contains("secret") && run.out.contains("degraded: "), "{}", run.out);

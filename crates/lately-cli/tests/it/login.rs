@@ -106,7 +106,7 @@ fn clients_log_in() {
         &server,
         files,
         default,
-        &[("hits web:1", 0, "3"), ("bench --seconds 1 --keys 100", 0, "100 keys")],
+        &[("hits web:1", 0, "3"), ("bench --seconds 1 --keys 100", 0, "each key as sent")],
     );
 }
 
@@ -141,6 +141,30 @@ fn clients_speak_tls() {
         check(&server, &certificates, &access, &[("hits web:1", 2, &server.resp)]);
     }
     check(&server, &certificates, &all, &[("hits web:1", 0, "3")]);
+}
+
+#[test]
+fn clients_say_what_is_wrong_with_tls() {
+    if !has("openssl") {
+        return;
+    }
+    let certificates = Certificates::make();
+    let file = |name: &str| certificates.file(name).display().to_string();
+    let config = file("lately.toml");
+    let serve = |cert: &str, key: &str| {
+        let text = format!("[server]\ntls = {{ cert = \"{}\", key = \"{}\" }}\n", file(cert), file(key));
+        fs::write(&config, text).expect("room");
+        start(&[&FREE, &["--in-memory", "--config", &config][..]].concat())
+    };
+    let server = serve("cert.pem", "key.pem");
+    let untrusted = "hint: --cacert names the authority that signed the certificate of the server";
+    check(&server, &certificates, " --tls", &[("hit a", 2, untrusted)]);
+    check(&server, &certificates, "", &[("hit a", 2, "with TLS, add --tls or --cacert FILE")]);
+    let health = lately(&["health", "--http", &server.http]);
+    assert!(health.err.contains("with TLS, name the listener of metrics"), "{}", health.err);
+    let server = serve("ca.pem", "ca-key.pem");
+    let of_authority = "make one with basicConstraints=CA:FALSE";
+    check(&server, &certificates, " --cacert FOLDER/ca.pem", &[("hit a", 2, of_authority)]);
 }
 
 /// The output of a program, and whether it succeeded.

@@ -16,6 +16,7 @@ mod completions;
 mod count;
 mod count_errors;
 mod count_real_log;
+mod data_centres;
 mod disk_fails;
 mod disk_full;
 mod dump;

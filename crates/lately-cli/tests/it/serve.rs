@@ -255,7 +255,11 @@ fn a_bad_config_is_refused_with_line_and_column() {
         std::fs::write(&config, text).expect("room for a file");
         let config = config.to_str().expect("UTF-8");
         let error = format!("lately: config: {config}:{error}");
-        check_refused(&lately(&["serve", "--config", config]), &error, "the server was not started");
+        check_refused(
+            &lately(&["serve", "--config", config]),
+            &error,
+            "lately check FILE reads a config without a start",
+        );
     };
     check(
         "[server]\nresp = \"localhost\"\n",
@@ -268,7 +272,11 @@ fn a_bad_config_is_refused_with_line_and_column() {
     let missing = folder.path().join("missing.toml");
     let missing = missing.to_str().expect("UTF-8");
     let run = lately(&["serve", "--config", missing]);
-    check_refused(&run, &format!("lately: config: {missing}: No such file"), "the server was not started");
+    check_refused(
+        &run,
+        &format!("lately: config: {missing}: No such file"),
+        "lately check FILE reads a config without a start",
+    );
 }
 
 #[test]

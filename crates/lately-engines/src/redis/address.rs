@@ -38,6 +38,16 @@ pub(super) enum Route {
     },
 }
 
+impl Route {
+    /// The name of the master, if Sentinels know it.
+    pub(super) fn master(&self) -> Option<&str> {
+        match self {
+            Route::Direct => None,
+            Route::Sentinel { master, .. } => Some(master),
+        }
+    }
+}
+
 /// The address of a server.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub(super) struct Host {

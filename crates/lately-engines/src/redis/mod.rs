@@ -17,9 +17,9 @@ use futures_util::future::join_all;
 use lately::Origin;
 use redis::{Cmd, FromRedisValue, Pipeline, RedisError, Value, from_redis_value};
 
-use crate::layout::{members, name, read_block};
-use crate::limits::{ENGINE_COMMANDS, LASTING_BLOCKS, REDIRECTIONS};
-use crate::{Block, Engine, EngineError, Server, Told, Write};
+use crate::layout::{members, name, read_block, read_name};
+use crate::limits::{CHANGED_LASTS, CHANGED_SETS, ENGINE_COMMANDS, LASTING_BLOCKS, REDIRECTIONS};
+use crate::{Block, Engine, EngineError, OwnedBlock, Place, Server, Told, Write};
 
 pub use address::without_password;
 use address::{Host, Route, Servers};
@@ -111,6 +111,15 @@ impl Redis {
             lasting: HashSet::new(),
             hasher: RandomState::new(),
         })
+    }
+
+    /// A server that this engine and another one both use, with the same database: what one writes, the other reads.
+    #[must_use]
+    pub fn shared_server(&self, other: &Redis) -> Option<String> {
+        let (ours, theirs) = (&self.servers, &other.servers);
+        let is_same = ours.login.db() == theirs.login.db() && ours.route.master() == theirs.route.master();
+        let shared = ours.seeds.iter().find(|seed| theirs.seeds.contains(seed));
+        shared.filter(|_| is_same).map(Host::to_string)
     }
 
     fn begin_life(&mut self) {
@@ -383,6 +392,11 @@ impl Redis {
     }
 }
 
+/// A command on one of the sets with the names of changed blocks.
+fn of_changed(command: &'static str, set: u16) -> Command {
+    Command::new(command, format!("lately:changed:{set}").as_bytes())
+}
+
 fn milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
@@ -544,6 +558,62 @@ impl Engine for Redis {
             }
         }
         Ok(all)
+    }
+
+    async fn note_changed(&mut self, blocks: &[Block<'_>]) -> Result<(), EngineError> {
+        for blocks in blocks.chunks(ENGINE_COMMANDS) {
+            let mut by_set: [Vec<Vec<u8>>; CHANGED_SETS as usize] = Default::default();
+            for block in blocks {
+                let name = name(block);
+                by_set[usize::from(slot(&name) % CHANGED_SETS)].push(name);
+            }
+            let sets = (0..CHANGED_SETS).zip(by_set).filter(|(_, names)| !names.is_empty());
+            let commands = sets.flat_map(|(set, names)| {
+                let lasts_ms = milliseconds(CHANGED_LASTS);
+                [of_changed("SADD", set).arg(names), of_changed("PEXPIRE", set).arg(lasts_ms)]
+            });
+            self.run::<Value>(&commands.collect::<Vec<_>>()).await?;
+        }
+        Ok(())
+    }
+
+    async fn take_changed(&mut self, most: usize) -> Result<Vec<OwnedBlock>, EngineError> {
+        let of_each = most.div_ceil(usize::from(CHANGED_SETS));
+        let commands: Vec<_> = (0..CHANGED_SETS).map(|set| of_changed("SPOP", set).arg(of_each)).collect();
+        let names: Vec<Vec<Vec<u8>>> = self.run(&commands).await?;
+        Ok(names.into_iter().flatten().filter_map(|name| read_name(&name)).collect())
+    }
+
+    async fn changed(&mut self) -> Result<usize, EngineError> {
+        let commands: Vec<_> = (0..CHANGED_SETS).map(|set| of_changed("SCARD", set)).collect();
+        let counts: Vec<usize> = self.run(&commands).await?;
+        Ok(counts.into_iter().sum())
+    }
+
+    async fn scan(
+        &mut self,
+        from: Option<&Place>,
+        count: usize,
+    ) -> Result<(Vec<OwnedBlock>, Option<Place>), EngineError> {
+        if self.slots.is_none() {
+            self.look_up(None).await?;
+        }
+        let owners = self.slots.iter().flat_map(Slots::owners);
+        let mut owners: Vec<_> = owners.map(|owner| (owner.to_string(), owner.clone())).collect();
+        owners.sort_unstable();
+        let mut left =
+            owners.into_iter().skip_while(|(name, _)| from.is_some_and(|from| *name < from.server));
+        let Some((server, owner)) = left.next() else { return Ok((Vec::new(), None)) };
+        let cursor = from.filter(|from| from.server == server).map_or(0, |from| from.cursor);
+        let mut command = redis::cmd("SCAN");
+        command.arg(cursor).arg("MATCH").arg("lately:*").arg("COUNT").arg(count);
+        let answer = self.connection(&owner).await?.query("SCAN", &command).await;
+        let answer = self.check(&owner, answer)?;
+        let (cursor, names): (u64, Vec<Vec<u8>>) = from_redis_value(answer)
+            .map_err(|error| EngineError::Refused { server: server.clone(), answer: error.to_string() })?;
+        let blocks = names.iter().filter_map(|name| read_name(name)).collect();
+        let next = if cursor == 0 { left.next().map(|(server, _)| server) } else { Some(server) };
+        Ok((blocks, next.map(|server| Place { server, cursor })))
     }
 
     fn warning(&mut self) -> Option<String> {

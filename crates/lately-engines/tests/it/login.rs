@@ -26,12 +26,13 @@ fn error(url: &str) -> EngineError {
 /// The permissions that the guide names.
 const PERMISSIONS: &str = "~lately:* +zadd +zrange +pexpireat +pexpire +set +get +hset +hdel +hgetall";
 const OF_A_CLUSTER: &str = "+cluster|slots +asking";
+const WITH_AN_UPSTREAM: &str = "+sadd +spop +scard +scan";
 
 #[test]
 fn a_user_needs_few_permissions() {
     let Some(program) = RedisProgram::redis() else { return };
     let server = RedisServer::start_program(&program, &[]);
-    server.succeed(&format!("ACL SETUSER lately on >p@ss {PERMISSIONS}"));
+    server.succeed(&format!("ACL SETUSER lately on >p@ss {PERMISSIONS} {WITH_AN_UPSTREAM}"));
     let address = server.address();
     run(check(Redis::new(&[format!("redis://lately:p%40ss@{address}")]).expect("a URL")));
     assert_eq!(server.command("ACL LOG"), "*0\r\n");
@@ -43,7 +44,9 @@ fn a_user_of_a_cluster_needs_few_permissions() {
     let cluster = RedisCluster::start(&program);
     for third in 0..3 {
         for server in [cluster.master(third), cluster.replica(third)] {
-            server.succeed(&format!("ACL SETUSER lately on >pw {PERMISSIONS} {OF_A_CLUSTER}"));
+            server.succeed(&format!(
+                "ACL SETUSER lately on >pw {PERMISSIONS} {WITH_AN_UPSTREAM} {OF_A_CLUSTER}"
+            ));
         }
     }
     let urls =

@@ -8,11 +8,11 @@ mod retries;
 mod sentinel;
 mod single;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use lately::{Cell, Origin, Settings, Tally, Timestamp};
-use lately_engines::{Block, Engine, Known, Memory, Write};
+use lately_engines::{Block, Engine, Known, Memory, OwnedBlock, Write};
 
 /// 2100, so that no server drops what is written.
 const START_MS: i64 = 4_102_444_800_000;
@@ -108,6 +108,11 @@ async fn check(mut engine: impl Engine) {
         }
     }
     assert_eq!(found, expected);
+    check_names(
+        &mut engine,
+        &sent.iter().map(|(key, known)| Block::of(keys[*key], known.cell)).collect::<Vec<_>>(),
+    )
+    .await;
     let minute = Duration::from_secs(60);
     for (holder, node, expected) in
         [("one", "a", None), ("one", "a", None), ("two", "a", Some("one")), ("two", "b", None)]
@@ -131,6 +136,38 @@ async fn check(mut engine: impl Engine) {
     let expected = [("a", "4"), ("b", "two \r\n\"ä\"")];
     assert_eq!(nodes, expected.map(|(node, status)| (node.to_owned(), status.to_owned())));
     assert_eq!(engine.read(&[]).await.expect("nothing to do"), Vec::<lately_engines::Told>::new());
+}
+
+/// All blocks that were written are listed, and those that were noted are taken once. `written` has some several times.
+async fn check_names(engine: &mut impl Engine, written: &[Block<'_>]) {
+    let all: BTreeSet<OwnedBlock> = written.iter().map(|block| OwnedBlock::from(*block)).collect();
+    for count in [1, 7, 10_000] {
+        let (mut listed, mut place) = (BTreeSet::new(), None);
+        loop {
+            let (page, next) = engine.scan(place.as_ref(), count).await.expect("it answers");
+            listed.extend(page);
+            place = next;
+            if place.is_none() {
+                break;
+            }
+        }
+        assert_eq!(listed, all);
+    }
+    assert_eq!(engine.changed().await.expect("it answers"), 0);
+    assert_eq!(engine.take_changed(9).await.expect("it answers"), []);
+    engine.note_changed(&[]).await.expect("nothing to do");
+    for _ in 0..2 {
+        engine.note_changed(written).await.expect("it takes them");
+    }
+    assert_eq!(engine.changed().await.expect("it answers"), all.len());
+    let mut taken = Vec::new();
+    for most in [1, 30].into_iter().chain(std::iter::repeat_n(1_000, 8)) {
+        let before = taken.len();
+        taken.extend(engine.take_changed(most).await.expect("it answers"));
+        assert!(taken.len() - before <= most.next_multiple_of(8));
+    }
+    assert!(engine.changed().await.expect("it answers") == 0 && taken.len() == all.len());
+    assert_eq!(BTreeSet::from_iter(taken), all);
 }
 
 #[test]

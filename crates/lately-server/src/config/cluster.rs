@@ -17,6 +17,7 @@ pub(super) struct ClusterSection {
     engine: Option<Spanned<String>>,
     node: Option<Spanned<String>>,
     urls: Option<Spanned<Vec<String>>>,
+    upstream: Option<Spanned<Vec<String>>>,
     flush: Option<Length>,
     read_timeout: Option<Spanned<Timeout>>,
 }
@@ -47,6 +48,12 @@ pub(super) fn settle(section: Option<Spanned<ClusterSection>>) -> Result<Option<
         let at = if message.contains("node name") { node.span() } else { urls.span() };
         Problem { at, message }
     })?;
+    let config = match section.upstream {
+        Some(upstream) => config
+            .with_upstream(upstream.get_ref())
+            .map_err(|message| Problem { at: upstream.span(), message })?,
+        None => config,
+    };
     let time = |span: Span| Duration::from_millis(u64::try_from(span.as_millis()).unwrap_or(0));
     let read_timeout = match section.read_timeout {
         Some(timeout) if timeout.get_ref().0.is_some_and(|timeout| timeout > MAX_READ_TIMEOUT) => {

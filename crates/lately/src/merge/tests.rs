@@ -10,7 +10,7 @@ use super::{Cell, Changes, KeyChanges, Merged, Origin, Tally};
 use crate::error::MergeError;
 use crate::limit::{Decision, Retry};
 use crate::limits::{MAX_KEY_BYTES, MAX_TOTAL};
-use crate::store::{HitsByNode, JointRequest, Limit, Store};
+use crate::store::{HitsByNode, JointRequest, Limit, Store, Tier};
 use crate::time::{Span, Timestamp, minutes, seconds};
 
 const START_MS: i64 = 1_700_000_000_000;
@@ -507,4 +507,41 @@ fn a_malformed_message_changes_nothing() {
     check(KEYS[1], second, MAX_TOTAL + 1, MergeError::Cell { start_ms: START_MS, width_ms: 1_000 });
     let backward = Changes { origin: Origin::new("a", 1).expect("a name"), after: 2, until: 1, keys: vec![] };
     assert_eq!(store.merge(&backward, at(0)), Err(MergeError::Sequence { after: 2, until: 1 }));
+}
+
+/// What two engines have of a key is merged, and the reading of one replaces only what that one had.
+#[test]
+fn what_two_engines_have_is_replaced_each_on_its_own() {
+    let (store, now) = (store(), at(100_000));
+    let origin = |name: &str| Origin::new(name, 1).expect("a name");
+    let learn = |tier: Tier, told: &[(&str, i64, Tally)]| {
+        let told =
+            told.iter().map(|(name, ms, tally)| (origin(name), Cell::of(START_MS + ms, 1_000), *tally));
+        store.learn(KEYS[0], tier, told, now).expect("well-formed")
+    };
+    let counted = |counted| Tally { counted, deleted: 0 };
+    let deleted = |hits| Tally { counted: hits, deleted: hits };
+    let hits = || store.hits(KEYS[0], minutes(1), now).estimate;
+    let one = learn(Tier::Local, &[("a", 99_000, counted(3)), ("b", 98_000, counted(4))]);
+    assert_eq!(hits(), 7);
+    // The upstream engine lags behind for one, and has another.
+    let both = learn(Tier::Upstream, &[("a", 99_000, counted(2)), ("c", 99_000, counted(10))]);
+    assert_eq!(hits(), 17);
+    assert!(one < both && u64::try_from(both).expect("small") <= store.memory().used_bytes);
+    let shares = store.hits_by_node(KEYS[0], None, None, now).others;
+    let mut names: Vec<_> = shares.iter().map(|(name, hits)| (&**name, *hits)).collect();
+    names.sort_unstable();
+    assert_eq!(names, [("a", 3), ("b", 4), ("c", 10)]);
+    learn(Tier::Local, &[("a", 99_000, counted(5))]);
+    assert_eq!(hits(), 15);
+    // A mark of either engine deletes.
+    learn(Tier::Upstream, &[("a", 99_000, deleted(5)), ("c", 99_000, counted(10))]);
+    assert_eq!(hits(), 10);
+    assert_eq!(learn(Tier::Local, &[]), learn(Tier::Local, &[]));
+    assert_eq!(hits(), 10);
+    assert_eq!(learn(Tier::Upstream, &[]), 0);
+    assert_eq!(hits(), 0);
+    learn(Tier::Upstream, &[("c", 99_000, counted(1))]);
+    store.unlearn(KEYS[0]);
+    assert_eq!((hits(), store.known(KEYS[0])), (0, Vec::new()));
 }

@@ -48,7 +48,7 @@ pub use eviction::{MemoryStats, Newcomers};
 pub use eviction_guard::EvictionGuard;
 pub(crate) use key_state::Extras;
 pub use operation::{JointRequest, Limit, Op, Outcome, Question, Request};
-pub use others::OwnSpan;
+pub use others::{OwnSpan, Tier};
 pub use replay::{Portion, Replay};
 pub use saved_key::Content;
 pub use scan::{Cursor, ScanPage};

@@ -2,6 +2,7 @@
 //!
 //! A store that merges nothing has none of this, and pays nothing for it.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -14,7 +15,7 @@ use crate::entry::Entry;
 use crate::error::MergeError;
 use crate::ladder::RUNGS_MS;
 use crate::limits::{MAX_ORIGINS, MAX_TOTAL};
-use crate::merge::{Cell, Cells, Changes, Merged, Origin, OriginId, Tally, Watermarks};
+use crate::merge::{Cell, Cells, Changes, Levels, Merged, Origin, OriginId, Tally, Watermarks};
 use crate::panes::Pane;
 use crate::settings::Settings;
 use crate::time::{Span, Timestamp};
@@ -33,8 +34,19 @@ type Keys = HashMap<Box<[u8]>, OtherKey>;
 #[derive(Default, Debug)]
 struct OtherKey {
     cells: Cells,
+    /// What the upstream engine has of it. Mostly empty: few stores have one.
+    upstream: Cells,
     /// The hits of all others. `None` when the cells have changed since.
     sum: Option<Arc<Entry>>,
+}
+
+/// The engine that counts were read from. What is known from one stays when the other is read again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Tier {
+    /// The engine of this data centre.
+    Local,
+    /// The engine that all data centres share.
+    Upstream,
 }
 
 /// Parts with a lock each.
@@ -74,7 +86,28 @@ impl OwnSpan {
 impl OtherKey {
     fn bytes(&self, key: &[u8]) -> usize {
         let sum = self.sum.as_ref().map_or(0, |sum| size_of::<Entry>() + sum.heap_bytes());
-        KEY_BYTES + allocated(key.len()) + self.cells.heap_bytes() + sum
+        KEY_BYTES + allocated(key.len()) + self.cells.heap_bytes() + self.upstream.heap_bytes() + sum
+    }
+
+    fn is_empty(&self) -> bool {
+        self.cells.is_empty() && self.upstream.is_empty()
+    }
+
+    fn expire(&mut self, levels: &Levels, now: Timestamp) {
+        self.cells.expire(levels, now);
+        self.upstream.expire(levels, now);
+    }
+
+    /// The counts of both engines, merged.
+    fn all(&self) -> Cow<'_, Cells> {
+        if self.upstream.is_empty() {
+            return Cow::Borrowed(&self.cells);
+        }
+        let mut all = self.cells.clone();
+        for (cell, origin, tally) in self.upstream.iter() {
+            all.merge(cell, origin, tally);
+        }
+        Cow::Owned(all)
     }
 
     /// The hits of all others.
@@ -83,7 +116,7 @@ impl OtherKey {
         if let Some(sum) = self.sum.as_mut().filter(fits) {
             return Arc::clone(sum);
         }
-        let panes = self.cells.panes(settings.levels(), now);
+        let panes = self.all().panes(settings.levels(), now);
         let sum = Arc::new(Entry::of_panes(panes, settings, now));
         Arc::clone(self.sum.insert(sum))
     }
@@ -150,7 +183,7 @@ impl Store {
             held.cells.expire(levels, self.advance(now));
         }
         let after = held.bytes(key);
-        let is_empty = held.cells.is_empty();
+        let is_empty = held.is_empty();
         if is_empty {
             part.remove(key);
         }
@@ -158,13 +191,15 @@ impl Store {
         self.memory.change_other(before, if is_empty { 0 } else { after });
     }
 
-    /// Replaces what is known of a key by what an engine has of it. Returns the memory that it takes, in bytes.
+    /// Replaces what is known of a key from one engine by what that has of it. What the other has is merged with it. Returns
+    /// the memory that both take, in bytes.
     ///
     /// # Errors
     /// [`MergeError`] when a count is malformed. Nothing changes then.
     pub fn learn(
         &self,
         key: &[u8],
+        tier: Tier,
         told: impl Iterator<Item = (Origin, Cell, Tally)>,
         now: Timestamp,
     ) -> Result<usize, MergeError> {
@@ -186,13 +221,16 @@ impl Store {
         }
         let levels = self.settings_of(key).levels();
         cells.expire(levels, self.advance(now));
-        Ok(self.replace(others, key, cells))
+        Ok(self.replace(others, key, |held| match tier {
+            Tier::Local => held.cells = cells,
+            Tier::Upstream => held.upstream = cells,
+        }))
     }
 
     /// Forgets what is known of a key of others.
     pub fn unlearn(&self, key: &[u8]) {
         if let Some(others) = self.others.get() {
-            self.replace(others, key, Cells::default());
+            self.replace(others, key, |held| *held = OtherKey::default());
         }
     }
 
@@ -249,14 +287,16 @@ impl Store {
         shard.replace_hits((key, hash), &entry, &mut context);
     }
 
-    fn replace(&self, others: &Others, key: &[u8], cells: Cells) -> usize {
+    fn replace(&self, others: &Others, key: &[u8], change: impl FnOnce(&mut OtherKey)) -> usize {
         let mut part = others.part(self.hash(key));
-        let before = part.remove(key).map_or(0, |held| held.bytes(key));
+        let (name, mut held) = part.remove_entry(key).unwrap_or_else(|| (key.into(), OtherKey::default()));
+        let before = if held.is_empty() { 0 } else { held.bytes(key) };
+        held.sum = None;
+        change(&mut held);
         let mut after = 0;
-        if !cells.is_empty() {
-            let held = OtherKey { cells, sum: None };
+        if !held.is_empty() {
             after = held.bytes(key);
-            part.insert(key.into(), held);
+            part.insert(name, held);
         }
         drop(part);
         self.memory.change_other(before, after);
@@ -273,7 +313,7 @@ impl Store {
     #[must_use]
     pub fn known(&self, key: &[u8]) -> Vec<(Origin, Cell, Tally)> {
         let Some(others) = self.others.get() else { return Vec::new() };
-        let known = others.part(self.hash(key)).get(key).map(|held| held.cells.clone());
+        let known = others.part(self.hash(key)).get(key).map(|held| held.all().into_owned());
         let watermarks = others.read();
         let known = known.iter().flat_map(Cells::iter);
         known.map(|(cell, origin, tally)| (watermarks.origin(origin).clone(), cell, tally)).collect()
@@ -287,7 +327,9 @@ impl Store {
         let Some(held) = part.get_mut(key) else { return Vec::new() };
         let before = held.bytes(key);
         held.sum = None;
-        let marks = held.cells.delete();
+        let marks = held.all().into_owned().delete();
+        held.cells.delete();
+        held.upstream.delete();
         self.memory.change_other(before, held.bytes(key));
         drop(part);
         let watermarks = others.read();
@@ -302,8 +344,8 @@ impl Store {
         let (mut before, mut after) = (0, 0);
         others.lock(shard / SHARDS.div_ceil(PARTS)).retain(|key, held| {
             before += held.bytes(key);
-            held.cells.expire(self.settings_of(key).levels(), now);
-            let is_kept = !held.cells.is_empty();
+            held.expire(self.settings_of(key).levels(), now);
+            let is_kept = !held.is_empty();
             after += if is_kept { held.bytes(key) } else { 0 };
             is_kept
         });
@@ -352,7 +394,7 @@ impl Store {
         held.sum = None;
         let total = held.sum(settings, now).count_window(window, settings);
         self.memory.change_other(before, held.bytes(key));
-        let by_origin = held.cells.panes_by_origin(settings.levels(), window, now);
+        let by_origin = held.all().panes_by_origin(settings.levels(), window, now);
         drop(part);
         let mut by_node: BTreeMap<Box<str>, BTreeMap<(i64, i64), u64>> = BTreeMap::new();
         let watermarks = others.read();

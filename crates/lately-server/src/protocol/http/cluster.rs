@@ -29,6 +29,8 @@ pub(super) struct ClusterAnswer {
     listed: Option<Number>,
     /// Why the engine refuses the list.
     list_error: Option<String>,
+    /// The engine that all data centres share.
+    upstream: Option<UpstreamAnswer>,
     nodes: Vec<NodeAnswer>,
     /// The servers of the engine, as they were last known.
     engine_servers: Vec<ServerAnswer>,
@@ -42,6 +44,22 @@ struct ServerAnswer {
 }
 
 #[derive(Serialize, ToSchema)]
+struct UpstreamAnswer {
+    /// Its address, without its password.
+    engine: String,
+    /// The node that copies the counts of this data centre to it.
+    aggregator: Option<String>,
+    /// How long ago it was reached.
+    staleness_ms: Option<i64>,
+    /// Since when it cannot be reached.
+    #[schema(value_type = Option<f64>)]
+    away_since: Option<Number>,
+    /// Blocks of counts of this data centre that it does not have yet.
+    waiting_blocks: usize,
+    degraded: Option<String>,
+}
+
+#[derive(Serialize, ToSchema)]
 struct NodeAnswer {
     node: String,
     origin: String,
@@ -49,8 +67,10 @@ struct NodeAnswer {
     version: String,
     #[schema(value_type = Option<f64>)]
     last_seen: Option<Number>,
-    /// The age of the oldest hits that it may not have sent.
+    /// How long ago it exchanged counts.
     staleness_ms: Option<i64>,
+    /// The age of the oldest hits that it may not have sent.
+    lag_ms: Option<i64>,
     unsent_keys: usize,
     degraded: Option<String>,
 }
@@ -72,13 +92,15 @@ pub(super) async fn nodes(State(service): State<Arc<Service>>) -> Result<Json<Cl
     };
     let now = service.now();
     let (listed, list_error) = cluster.list_state();
+    let age_ms = |at_ms: i64| now.as_millis().saturating_sub(at_ms).max(0);
     let answer = |Node { name, status, degraded }| NodeAnswer {
         node: name,
         origin: status.origin,
         run_id: status.run_id,
         version: status.version,
         last_seen: Timestamp::from_millis(status.seen_ms).map(seconds),
-        staleness_ms: status.sent_until_ms.map(|at_ms| now.as_millis().saturating_sub(at_ms).max(0)),
+        staleness_ms: status.reached_ms.map(age_ms),
+        lag_ms: status.sent_until_ms.map(age_ms),
         unsent_keys: status.unsent_keys,
         degraded,
     };
@@ -88,12 +110,27 @@ pub(super) async fn nodes(State(service): State<Arc<Service>>) -> Result<Json<Cl
     };
     let server =
         |Server { name, slots }| ServerAnswer { server: name, slots: slots.into_iter().map(range).collect() };
+    let upstream = cluster.upstream.as_ref().map(|upstream| {
+        let state = upstream.state();
+        UpstreamAnswer {
+            engine: cluster.config.shown_upstream().join(" "),
+            staleness_ms: state.staleness_ms(now),
+            away_since: state.away_since.map(seconds),
+            waiting_blocks: state.waiting_blocks,
+            degraded: match state.problem() {
+                None if state.reached.is_none() => Some("it was not reached yet".to_owned()),
+                problem => problem.map(str::to_owned),
+            },
+            aggregator: state.aggregator,
+        }
+    });
     Ok(Json(ClusterAnswer {
         node: cluster.config.node.clone(),
         engine: cluster.config.shown_urls().join(" "),
         as_of: seconds(now),
         listed: listed.map(seconds),
         list_error,
+        upstream,
         nodes: cluster.nodes(&service).into_iter().map(answer).collect(),
         engine_servers: cluster.engine_servers().into_iter().map(server).collect(),
     }))

@@ -168,8 +168,14 @@ fn general(service: &Service) -> String {
         metric(
             "lately_cluster_staleness_milliseconds",
             gauge,
-            "The age of the oldest hits that this node may not have sent, -1 if it never reached the engine.",
+            "How long ago the engine of the cluster was reached, -1 if it never was.",
             &staleness_ms,
+        );
+        metric(
+            "lately_cluster_lag_milliseconds",
+            gauge,
+            "The age of the oldest hits that this node may not have sent, -1 if it never reached the engine.",
+            &cluster.lag_ms(service.now()).unwrap_or(-1),
         );
         metric(
             "lately_cluster_unsent_keys",
@@ -189,6 +195,27 @@ fn general(service: &Service) -> String {
             "1 once all keys were compared with what the engine has, since it may have lost some.",
             &u8::from(state.is_reconciled),
         );
+        if let Some(upstream) = &cluster.upstream {
+            let state = upstream.state();
+            metric(
+                "lately_cluster_upstream_failing",
+                gauge,
+                "1 while counts cannot be exchanged with the upstream engine.",
+                &u8::from(state.problem().is_some()),
+            );
+            metric(
+                "lately_cluster_upstream_staleness_milliseconds",
+                gauge,
+                "How long ago the upstream engine was reached, -1 if it never was.",
+                &state.staleness_ms(service.now()).unwrap_or(-1),
+            );
+            metric(
+                "lately_cluster_upstream_waiting_blocks",
+                gauge,
+                "Blocks of counts of this data centre that the upstream engine does not have yet.",
+                &state.waiting_blocks,
+            );
+        }
     }
     let _ = writeln!(
         text,

@@ -30,6 +30,7 @@ use super::query::key_of;
 use super::series;
 use crate::service::Service;
 use crate::service::access::Keys;
+use crate::service::cluster::Cluster;
 
 /// A path and its method.
 struct Route {
@@ -171,7 +172,10 @@ pub(super) async fn health() -> &'static str {
 )]
 pub(super) async fn ready(State(service): State<Arc<Service>>) -> (StatusCode, String) {
     if !service.is_loading() {
-        return (StatusCode::OK, "ready\n".to_owned());
+        // Who asks need not log in, so the reason is not shown.
+        let failing = service.cluster.iter().flat_map(Cluster::failing);
+        let lines = failing.map(|engine| format!("degraded: {engine}\n"));
+        return (StatusCode::OK, ["ready\n".to_owned()].into_iter().chain(lines).collect());
     }
     let (done_bytes, total_bytes) = service.progress.bytes();
     (StatusCode::SERVICE_UNAVAILABLE, format!("loading: {done_bytes} of {total_bytes} bytes\n"))

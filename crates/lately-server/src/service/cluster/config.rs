@@ -14,6 +14,8 @@ pub struct ClusterConfig {
     pub node: String,
     /// The addresses of the engine: one server, some of a Redis Cluster, or Sentinels.
     pub urls: Vec<String>,
+    /// The addresses of the upstream engine, which all data centres share. Empty without one.
+    pub upstream: Vec<String>,
     /// How long changes are gathered before they are sent.
     pub flush: Duration,
     /// How long a read waits at most for the counts of other nodes on a key that is not known. `None`: it does not wait.
@@ -36,12 +38,40 @@ impl ClusterConfig {
         Redis::new(urls).map_err(|error| error.to_string())?;
         let urls = urls.iter().map(|url| url.as_ref().to_owned()).collect();
         let (node, read_timeout) = (node.to_owned(), Some(DEFAULT_READ_TIMEOUT));
-        Ok(ClusterConfig { node, urls, flush: DEFAULT_FLUSH, read_timeout })
+        Ok(ClusterConfig { node, urls, upstream: Vec::new(), flush: DEFAULT_FLUSH, read_timeout })
+    }
+
+    /// The same config with an upstream engine.
+    ///
+    /// # Errors
+    /// Why an address is invalid, naming it.
+    pub fn with_upstream<U: AsRef<str>>(self, upstream: &[U]) -> Result<ClusterConfig, String> {
+        let engine = Redis::new(upstream).map_err(|error| format!("upstream: {error}"))?;
+        let local = Redis::new(&self.urls).map_err(|error| error.to_string())?;
+        if let Some(server) = engine.shared_server(&local) {
+            return Err(format!(
+                "upstream: {server} is the engine of this data centre: give that of all data centres, or none"
+            ));
+        }
+        let upstream = upstream.iter().map(|url| url.as_ref().to_owned()).collect();
+        Ok(ClusterConfig { upstream, ..self })
+    }
+
+    /// Whether there is an upstream engine.
+    #[must_use]
+    pub fn has_upstream(&self) -> bool {
+        !self.upstream.is_empty()
     }
 
     /// The addresses without their passwords.
     #[must_use]
     pub fn shown_urls(&self) -> Vec<String> {
         self.urls.iter().map(|url| without_password(url)).collect()
+    }
+
+    /// The addresses of the upstream engine without their passwords.
+    #[must_use]
+    pub fn shown_upstream(&self) -> Vec<String> {
+        self.upstream.iter().map(|url| without_password(url)).collect()
     }
 }

@@ -1,6 +1,8 @@
 //! The keys that somebody reads on this node: what other nodes counted of them is read from the engine, and read again when
 //! somebody has asked since.
 //!
+//! With an upstream engine, a key is read from both engines, and neither reading waits for the other.
+//!
 //! A key is read at most once per flush, however many ask for it, and only when somebody asks. A key that a limit is on is read
 //! again without questions, as long as its limit may last. Memory is bounded: the keys that were asked for least recently are forgotten first.
 
@@ -8,12 +10,12 @@ use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasher;
 use std::mem;
-use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use lately::{Span, Timestamp};
+use lately::{Span, Tier, Timestamp};
 use tokio::sync::Notify;
 
 use super::wait::Wait;
@@ -38,14 +40,33 @@ pub(super) struct Interest {
     next: AtomicUsize,
     /// A key is read again at this age.
     flush: Duration,
-    /// Wakes the worker: a key is not known.
-    pub(super) wanted: Notify,
+    engines: Box<[ReadEngine]>,
+}
+
+/// An engine that keys are read from: the local one, and the upstream one if there is one.
+#[derive(Default)]
+struct ReadEngine {
+    /// Wakes its reader: a key is not known.
+    wanted: Notify,
+    /// It cannot be reached, so nothing waits for it.
+    is_away: AtomicBool,
+}
+
+/// The most engines that keys are read from.
+const TIERS: usize = 2;
+
+fn index(tier: Tier) -> usize {
+    match tier {
+        Tier::Local => 0,
+        Tier::Upstream => 1,
+    }
 }
 
 #[derive(Default)]
 struct Part {
     keys: HashMap<Box<[u8]>, Reader>,
-    queues: Queues,
+    /// Those of each engine.
+    queues: [Queues; TIERS],
 }
 
 /// Keys that are to be read.
@@ -86,18 +107,26 @@ struct Reader {
     asked: Timestamp,
     /// Until when it is read again without questions, because of a limit.
     limited_until: Timestamp,
+    /// What is read from each engine.
+    sides: [Side; TIERS],
+    known_bytes: usize,
+}
+
+/// How a key is read from one engine.
+#[derive(Default)]
+struct Side {
     /// When the engine was read last, for a window of this length.
     read: Option<(Timestamp, Span)>,
     reading: Reading,
     /// Since when questions wait for it.
     unknown_since: Option<Timestamp>,
     waits: Vec<Arc<Wait>>,
-    known_bytes: usize,
 }
 
 /// Whether a key is being read.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
 enum Reading {
+    #[default]
     No,
     Queued,
     Since(Timestamp),
@@ -120,9 +149,9 @@ pub(super) struct Question<'q> {
 }
 
 /// What is known of a key when somebody asks.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Answer {
-    /// What is known is not old.
+    /// What is known is not old, or waiting would not help.
     Known,
     /// The key was not read, or too long ago. It is to be read now.
     Unknown,
@@ -134,14 +163,14 @@ fn age(now: Timestamp, then: Timestamp) -> Duration {
     Duration::from_millis(u64::try_from(now.as_millis() - then.as_millis()).unwrap_or(0))
 }
 
-impl Reader {
+impl Side {
     fn is_known(&self, window: Span, most: Duration, now: Timestamp) -> bool {
         self.read.is_some_and(|(at, read)| window <= read && age(now, at) <= most)
     }
 
-    /// Whether it was read less than a flush ago.
-    fn is_fresh(&self, flush: Duration, now: Timestamp) -> bool {
-        self.read.is_some_and(|(at, read)| self.window <= read && age(now, at) < flush)
+    /// Whether it was read less than a flush ago, for a window of this length.
+    fn is_fresh(&self, window: Span, flush: Duration, now: Timestamp) -> bool {
+        self.read.is_some_and(|(at, read)| window <= read && age(now, at) < flush)
     }
 
     fn end_waits(&mut self, waiting: &AtomicUsize) -> bool {
@@ -150,14 +179,19 @@ impl Reader {
         // All of them, also behind one that is over.
         self.waits.drain(..).fold(false, |any, wait| wait.done() | any)
     }
+}
 
+impl Reader {
     fn may_go(&self, now: Timestamp) -> bool {
-        age(now, self.asked) > INTEREST_LASTS && self.limited_until < now && self.waits.is_empty()
+        let is_over = age(now, self.asked) > INTEREST_LASTS && self.limited_until < now;
+        is_over && self.sides.iter().all(|side| side.waits.is_empty())
     }
 }
 
 impl Interest {
-    pub(super) fn new(most_bytes: usize, flush: Duration) -> Interest {
+    /// No keys yet. They are read from the local engine, and from the upstream one if there is one.
+    pub(super) fn new(most_bytes: usize, flush: Duration, has_upstream: bool) -> Interest {
+        let engines = if has_upstream { TIERS } else { 1 };
         Interest {
             parts: (0..INTEREST_PARTS).map(|_| Mutex::default()).collect(),
             hasher: RandomState::new(),
@@ -168,8 +202,28 @@ impl Interest {
             readers: AtomicUsize::new(0),
             next: AtomicUsize::new(0),
             flush,
-            wanted: Notify::new(),
+            engines: (0..engines).map(|_| ReadEngine::default()).collect(),
         }
+    }
+
+    /// Waits until a key is to be read from an engine.
+    pub(super) async fn wanted(&self, tier: Tier) {
+        self.engines[index(tier)].wanted.notified().await;
+    }
+
+    /// Has the reader of an engine look for keys once more.
+    pub(super) fn want(&self, tier: Tier) {
+        self.engines[index(tier)].wanted.notify_one();
+    }
+
+    /// Notes whether an engine is away: then nothing waits for it.
+    pub(super) fn set_away(&self, tier: Tier, is_away: bool) {
+        self.engines[index(tier)].is_away.store(is_away, Relaxed);
+    }
+
+    /// Memory of a key, beside what is known of it: its entry and its places in queues.
+    fn bytes_of(&self, key: &[u8]) -> usize {
+        INTEREST_KEY_BYTES + (1 + self.engines.len()) * key.len()
     }
 
     fn lock(&self, part: usize) -> MutexGuard<'_, Part> {
@@ -190,7 +244,7 @@ impl Interest {
         self.key_bytes.load(Relaxed) + self.known_bytes.load(Relaxed) > self.most_bytes
     }
 
-    /// Notes a question. If the key is not known, `wait` is over once it is read. Keys that are forgotten for this one go to
+    /// Notes a question. If the key is not known, `wait` is over once it is read from all engines. Keys that are forgotten for this one go to
     /// `forget`.
     pub(super) fn note(
         &self,
@@ -205,7 +259,7 @@ impl Interest {
             if self.is_full() {
                 self.forget_some(&mut part, forget);
             }
-            self.key_bytes.fetch_add(bytes_of(key), Relaxed);
+            self.key_bytes.fetch_add(self.bytes_of(key), Relaxed);
             part.keys.insert(
                 key.into(),
                 Reader {
@@ -213,10 +267,7 @@ impl Interest {
                     window,
                     asked: now,
                     limited_until: Timestamp::MIN,
-                    read: None,
-                    reading: Reading::No,
-                    unknown_since: None,
-                    waits: Vec::new(),
+                    sides: Default::default(),
                     known_bytes: 0,
                 },
             );
@@ -224,7 +275,6 @@ impl Interest {
         let Part { keys, queues } = &mut *part;
         let Some(reader) = keys.get_mut(key) else { unreachable!("it was added") };
         reader.asked = reader.asked.max(now);
-        let is_known = reader.is_known(window, KNOWN_LASTS.max(self.flush), now);
         let grows = window > reader.window;
         reader.window = reader.window.max(window);
         if is_limit {
@@ -233,65 +283,85 @@ impl Interest {
             let until = Timestamp::from_millis(now.as_millis() + lasts_ms).unwrap_or(Timestamp::MAX);
             reader.limited_until = reader.limited_until.max(until);
         }
-        let was_unknown = reader.unknown_since.is_some();
-        match reader.reading {
-            Reading::Since(_) => {}
-            _ if !is_known && (!was_unknown || grows) => {
-                reader.reading = Reading::Queued;
-                queues.unknown.push_back((key.into(), reader.number));
-                self.wanted.notify_one();
+        let mut answer = Answer::Known;
+        for ((engine, side), queues) in self.engines.iter().zip(&mut reader.sides).zip(queues) {
+            let is_known = side.is_known(window, KNOWN_LASTS.max(self.flush), now);
+            match side.reading {
+                Reading::Since(_) => {}
+                _ if !is_known && (side.unknown_since.is_none() || grows) => {
+                    side.reading = Reading::Queued;
+                    queues.unknown.push_back((key.into(), reader.number));
+                    engine.wanted.notify_one();
+                }
+                Reading::No if !side.is_fresh(reader.window, self.flush, now) => {
+                    side.reading = Reading::Queued;
+                    queues.known.push_back((key.into(), reader.number));
+                    engine.wanted.notify_one();
+                }
+                Reading::No | Reading::Queued => {}
             }
-            Reading::No if !reader.is_fresh(self.flush, now) => {
-                reader.reading = Reading::Queued;
-                queues.known.push_back((key.into(), reader.number));
-                self.wanted.notify_one();
+            if !is_known {
+                let since = *side.unknown_since.get_or_insert(now);
+                if !engine.is_away.load(Relaxed) {
+                    answer = answer.max(self.wait_for(side, since, wait, now));
+                }
             }
-            Reading::No | Reading::Queued => {}
         }
-        if is_known {
-            return Answer::Known;
+        answer
+    }
+
+    /// Notes that a question waits for an engine that has not been read.
+    fn wait_for(
+        &self,
+        side: &mut Side,
+        since: Timestamp,
+        wait: Option<(&Arc<Wait>, Duration)>,
+        now: Timestamp,
+    ) -> Answer {
+        let Some((wait, timeout)) = wait else { return Answer::Unknown };
+        if age(now, since) >= timeout || self.waiting.load(Relaxed) >= MAX_WAITING_KEYS {
+            return Answer::Overdue;
         }
-        let since = *reader.unknown_since.get_or_insert(now);
-        if let Some((wait, timeout)) = wait {
-            if age(now, since) >= timeout || self.waiting.load(Relaxed) >= MAX_WAITING_KEYS {
-                return Answer::Overdue;
-            }
-            self.waiting.fetch_add(1, Relaxed);
-            wait.add();
-            reader.waits.push(Arc::clone(wait));
-        }
+        self.waiting.fetch_add(1, Relaxed);
+        wait.add();
+        side.waits.push(Arc::clone(wait));
         Answer::Unknown
     }
 
-    /// When a key was last read, for a window of this length.
+    /// When a key was last read from all engines, for a window of this length.
     pub(super) fn read_at(&self, key: &[u8], window: Span) -> Option<Timestamp> {
-        let (at, read) = self.part_of(key).keys.get(key)?.read?;
-        (read >= window).then_some(at)
+        let part = self.part_of(key);
+        let sides = &part.keys.get(key)?.sides[..self.engines.len()];
+        let read_at = |side: &Side| side.read.filter(|(_, read)| *read >= window).map(|(at, _)| at);
+        sides.iter().map(read_at).min().flatten()
     }
 
-    /// Takes up to `most` keys to read now: those that are not known, and without any, or with `all`, those that were read a
+    /// Takes up to `most` keys to read now from an engine: those that are not known, and without any, or with `all`, those that were read a
     /// flush ago.
-    pub(super) fn due(&self, most: usize, all: bool, now: Timestamp) -> Vec<Due> {
+    pub(super) fn due(&self, tier: Tier, most: usize, all: bool, now: Timestamp) -> Vec<Due> {
         let mut due = Vec::new();
         let first = self.next.fetch_add(1, Relaxed);
         for queue in [Queues::unknown, Queues::known, Queues::limited] {
             for number in 0..INTEREST_PARTS {
                 let mut part = self.lock(first.wrapping_add(number) % INTEREST_PARTS);
                 let Part { keys, queues } = &mut *part;
-                let queue = queue(queues);
+                let queue = queue(&mut queues[index(tier)]);
                 while due.len() < most
                     && let Some((key, number)) = queue.pop_front()
                 {
                     let reader = keys.get_mut(&key).filter(|reader| reader.number == number);
-                    let reader = reader.filter(|reader| reader.reading == Reading::Queued);
-                    let Some(reader) = reader else { continue };
-                    if reader.is_fresh(self.flush, now) {
+                    let Some(Reader { sides, window, .. }) = reader else { continue };
+                    let side = &mut sides[index(tier)];
+                    if side.reading != Reading::Queued {
+                        continue;
+                    }
+                    if side.is_fresh(*window, self.flush, now) {
                         // So are those behind it.
                         queue.push_front((key, number));
                         break;
                     }
-                    reader.reading = Reading::Since(now);
-                    due.push(Due { key, window: reader.window, number });
+                    side.reading = Reading::Since(now);
+                    due.push(Due { key, window: *window, number });
                 }
             }
             if !all && !due.is_empty() {
@@ -301,50 +371,57 @@ impl Interest {
         due
     }
 
-    /// Notes that a key was read, and that what is known of it takes this memory. If the key was forgotten meanwhile, it goes to
+    /// Notes that a key was read from an engine, and that what is known of it takes this memory. If the key was forgotten meanwhile, it goes to
     /// `forget`. True if a question can be answered now.
-    pub(super) fn note_read(&self, due: &Due, known_bytes: usize, forget: impl FnOnce(&[u8])) -> bool {
+    pub(super) fn note_read(
+        &self,
+        tier: Tier,
+        due: &Due,
+        known_bytes: usize,
+        forget: impl FnOnce(&[u8]),
+    ) -> bool {
         let mut part = self.part_of(&due.key);
         let Part { keys, queues } = &mut *part;
         let Some(reader) = keys.get_mut(&due.key) else {
             forget(&due.key);
             return false;
         };
-        let Reading::Since(begun) = reader.reading else { return false };
+        let side = &mut reader.sides[index(tier)];
+        let queues = &mut queues[index(tier)];
+        let Reading::Since(begun) = side.reading else { return false };
         if reader.number != due.number {
             return false;
         }
-        reader.read = Some((begun, due.window));
+        side.read = Some((begun, due.window));
         self.known_bytes.fetch_add(known_bytes, Relaxed);
         self.known_bytes.fetch_sub(mem::replace(&mut reader.known_bytes, known_bytes), Relaxed);
-        reader.reading = Reading::No;
+        side.reading = Reading::No;
         if reader.window > due.window {
             // Somebody asked for a longer window meanwhile. Questions wait for that.
-            reader.reading = Reading::Queued;
+            side.reading = Reading::Queued;
             queues.unknown.push_back((due.key.clone(), due.number));
-            self.wanted.notify_one();
+            self.want(tier);
             return false;
         }
         if reader.limited_until > begun {
-            reader.reading = Reading::Queued;
+            side.reading = Reading::Queued;
             queues.limited.push_back((due.key.clone(), due.number));
         }
-        reader.end_waits(&self.waiting)
+        side.end_waits(&self.waiting)
     }
 
-    /// Notes that keys could not be read: they are read later, and nothing waits for them. True if a question can be answered now.
-    pub(super) fn note_failure(&self, due: &[Due]) -> bool {
+    /// Notes that keys could not be read from an engine: they are read later, and nothing waits for them. True if a question can be answered now.
+    pub(super) fn note_failure(&self, tier: Tier, due: &[Due]) -> bool {
         let mut is_over = false;
         for Due { key, number, .. } in due {
             let mut part = self.part_of(key);
             let Part { keys, queues } = &mut *part;
             let reader = keys.get_mut(key).filter(|reader| reader.number == *number);
-            let Some(reader) = reader.filter(|reader| matches!(reader.reading, Reading::Since(_))) else {
-                continue;
-            };
-            reader.reading = Reading::Queued;
-            queues.known.push_back((key.clone(), *number));
-            is_over |= reader.end_waits(&self.waiting);
+            let side = reader.map(|reader| &mut reader.sides[index(tier)]);
+            let Some(side) = side.filter(|side| matches!(side.reading, Reading::Since(_))) else { continue };
+            side.reading = Reading::Queued;
+            queues[index(tier)].known.push_back((key.clone(), *number));
+            is_over |= side.end_waits(&self.waiting);
         }
         is_over
     }
@@ -390,24 +467,24 @@ impl Interest {
         keys.retain(|key, reader| {
             let goes = goes(reader);
             if goes {
-                self.key_bytes.fetch_sub(bytes_of(key), Relaxed);
+                self.key_bytes.fetch_sub(self.bytes_of(key), Relaxed);
                 self.known_bytes.fetch_sub(reader.known_bytes, Relaxed);
-                reader.end_waits(&self.waiting);
+                for side in &mut reader.sides {
+                    side.end_waits(&self.waiting);
+                }
                 forget(key);
             }
             !goes
         });
         if keys.len() < before {
-            for queue in [&mut queues.unknown, &mut queues.known, &mut queues.limited] {
+            let queues = queues.iter_mut();
+            for queue in
+                queues.flat_map(|queues| [&mut queues.unknown, &mut queues.known, &mut queues.limited])
+            {
                 queue.retain(|(key, number)| keys.get(key).is_some_and(|reader| reader.number == *number));
             }
         }
     }
-}
-
-/// The memory of a key, beside what is known of it: its entry and its place in a queue.
-fn bytes_of(key: &[u8]) -> usize {
-    INTEREST_KEY_BYTES + 2 * key.len()
 }
 
 #[cfg(test)]
@@ -423,7 +500,7 @@ mod tests {
     }
 
     fn interest() -> Interest {
-        Interest::new(1 << 20, FLUSH)
+        Interest::new(1 << 20, FLUSH, false)
     }
 
     fn ask(interest: &Interest, key: &[u8], window: Span, now_ms: i64) -> Answer {
@@ -433,8 +510,8 @@ mod tests {
 
     /// The first letters of the keys that are read now.
     fn read(interest: &Interest, most: usize, now_ms: i64) -> String {
-        let due = interest.due(most, false, at(now_ms));
-        due.iter().for_each(|due| _ = interest.note_read(due, 100, |_| {}));
+        let due = interest.due(Tier::Local, most, false, at(now_ms));
+        due.iter().for_each(|due| _ = interest.note_read(Tier::Local, due, 100, |_| {}));
         let mut names: Vec<char> = due.iter().map(|due| char::from(due.key[0])).collect();
         names.sort_unstable();
         names.into_iter().collect()
@@ -476,15 +553,15 @@ mod tests {
         assert_eq!(interest.read_at(b"a", hours(1)), Some(at(3_000)));
         // A question for a longer window waits for a reading of that, also while another is under way.
         let _ = ask(&interest, b"c", minutes(5), 3_000);
-        let due = interest.due(9, true, at(3_000));
+        let due = interest.due(Tier::Local, 9, true, at(3_000));
         let wait = Wait::new();
         let question = Question { key: b"c", window: hours(1), is_limit: false };
         let _ = interest.note(question, Some((&wait, FLUSH)), at(3_001), |_| {});
         let _ = wait.done();
-        assert!(!interest.note_read(&due[0], 100, |_| {}) && !wait.is_over());
+        assert!(!interest.note_read(Tier::Local, &due[0], 100, |_| {}) && !wait.is_over());
         assert_eq!((read(&interest, 9, 3_002).as_str(), wait.is_over()), ("c", true));
         // With a longer flush, counts are known for that long.
-        let slow = Interest::new(1 << 20, Duration::from_secs(10));
+        let slow = Interest::new(1 << 20, Duration::from_secs(10), false);
         let _ = ask(&slow, b"a", minutes(5), 1_000);
         assert_eq!(read(&slow, 9, 1_000), "a");
         assert_eq!(ask(&slow, b"a", minutes(5), 11_000), Answer::Known);
@@ -500,7 +577,7 @@ mod tests {
             let _ = ask(&interest, key, minutes(5), 1_500);
         }
         assert_eq!(read(&interest, 1, 1_500).len(), 1);
-        let due = interest.due(9, false, at(1_500));
+        let due = interest.due(Tier::Local, 9, false, at(1_500));
         assert_eq!((due.len(), interest.read_at(&due[0].key, minutes(5))), (1, None));
         assert_eq!(read(&interest, 9, 1_500), "a");
         assert_eq!(read(&interest, 9, 1_500), "");
@@ -526,7 +603,7 @@ mod tests {
         let mut forgotten = Vec::new();
         let mut tidy = |now_ms| {
             for _ in 0..INTEREST_PARTS {
-                let _ = interest.due(0, true, at(now_ms));
+                let _ = interest.due(Tier::Local, 0, true, at(now_ms));
                 interest.tidy(at(now_ms), |key| forgotten.push(key.to_vec()));
             }
             forgotten.len()
@@ -535,7 +612,7 @@ mod tests {
         assert_eq!((tidy(230_000), tidy(230_001)), (0, 1));
         assert_eq!((interest.held_bytes(), interest.known_bytes.load(Relaxed)), (0, 0));
         // With a long flush all parts have their turn at once.
-        let slow = Interest::new(1 << 20, Duration::from_secs(60));
+        let slow = Interest::new(1 << 20, Duration::from_secs(60), false);
         let _ = (ask(&slow, b"a", minutes(5), 0), ask(&slow, b"b", minutes(5), 0));
         slow.tidy(at(60_000), |_| {});
         assert_eq!(slow.held_bytes(), 0);
@@ -544,14 +621,16 @@ mod tests {
     #[test]
     fn the_least_recently_asked_are_forgotten_when_memory_is_full() {
         let keys = 4_000;
-        let interest = Interest::new(bytes_of(b"0000") * keys, FLUSH);
+        let interest = Interest::new(interest().bytes_of(b"0000") * keys, FLUSH, false);
         let mut forgotten = Vec::new();
         let asked = 3 * i64::try_from(keys).expect("small");
         for number in 0..asked {
             let key = format!("{number:04}");
             let question = Question { key: key.as_bytes(), window: minutes(5), is_limit: false };
             let _ = interest.note(question, None, at(number), |key| forgotten.push(key.to_vec()));
-            assert!(interest.held_bytes() <= interest.most_bytes + bytes_of(b"00000") * INTEREST_PARTS);
+            assert!(
+                interest.held_bytes() <= interest.most_bytes + interest.bytes_of(b"00000") * INTEREST_PARTS
+            );
         }
         let last = format!("{:04}", asked - 1);
         assert!(!forgotten.contains(&last.into_bytes()));
@@ -561,8 +640,8 @@ mod tests {
         assert!(newest < asked - i64::try_from(keys / 4).expect("small"), "{newest}");
         // What is known takes memory, too.
         let before = forgotten.len();
-        for due in interest.due(100, true, at(asked)) {
-            let _ = interest.note_read(&due, 1_000, |_| panic!("it is there"));
+        for due in interest.due(Tier::Local, 100, true, at(asked)) {
+            let _ = interest.note_read(Tier::Local, &due, 1_000, |_| panic!("it is there"));
         }
         interest.tidy(at(asked), |key| forgotten.push(key.to_vec()));
         assert!(forgotten.len() > before && !interest.is_full());
@@ -582,14 +661,14 @@ mod tests {
             wait
         };
         let (one, both) = (wait_for(&[b"a"], 1_000), wait_for(&[b"a", b"b"], 1_001));
-        let mut due = interest.due(9, true, at(1_002));
+        let mut due = interest.due(Tier::Local, 9, true, at(1_002));
         due.sort_by(|one, other| one.key.cmp(&other.key));
         assert!(!one.is_over() && !both.is_over());
-        assert!(interest.note_read(&due[0], 0, |_| {}));
+        assert!(interest.note_read(Tier::Local, &due[0], 0, |_| {}));
         assert!(one.is_over() && !both.is_over());
         // One that comes later waits for the same reading; a failure ends it.
         let late = wait_for(&[b"b"], 1_003);
-        assert!(interest.note_failure(&due[1..]));
+        assert!(interest.note_failure(Tier::Local, &due[1..]));
         assert!(both.is_over() && late.is_over());
         // What is known needs no wait.
         assert!(wait_for(&[b"a"], 1_004).is_over());
@@ -607,6 +686,40 @@ mod tests {
     }
 
     #[test]
+    fn a_question_waits_for_both_engines_unless_one_is_away() {
+        let interest = Interest::new(1 << 20, FLUSH, true);
+        let wait_for = |key: &[u8], now_ms: i64| {
+            let wait = Wait::new();
+            let question = Question { key, window: minutes(5), is_limit: false };
+            let answer = interest.note(question, Some((&wait, FLUSH)), at(now_ms), |_| {});
+            let _ = wait.done();
+            (wait, answer)
+        };
+        let read = |tier: Tier, now_ms: i64| {
+            let due = interest.due(tier, 9, true, at(now_ms));
+            due.iter().map(|due| interest.note_read(tier, due, 100, |_| {})).collect::<Vec<_>>()
+        };
+        let (wait, answer) = wait_for(b"a", 1_000);
+        assert_eq!((wait.is_over(), answer), (false, Answer::Unknown));
+        assert_eq!(read(Tier::Local, 1_001), [false]);
+        assert!(!wait.is_over() && interest.read_at(b"a", minutes(5)).is_none());
+        assert_eq!(read(Tier::Upstream, 1_010), [true]);
+        assert!(wait.is_over());
+        // The answer is as old as the older of the two.
+        assert_eq!(interest.read_at(b"a", minutes(5)), Some(at(1_001)));
+        // What is known of the key is counted once.
+        assert_eq!(interest.known_bytes.load(Relaxed), 100);
+        interest.set_away(Tier::Upstream, true);
+        let (wait, answer) = wait_for(b"b", 2_000);
+        assert_eq!((wait.is_over(), answer), (false, Answer::Unknown));
+        assert_eq!(read(Tier::Local, 2_001), [true]);
+        assert!(wait.is_over());
+        assert_eq!(wait_for(b"b", 2_002).1, Answer::Known);
+        interest.set_away(Tier::Upstream, false);
+        assert_eq!(wait_for(b"b", 2_003).1, Answer::Unknown);
+    }
+
+    #[test]
     fn questions_that_wait_are_bounded() {
         let interest = interest();
         let wait = Wait::new();
@@ -620,14 +733,14 @@ mod tests {
     fn what_is_learned_of_a_forgotten_key_is_forgotten() {
         let interest = interest();
         let _ = ask(&interest, b"a", minutes(5), 0);
-        let due = interest.due(9, true, at(0));
+        let due = interest.due(Tier::Local, 9, true, at(0));
         interest.remove_if(&mut interest.part_of(b"a"), |_| true, |_| {});
         let mut forgotten = 0;
-        assert!(!interest.note_read(&due[0], 100, |_| forgotten += 1));
+        assert!(!interest.note_read(Tier::Local, &due[0], 100, |_| forgotten += 1));
         assert_eq!((forgotten, interest.known_bytes.load(Relaxed)), (1, 0));
         // Nor is it taken for that of a new question.
         let _ = ask(&interest, b"a", minutes(5), 1);
-        assert!(!interest.note_read(&due[0], 100, |_| forgotten += 1));
+        assert!(!interest.note_read(Tier::Local, &due[0], 100, |_| forgotten += 1));
         assert_eq!(interest.read_at(b"a", minutes(5)), None);
     }
 }

@@ -4,15 +4,21 @@
 //! counted of the keys in `interest.rs`. The store merges that, so all answers have it.
 //! `reconcile.rs` finds what the engine lacks of this node's hits.
 //! `nodes.rs` lists the nodes.
+//!
+//! With an upstream engine, `aggregator.rs` copies what the engine of this data centre has to that of all, and `upstream.rs`
+//! reads what other data centres counted.
 
+mod aggregator;
 mod config;
 mod interest;
+mod name_claim;
 mod nodes;
 mod origins;
 mod outgoing;
 mod reconcile;
 #[cfg(test)]
 mod simulation;
+mod upstream;
 mod wait;
 mod worker;
 
@@ -20,6 +26,8 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+#[cfg(test)]
+use lately::Tier;
 use lately::{Delta, DeltaBatch, Forgotten, Span, Store, Timestamp};
 
 use crate::limits::INTEREST_SHARE;
@@ -30,6 +38,8 @@ use interest::{Answer, Interest, Question};
 pub(crate) use nodes::Node;
 use nodes::Nodes;
 use outgoing::Outgoing;
+use upstream::Upstream;
+pub(crate) use upstream::run as run_upstream;
 pub(crate) use wait::Wait;
 pub use worker::ClusterError;
 pub(crate) use worker::{Signals, run, start};
@@ -44,6 +54,7 @@ pub(crate) struct Cluster {
     /// Changes that wait for the disk: they are in the store, and not yet in what is to be sent.
     waiting: Mutex<WaitingChanges>,
     nodes: Nodes,
+    pub(crate) upstream: Option<Upstream>,
 }
 
 /// The batches of changes that wait for the disk.
@@ -62,6 +73,8 @@ pub(crate) struct WaitingId(u64);
 pub(crate) struct State {
     /// Why the last attempt failed. `None` when it did not.
     pub(crate) failure: Option<String>,
+    /// When the engine was last reached.
+    pub(crate) reached: Option<Timestamp>,
     /// All hits from before then were sent. `None` before the engine was reached.
     pub(crate) sent_until: Option<Timestamp>,
     /// Hits that were missing in the engine, and were sent again. A hit is in a cell of each width, and counts for each.
@@ -74,8 +87,10 @@ impl Cluster {
     /// A cluster of which nothing is known yet, on a server with this memory ceiling.
     pub(crate) fn new(config: ClusterConfig, ceiling_bytes: u64) -> Cluster {
         let most_bytes = usize::try_from(ceiling_bytes / INTEREST_SHARE).unwrap_or(usize::MAX);
+        let has_upstream = config.has_upstream();
         Cluster {
-            interest: Interest::new(most_bytes, config.flush),
+            interest: Interest::new(most_bytes, config.flush, has_upstream),
+            upstream: has_upstream.then(Upstream::default),
             config,
             outgoing: OnceLock::new(),
             state: Mutex::default(),
@@ -137,7 +152,8 @@ impl Cluster {
 
     /// Memory of what is known of deletions, and of the keys that are read, in bytes.
     pub(crate) fn held_bytes(&self) -> usize {
-        self.outgoing.get().map_or(0, Outgoing::held_bytes) + self.interest.held_bytes()
+        let deletions = self.upstream.as_ref().map_or(0, Upstream::held_bytes);
+        self.outgoing.get().map_or(0, Outgoing::held_bytes) + self.interest.held_bytes() + deletions
     }
 
     /// Notes that somebody reads a key. What others counted of it is read again.
@@ -168,9 +184,6 @@ impl Cluster {
             if wait.is_none() && self.interest.note(question, None, now, forget) == Answer::Known {
                 continue;
             }
-            if wait.is_none() && self.state().failure.is_some() {
-                return None;
-            }
             let wait = wait.get_or_insert_with(Wait::new);
             let _ = self.interest.note(question, Some((wait, timeout)), now, forget);
         }
@@ -181,8 +194,8 @@ impl Cluster {
     /// Reads all keys that somebody asked for: other nodes have none of them.
     #[cfg(test)]
     pub(crate) fn read_all(&self, now: Timestamp) {
-        let due = self.interest.due(usize::MAX, true, now);
-        due.iter().for_each(|due| _ = self.interest.note_read(due, 0, |_| {}));
+        let due = self.interest.due(Tier::Local, usize::MAX, true, now);
+        due.iter().for_each(|due| _ = self.interest.note_read(Tier::Local, due, 0, |_| {}));
     }
 
     /// When the hits of other nodes on a key were last read, for a window of this length.
@@ -195,8 +208,21 @@ impl Cluster {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The age of the oldest hits that may not be sent; `None` when the engine was never reached.
+    /// The engines that counts cannot be exchanged with. Hits are counted nevertheless.
+    pub(crate) fn failing(&self) -> impl Iterator<Item = &'static str> + use<> {
+        let is_upstream = |upstream: &Upstream| upstream.state().problem().is_some();
+        let upstream = self.upstream.as_ref().is_some_and(is_upstream).then_some("upstream engine");
+        self.state().failure.map(|_| "engine").into_iter().chain(upstream)
+    }
+
+    /// How long ago the engine was last reached; `None` when it never was.
     pub(crate) fn staleness_ms(&self, now: Timestamp) -> Option<i64> {
+        let reached = self.state.lock().unwrap_or_else(PoisonError::into_inner).reached;
+        Some((now.as_millis() - reached?.as_millis()).max(0))
+    }
+
+    /// The age of the oldest hits that may not be sent; `None` when the engine was never reached.
+    pub(crate) fn lag_ms(&self, now: Timestamp) -> Option<i64> {
         let sent_until = self.state.lock().unwrap_or_else(PoisonError::into_inner).sent_until;
         Some((now.as_millis() - sent_until?.as_millis()).max(0))
     }

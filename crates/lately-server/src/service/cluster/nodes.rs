@@ -25,6 +25,8 @@ pub(crate) struct Status {
     pub(crate) version: String,
     /// When it said so, by its clock.
     pub(crate) seen_ms: i64,
+    /// When it last exchanged counts, by its clock.
+    pub(crate) reached_ms: Option<i64>,
     /// All hits from before then were sent, by its clock.
     pub(crate) sent_until_ms: Option<i64>,
     /// Keys with counts that others do not have.
@@ -81,7 +83,7 @@ impl Cluster {
     /// All nodes by name. This one is as it is now, the others are as they were last read.
     pub(crate) fn nodes(&self, service: &Service) -> Vec<Node> {
         let own = self.status(service);
-        let own_degraded = match (&own.failure, own.sent_until_ms) {
+        let own_degraded = match (&own.failure, own.reached_ms) {
             (None, None) => Some("the engine was not reached yet".to_owned()),
             (failure, _) => failure.as_ref().map(of_engine),
         };
@@ -108,6 +110,7 @@ impl Cluster {
             run_id: service.run_id.clone(),
             version: VERSION.to_owned(),
             seen_ms: service.now().as_millis(),
+            reached_ms: state.reached.map(Timestamp::as_millis),
             sent_until_ms: state.sent_until.map(Timestamp::as_millis),
             unsent_keys: service.store.unsent_keys(),
             failure: state.failure,
@@ -200,7 +203,7 @@ mod tests {
     use std::sync::Arc;
 
     use lately::{Clock, ManualClock, milliseconds};
-    use lately_engines::{Block, Known, Memory, Told, Write};
+    use lately_engines::{Block, Known, Memory, OwnedBlock, Place, Told, Write};
 
     use super::*;
     use crate::config::Config;
@@ -248,7 +251,7 @@ mod tests {
 
     fn reached(service: &Service) {
         let now = service.now();
-        cluster(service).set_state(|state| (state.failure, state.sent_until) = (None, Some(now)));
+        cluster(service).set_state(|state| (state.failure, state.reached) = (None, Some(now)));
     }
 
     #[test]
@@ -359,6 +362,22 @@ mod tests {
         }
         async fn read(&mut self, _: &[Block<'_>]) -> Result<Vec<Told>, EngineError> {
             Ok(Vec::<Vec<Known>>::new())
+        }
+        async fn note_changed(&mut self, _: &[Block<'_>]) -> Result<(), EngineError> {
+            Ok(())
+        }
+        async fn take_changed(&mut self, _: usize) -> Result<Vec<OwnedBlock>, EngineError> {
+            Ok(Vec::new())
+        }
+        async fn changed(&mut self) -> Result<usize, EngineError> {
+            Ok(0)
+        }
+        async fn scan(
+            &mut self,
+            _: Option<&Place>,
+            _: usize,
+        ) -> Result<(Vec<OwnedBlock>, Option<Place>), EngineError> {
+            Ok((Vec::new(), None))
         }
     }
 

@@ -94,6 +94,14 @@ impl Outgoing {
         self.life().is_own(origin)
     }
 
+    /// Whether the hits of a span are in one cell and of this origin only. Then their number is the count of that cell,
+    /// whatever an engine has lost of it.
+    pub(super) fn is_alone(&self, span: &OwnSpan) -> bool {
+        let alone_from_ms = self.life().alone_from_ms;
+        let is_one_cell = span.last_cell().start_ms == span.start_ms;
+        is_one_cell && alone_from_ms.is_some_and(|from_ms| from_ms <= span.start_ms)
+    }
+
     /// The store is loaded. Hits that were loaded may be as late as `newest`.
     pub(super) fn loaded(&self, newest: impl FnOnce() -> Timestamp) {
         if self.life().alone_from_ms.is_none() {
@@ -233,7 +241,8 @@ impl Outgoing {
         let (mut counts, mut missing) = (Vec::new(), 0);
         for span in spans {
             let in_span = own.iter().filter(|known| span.has(known.cell));
-            let sent_hits: u64 = in_span.map(|known| known.tally.hits()).sum();
+            // Hits whose mark came before they are removed are still in the store.
+            let sent_hits: u64 = in_span.map(|known| known.tally.counted.saturating_sub(known.removed)).sum();
             let hits = span.hits.saturating_sub(sent_hits);
             if hits == 0 {
                 continue;
@@ -280,7 +289,7 @@ pub(super) fn writes<'p>(pending: &'p [Pending<'_>]) -> Vec<Write<'p>> {
 }
 
 /// Until when a block may be read.
-fn keep_until(block: &Block<'_>, levels: &Levels) -> Timestamp {
+pub(super) fn keep_until(block: &Block<'_>, levels: &Levels) -> Timestamp {
     let level = levels.as_slice().iter().find(|level| level.width_ms == block.width_ms);
     let read_for_ms = level.map_or(0, |level| level.until_age_ms) + BLOCK_SLACK_MS;
     Timestamp::from_millis(block.end_ms().saturating_add(read_for_ms)).unwrap_or(Timestamp::MAX)

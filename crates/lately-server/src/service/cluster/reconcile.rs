@@ -6,17 +6,19 @@
 //! again; after a start and after a loss as fast as the engine takes it.
 
 use std::collections::{HashMap, HashSet};
+use std::mem;
 use std::sync::Arc;
 
 use lately::{Cell, Cursor, OwnSpan, Timestamp};
-use lately_engines::{Block, Engine, EngineError};
+use lately_engines::{Block, Engine, EngineError, Known, OwnedBlock, Told};
 
 use crate::limits::{
     DRAIN_SENDS_MS, RECONCILE_FULL_EVERY, RECONCILE_KEYS, RECONCILE_MOST_OLDER_KEYS, RECONCILE_OLDER_KEYS,
-    RECONCILE_PAUSE_MS, RECONCILE_ROUND_MS, RECONCILE_SETTLE_MS,
+    RECONCILE_PAUSE_MS, RECONCILE_ROUND_MS, RECONCILE_SETTLE_MS, UPSTREAM_SETTLE_MS,
 };
 
 use super::outgoing::Pending;
+use super::upstream::{Answer, Standing};
 use super::worker::{Worker, parts};
 
 /// How far the keys have been looked at.
@@ -28,11 +30,36 @@ pub(super) struct Reconcile {
     due: Timestamp,
     /// Whether something is known to be missing.
     is_urgent: bool,
+    /// Whether the upstream engine was away while keys were compared. Not all that was missing was sent then.
+    was_away: bool,
+    /// Whether it was not away so far in this round.
+    is_whole: bool,
+    /// What is compared once the upstream engine was read, and the life of the local one then.
+    asked: Vec<Step>,
+    asked_life: u64,
     /// Rounds that were begun.
     rounds: u64,
     /// When this round began, and the one before. Cells that ended before that have been compared, unless this round is full.
     begun: Timestamp,
     begun_before: Timestamp,
+}
+
+/// Keys that are compared together.
+struct Step {
+    keys: Vec<Box<[u8]>>,
+    /// Cells that ended in this time are compared.
+    range_ms: (i64, i64),
+    /// Where the round goes on, if they are part of it.
+    next: Option<Cursor>,
+}
+
+/// What the upstream engine has of blocks that are compared.
+enum Above {
+    /// There is no upstream engine.
+    None,
+    /// It is away.
+    Away,
+    Told(HashMap<OwnedBlock, Told>),
 }
 
 impl Reconcile {
@@ -42,6 +69,10 @@ impl Reconcile {
             cursor: Cursor::START,
             due: Timestamp::MIN,
             is_urgent: false,
+            was_away: false,
+            is_whole: false,
+            asked: Vec::new(),
+            asked_life: 0,
             rounds: 0,
             begun: Timestamp::MIN,
             begun_before: Timestamp::MIN,
@@ -49,10 +80,10 @@ impl Reconcile {
     }
 
     /// Looks at all keys. What a connection that was lost has sent may still arrive, so it waits a little.
-    pub(super) fn restart(&mut self, now: Timestamp) {
-        let due = after(now, RECONCILE_SETTLE_MS);
-        let older = std::mem::take(&mut self.older);
-        *self = Reconcile { older, due, is_urgent: true, ..Reconcile::new() };
+    pub(super) fn restart(&mut self, now: Timestamp, has_upstream: bool) {
+        let due = after(now, if has_upstream { UPSTREAM_SETTLE_MS } else { RECONCILE_SETTLE_MS });
+        let Reconcile { older, asked, asked_life, was_away, .. } = mem::replace(self, Reconcile::new());
+        *self = Reconcile { older, asked, asked_life, was_away, due, is_urgent: true, ..Reconcile::new() };
     }
 
     /// Notes a key with hits that are missing, other than new ones. It is looked at soon.
@@ -69,6 +100,7 @@ impl Reconcile {
     fn begin(&mut self, now: Timestamp) {
         if self.cursor == Cursor::START {
             self.rounds += 1;
+            self.is_whole = true;
             (self.begun_before, self.begun) = (self.begun, now);
         }
     }
@@ -107,26 +139,111 @@ impl<E: Engine> Worker<E> {
         if service.is_loading() || !self.is_settled() {
             return Ok(());
         }
-        let older: Vec<_> = self.reconcile.older.iter().take(RECONCILE_OLDER_KEYS).cloned().collect();
-        self.compare(&older, (i64::MIN, i64::MAX), now).await?;
-        older.iter().for_each(|key| _ = self.reconcile.older.remove(key));
-        if now < self.reconcile.due {
+        let Some(upstream) = &cluster.upstream else {
+            let older = self.older_step();
+            self.take(older, &Above::None, now).await?;
+            let page = self.page_step(now);
+            return self.take(page, &Above::None, now).await;
+        };
+        upstream.take_older().iter().for_each(|key| self.reconcile.note_older(key));
+        let above = if self.reconcile.asked.is_empty() {
+            let steps: Vec<Step> = self.older_step().into_iter().chain(self.page_step(now)).collect();
+            if steps.is_empty() {
+                return Ok(());
+            }
+            let blocks = steps.iter().flat_map(|step| {
+                let blocks = step.keys.iter().flat_map(|key| self.blocks_of_key(key, step.range_ms, now));
+                blocks.map(OwnedBlock::from)
+            });
+            let standing = upstream.ask(blocks.collect());
+            (self.reconcile.asked, self.reconcile.asked_life) = (steps, self.engine.life());
+            match standing {
+                Standing::Reached => return Ok(()),
+                Standing::Away => Above::Away,
+                Standing::Unknown => {
+                    self.put_back();
+                    return Ok(());
+                }
+            }
+        } else {
+            match upstream.take_answer() {
+                Answer::Waits => return Ok(()),
+                Answer::Away => Above::Away,
+                Answer::Told(told) => Above::Told(told),
+            }
+        };
+        if self.reconcile.asked_life != self.engine.life() {
+            // The local engine may have lost what the upstream one got since. All is looked at again.
+            self.put_back();
             return Ok(());
         }
+        let steps = mem::take(&mut self.reconcile.asked);
+        for step in steps {
+            self.take(Some(step), &above, now).await?;
+        }
+        if matches!(above, Above::Told(_)) && self.reconcile.was_away && !self.reconcile.is_urgent {
+            self.reconcile.restart(now, true);
+        }
+        Ok(())
+    }
+
+    /// What was asked for is not compared now.
+    fn put_back(&mut self) {
+        for Step { keys, next, .. } in mem::take(&mut self.reconcile.asked) {
+            if next.is_none() {
+                self.reconcile.older.extend(keys);
+            }
+        }
+    }
+
+    /// Takes keys with hits that are known to be missing. More may be noted of them from here on.
+    fn older_step(&mut self) -> Option<Step> {
+        let older = &mut self.reconcile.older;
+        let keys: Vec<_> = older.iter().take(RECONCILE_OLDER_KEYS).cloned().collect();
+        keys.iter().for_each(|key| _ = older.remove(key));
+        (!keys.is_empty()).then_some(Step { keys, range_ms: (i64::MIN, i64::MAX), next: None })
+    }
+
+    /// The next keys of the round, if it is time.
+    fn page_step(&mut self, now: Timestamp) -> Option<Step> {
+        if now < self.reconcile.due {
+            return None;
+        }
+        let store = &self.service.store;
         self.reconcile.begin(now);
         let (count, until_ms) = if self.reconcile.is_urgent {
             (RECONCILE_KEYS, i64::MAX)
         } else {
             let steps = usize::try_from(RECONCILE_ROUND_MS / RECONCILE_PAUSE_MS).unwrap_or(1);
             // What was counted last may be on its way.
-            (service.store.len().div_ceil(steps).max(1), now.as_millis() - RECONCILE_SETTLE_MS)
+            (store.len().div_ceil(steps).max(1), now.as_millis() - RECONCILE_SETTLE_MS)
         };
-        let page = service.store.scan(self.reconcile.cursor, None, count, now);
-        self.compare(&page.keys, (self.reconcile.compared_ms(), until_ms), now).await?;
-        let (is_urgent, is_at_end) = (self.reconcile.is_urgent, page.next == Cursor::START);
-        cluster.set_state(|state| state.is_reconciled |= is_urgent && is_at_end);
+        let page = store.scan(self.reconcile.cursor, None, count, now);
+        let range_ms = (self.reconcile.compared_ms(), until_ms);
+        Some(Step { keys: page.keys, range_ms, next: Some(page.next) })
+    }
+
+    /// Compares the keys of a step.
+    async fn take(&mut self, step: Option<Step>, above: &Above, now: Timestamp) -> Result<(), EngineError> {
+        let Some(Step { keys, range_ms, next }) = step else { return Ok(()) };
+        let compared = self.compare(&keys, range_ms, above, now).await;
+        let service = Arc::clone(&self.service);
         let reconcile = &mut self.reconcile;
-        reconcile.cursor = page.next;
+        reconcile.was_away |= matches!(above, Above::Away);
+        let Some(next) = next else {
+            if compared.is_err() {
+                reconcile.older.extend(keys);
+            }
+            return compared;
+        };
+        compared?;
+        reconcile.is_whole &= !matches!(above, Above::Away);
+        let is_at_end = next == Cursor::START;
+        if is_at_end && reconcile.is_urgent && reconcile.is_whole {
+            reconcile.was_away = false;
+            parts(&service).0.set_state(|state| state.is_reconciled = true);
+        }
+        reconcile.cursor = next;
         reconcile.is_urgent &= !is_at_end;
         if !reconcile.is_urgent {
             reconcile.due = after(now, RECONCILE_PAUSE_MS);
@@ -134,14 +251,27 @@ impl<E: Engine> Worker<E> {
         Ok(())
     }
 
+    /// The own hits of a key in cells that ended between two times.
+    fn spans(&self, key: &[u8], (from_ms, until_ms): (i64, i64), now: Timestamp) -> Vec<OwnSpan> {
+        let mut spans = self.service.store.own_spans(key, until_ms, now);
+        spans.retain(|span| span.end_ms >= from_ms);
+        spans
+    }
+
+    /// The blocks with these hits, each once.
+    fn blocks_of_key<'k>(&self, key: &'k [u8], range_ms: (i64, i64), now: Timestamp) -> HashSet<Block<'k>> {
+        self.spans(key, range_ms, now).iter().flat_map(|span| blocks_of(key, span)).collect()
+    }
+
     /// Looks at all keys before the stop, when nothing is counted any more.
     pub(super) async fn reconcile_all(&mut self) -> Result<(), EngineError> {
         let service = Arc::clone(&self.service);
         let (begun, mut cursor) = (service.now(), Cursor::START);
+        let above = if parts(&service).0.upstream.is_some() { Above::Away } else { Above::None };
         loop {
             let now = service.now();
             let page = service.store.scan(cursor, None, RECONCILE_KEYS, now);
-            self.compare(&page.keys, (i64::MIN, i64::MAX), now).await?;
+            self.compare(&page.keys, (i64::MIN, i64::MAX), &above, now).await?;
             cursor = page.next;
             if cursor == Cursor::START || now.as_millis() - begun.as_millis() > DRAIN_SENDS_MS {
                 return Ok(());
@@ -153,27 +283,32 @@ impl<E: Engine> Worker<E> {
     async fn compare(
         &mut self,
         keys: &[Box<[u8]>],
-        (from_ms, until_ms): (i64, i64),
+        range_ms: (i64, i64),
+        above: &Above,
         now: Timestamp,
     ) -> Result<(), EngineError> {
-        if keys.is_empty() {
-            return Ok(());
-        }
         let service = Arc::clone(&self.service);
         let (cluster, outgoing) = parts(&service);
         let store = &service.store;
-        let spans = |key: &[u8]| {
-            let mut spans = store.own_spans(key, until_ms, now);
-            spans.retain(|span| span.end_ms >= from_ms);
-            spans
-        };
         let (mut blocks, mut counts) = (Vec::new(), Vec::with_capacity(keys.len()));
         for key in keys {
-            let of_key: HashSet<_> = spans(key).iter().flat_map(|span| blocks_of(key, span)).collect();
+            let mut of_key = self.blocks_of_key(key, range_ms, now);
+            if let Above::Told(above) = above {
+                // Late hits may have come since it was read.
+                of_key.retain(|block| above.contains_key(&OwnedBlock::from(*block)));
+            }
             counts.push(of_key.len());
             blocks.extend(of_key);
         }
-        let told = self.engine.read(&blocks).await?;
+        let life = self.engine.life();
+        let mut told = self.engine.read(&blocks).await?;
+        if let Above::Told(above) = above {
+            if life != self.engine.life() {
+                // What the upstream engine has got since may be lost here.
+                return Ok(());
+            }
+            self.restore(&blocks, &mut told, above).await?;
+        }
         let mut read = blocks.iter().zip(told);
         let (mut pending, mut sent_hits) = (Vec::new(), 0);
         let decreases = store.decreases();
@@ -181,8 +316,13 @@ impl<E: Engine> Worker<E> {
             let told: HashMap<_, _> = read.by_ref().take(count).collect();
             self.remove(key, told.values().flatten(), now).await?;
             // Late hits may have come since.
-            let mut spans = spans(key);
+            let mut spans = self.spans(key, range_ms, now);
             spans.retain(|span| blocks_of(key, span).all(|block| told.contains_key(&block)));
+            if matches!(above, Above::Away) {
+                // The local engine may have lost the other hits, and the upstream one may have them in another cell, or of
+                // another origin.
+                spans.retain(|span| outgoing.is_alone(span));
+            }
             let (counts, hits) = outgoing.missing(&spans, told.values().flatten());
             if !counts.is_empty() {
                 pending.push(Pending { key, levels: store.settings_of(key).levels(), counts });
@@ -192,7 +332,7 @@ impl<E: Engine> Worker<E> {
         cluster.committed(&service).await;
         if store.decreases() != decreases {
             // They are looked at again in a round.
-            self.reconcile.restart(now);
+            self.reconcile.restart(now, cluster.upstream.is_some());
             return Ok(());
         }
         // The marks of a deletion come first.
@@ -201,4 +341,43 @@ impl<E: Engine> Worker<E> {
         cluster.set_state(|state| state.resent_hits += sent_hits);
         Ok(())
     }
+
+    /// Adds to what the local engine has of blocks what only the upstream one has of this node, here and in the local engine: counts
+    /// that were lost here, and marks of deletions elsewhere.
+    async fn restore(
+        &mut self,
+        blocks: &[Block<'_>],
+        told: &mut [Told],
+        above: &HashMap<OwnedBlock, Told>,
+    ) -> Result<(), EngineError> {
+        let service = Arc::clone(&self.service);
+        let outgoing = parts(&service).1;
+        let mut pending = Vec::new();
+        for (block, told) in blocks.iter().zip(told) {
+            let above = above.get(&OwnedBlock::from(*block)).into_iter().flatten();
+            let mut counts = Vec::new();
+            for known in above.filter(|known| outgoing.is_own(&known.origin)) {
+                if merge_into(told, known) {
+                    counts.push(known.clone());
+                }
+            }
+            if !counts.is_empty() {
+                let levels = service.store.settings_of(block.key).levels();
+                pending.push(Pending { key: block.key, levels, counts });
+            }
+        }
+        if pending.is_empty() { Ok(()) } else { self.write(&pending).await }
+    }
+}
+
+/// Merges a count of another engine. True if that told more.
+pub(super) fn merge_into(told: &mut Told, known: &Known) -> bool {
+    let held = told.iter_mut().find(|held| held.cell == known.cell && held.origin == known.origin);
+    let Some(held) = held else {
+        told.push(known.clone());
+        return true;
+    };
+    let before = held.clone();
+    held.merge(known);
+    *held != before
 }

@@ -4,20 +4,25 @@
 //! killed and started again with their data folder; their clocks differ. Once all of that has ended, every node answers as
 //! one store that all hits went to.
 //!
+//! The same is played with two data centres: an engine in each, and one that both share, which is cut off for a while, too.
+//!
 //! `LATELY_SIM_SEED` runs one seed, `LATELY_SIM_SEEDS` this number of them, `LATELY_SIM_SECONDS` new ones for this long.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lately::{Cell, ManualClock, Op, Origin, Span, Store, Timestamp, minutes};
-use lately_engines::{Block, Engine, EngineError, Known, Told, Write};
+use lately_engines::{Block, Engine, EngineError, Known, OwnedBlock, Place, Told, Write};
 use test_support::{ReportOnPanic, Rng, print_uncaptured, seeds, trace};
 
+use super::aggregator::Aggregator;
+use super::upstream::UpstreamReader;
 use super::worker::{Worker, start};
 use super::{Cluster, ClusterConfig};
 use crate::config::{Config, Storage};
+use crate::limits::UPSTREAM_MOST_CHANGED;
 use crate::service::Service;
 use crate::service::commit::Changes;
 
@@ -27,11 +32,10 @@ const STEPS: usize = 120;
 /// Seeds of a run in CI.
 const SEEDS: u64 = 60;
 
-/// Blocks by key, width and number.
-type Blocks = HashMap<(Box<[u8]>, i64, i64), HashMap<(Origin, Cell), Known>>;
+type Blocks = HashMap<OwnedBlock, HashMap<(Origin, Cell), Known>>;
 
 /// A write to a block, owned.
-type OwnWrite = ((Box<[u8]>, i64, i64), Known);
+type OwnWrite = (OwnedBlock, Known);
 
 /// The engine: what it has, and what its replica has not.
 struct World {
@@ -49,6 +53,12 @@ struct World {
     flushes: u64,
     /// One of this many calls fails; 0 for none.
     fails_once_in: u64,
+    /// All calls fail.
+    is_cut: bool,
+    /// The blocks that were noted as changed.
+    changed: BTreeSet<OwnedBlock>,
+    /// Who has a name, and until when.
+    claims: HashMap<String, (String, i64)>,
 }
 
 /// The connection of a node to the engine.
@@ -57,6 +67,10 @@ struct Connection {
     life: u64,
     failovers: u64,
     flushes: u64,
+}
+
+fn lock(world: &Mutex<World>) -> MutexGuard<'_, World> {
+    world.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn merge(blocks: &mut Blocks, (block, known): OwnWrite) {
@@ -79,7 +93,7 @@ impl World {
 
 impl Connection {
     fn world(&self) -> MutexGuard<'_, World> {
-        self.world.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.world)
     }
 
     /// Fails when the connection is lost, by itself or with the server.
@@ -87,7 +101,7 @@ impl Connection {
         let mut world = self.world();
         world.deliver_late();
         let (failovers, once_in) = (world.failovers, world.fails_once_in);
-        let fails = once_in > 0 && world.rng.once_in(once_in);
+        let fails = (once_in > 0 && world.rng.once_in(once_in)) || world.is_cut;
         drop(world);
         if self.failovers != failovers || fails {
             self.failovers = failovers;
@@ -103,16 +117,17 @@ impl Engine for Connection {
         let checked = self.check();
         let mut world = self.world();
         let writes = writes.iter().flat_map(|write| {
-            let Block { key, width_ms, number } = write.block;
-            write.counts.iter().map(move |known| ((key.into(), width_ms, number), (*known).clone()))
+            write.counts.iter().map(|known| (OwnedBlock::from(write.block), (*known).clone()))
         });
         // In an order that does not depend on the hashes of this process.
         let mut writes: Vec<OwnWrite> = writes.collect();
         writes.sort_by_key(|(block, known)| (block.clone(), known.cell, known.origin.to_string()));
+        let is_cut = world.is_cut;
         for write in writes {
             // Of a write that failed it is not known whether it arrives.
             match (checked.is_ok(), world.rng.below(3)) {
-                (true, _) | (false, 0) => world.write(write),
+                (true, _) => world.write(write),
+                (false, 0) if !is_cut => world.write(write),
                 (false, 1) => {
                     let at_ms = world.now_ms + i64::try_from(world.rng.below(1_000)).expect("small");
                     world.late.push((at_ms, write));
@@ -125,16 +140,24 @@ impl Engine for Connection {
 
     async fn claim(
         &mut self,
-        _: &str,
-        _: &str,
-        _: &(dyn Fn(&str) -> bool + Sync),
-        _: Duration,
+        node: &str,
+        holder: &str,
+        is_former: &(dyn Fn(&str) -> bool + Sync),
+        lasts: Duration,
     ) -> Result<Option<String>, EngineError> {
         self.check()?;
-        let flushes = self.world().flushes;
+        let mut world = self.world();
+        let (flushes, now_ms) = (world.flushes, world.now_ms);
+        let held = world.claims.get(node).filter(|(_, until_ms)| now_ms < *until_ms);
+        let other = held.map(|(other, _)| other.clone()).filter(|other| other != holder && !is_former(other));
+        if other.is_none() {
+            let until_ms = now_ms + i64::try_from(lasts.as_millis()).expect("short");
+            world.claims.insert(node.to_owned(), (holder.to_owned(), until_ms));
+        }
+        drop(world);
         self.life += u64::from(self.flushes != flushes);
         self.flushes = flushes;
-        Ok(None)
+        Ok(other)
     }
 
     async fn report(&mut self, _: &str, _: Option<&str>, _: Duration) -> Result<(), EngineError> {
@@ -152,17 +175,85 @@ impl Engine for Connection {
     async fn read(&mut self, blocks: &[Block<'_>]) -> Result<Vec<Told>, EngineError> {
         self.check()?;
         let world = self.world();
-        let told = blocks.iter().map(|&Block { key, width_ms, number }| {
-            let held = world.blocks.get(&(key.into(), width_ms, number));
+        let told = blocks.iter().map(|block| {
+            let held = world.blocks.get(&OwnedBlock::from(*block));
             held.into_iter().flat_map(HashMap::values).cloned().collect()
         });
         Ok(told.collect())
+    }
+
+    async fn note_changed(&mut self, blocks: &[Block<'_>]) -> Result<(), EngineError> {
+        self.check()?;
+        self.world().changed.extend(blocks.iter().map(|block| OwnedBlock::from(*block)));
+        Ok(())
+    }
+
+    async fn take_changed(&mut self, most: usize) -> Result<Vec<OwnedBlock>, EngineError> {
+        let checked = self.check();
+        let mut world = self.world();
+        // When the answer is lost, so are the names.
+        let is_done = checked.is_ok() || world.rng.once_in(2);
+        let most = if is_done { most.min(world.changed.len()) } else { 0 };
+        let taken = (0..most).filter_map(|_| world.changed.pop_first()).collect();
+        checked.map(|()| taken)
+    }
+
+    async fn changed(&mut self) -> Result<usize, EngineError> {
+        self.check()?;
+        Ok(self.world().changed.len())
+    }
+
+    async fn scan(
+        &mut self,
+        from: Option<&Place>,
+        count: usize,
+    ) -> Result<(Vec<OwnedBlock>, Option<Place>), EngineError> {
+        self.check()?;
+        let world = self.world();
+        let mut names: Vec<&OwnedBlock> = world.blocks.keys().collect();
+        names.sort_unstable();
+        let first = from.map_or(0, |place| usize::try_from(place.cursor).expect("few"));
+        let page = names.iter().skip(first).take(count).copied().cloned().collect();
+        let place = Place { server: String::new(), cursor: (first + count) as u64 };
+        Ok((page, (first + count < names.len()).then_some(place)))
+    }
+}
+
+/// The engines of a server.
+#[derive(Clone)]
+struct Engines {
+    local: Arc<Mutex<World>>,
+    upstream: Option<Arc<Mutex<World>>>,
+}
+
+/// What a server has for the upstream engine.
+struct Above {
+    reader: UpstreamReader<Connection>,
+    aggregator: Aggregator<Connection>,
+}
+
+impl Engines {
+    fn above(&self, service: &Arc<Service>) -> Option<Above> {
+        let upstream = self.upstream.as_ref()?;
+        let reader = UpstreamReader::new(Arc::clone(service), connection(upstream));
+        let aggregator = Aggregator::new(Arc::clone(service), connection(&self.local), connection(upstream));
+        Some(Above { reader, aggregator })
+    }
+
+    fn cluster_config(&self, number: usize) -> ClusterConfig {
+        let config = ClusterConfig::new(&format!("node-{number}"), &["redis://127.0.0.1:1"]).expect("a name");
+        match self.upstream {
+            Some(_) => config.with_upstream(&["redis://127.0.0.1:2"]).expect("another server"),
+            None => config,
+        }
     }
 }
 
 /// A server.
 struct Node {
     worker: Worker<Connection>,
+    above: Option<Above>,
+    engines: Engines,
     clock: Arc<ManualClock>,
     /// How far its clock is ahead.
     ahead_ms: i64,
@@ -177,22 +268,19 @@ fn connection(world: &Arc<Mutex<World>>) -> Connection {
     Connection { world: Arc::clone(world), life: 1, failovers, flushes }
 }
 
-fn cluster_config(number: usize) -> ClusterConfig {
-    ClusterConfig::new(&format!("node-{number}"), &["redis://127.0.0.1:1"]).expect("a name")
-}
-
 impl Node {
-    fn new(number: usize, ahead_ms: i64, world: &Arc<Mutex<World>>) -> Node {
+    fn new(number: usize, ahead_ms: i64, engines: Engines) -> Node {
         let folder = tempfile::tempdir().expect("a folder");
         let storage = Storage { path: PathBuf::from(folder.path()), ..Storage::default() };
-        let (cluster, storage) = (Some(cluster_config(number)), Some(storage));
+        let (cluster, storage) = (Some(engines.cluster_config(number)), Some(storage));
         let config = Config { cluster, storage, ..Config::default() };
         let clock = Arc::new(ManualClock::new(at(START_MS + ahead_ms)));
         let service =
             Arc::new(Service::new(config, Arc::<ManualClock>::clone(&clock)).expect("valid settings"));
         service.loaded_nothing();
         start(&service).expect("the folder is there");
-        Node { worker: Worker::new(service, connection(world)), clock, ahead_ms, _folder: folder }
+        let (above, worker) = (engines.above(&service), Worker::new(service, connection(&engines.local)));
+        Node { worker, above, engines, clock, ahead_ms, _folder: folder }
     }
 
     fn service(&self) -> &Service {
@@ -204,15 +292,18 @@ impl Node {
     }
 
     /// Ends it at once, and starts it with what is in the journal: all that it counted.
-    fn restart(self, number: usize, world: &Arc<Mutex<World>>) -> Node {
-        let Node { worker, clock, ahead_ms, _folder } = self;
+    fn restart(self, number: usize) -> Node {
+        let Node { worker, above, engines, clock, ahead_ms, _folder } = self;
+        drop(above);
         let Worker { service, .. } = worker;
         let mut service = Arc::into_inner(service).expect("nobody else has it");
-        service.cluster = Some(Cluster::new(cluster_config(number), service.config.ceiling_bytes));
+        service.cluster = Some(Cluster::new(engines.cluster_config(number), service.config.ceiling_bytes));
         start(&service).expect("the folder is there");
         // What was known of others is not in the journal.
         KEYS.iter().for_each(|key| service.store.unlearn(key));
-        Node { worker: Worker::new(Arc::new(service), connection(world)), clock, ahead_ms, _folder }
+        let service = Arc::new(service);
+        let (above, worker) = (engines.above(&service), Worker::new(service, connection(&engines.local)));
+        Node { worker, above, engines, clock, ahead_ms, _folder }
     }
 
     fn apply(&self, op: Op<'_>) {
@@ -240,6 +331,18 @@ impl Node {
     async fn exchange(&mut self) {
         _ = self.worker.exchange(false).await;
     }
+
+    async fn read_above(&mut self) {
+        if let Some(above) = &mut self.above {
+            _ = above.reader.exchange(&|_: &str| ()).await;
+        }
+    }
+
+    async fn copy(&mut self) {
+        if let Some(above) = &mut self.above {
+            _ = above.aggregator.pass().await;
+        }
+    }
 }
 
 fn at(ms: i64) -> Timestamp {
@@ -249,7 +352,8 @@ fn at(ms: i64) -> Timestamp {
 /// The whole system.
 struct Simulation {
     rng: Rng,
-    world: Arc<Mutex<World>>,
+    /// The engine of each data centre, and then the upstream one if there are several.
+    worlds: Vec<Arc<Mutex<World>>>,
     nodes: Vec<Node>,
     /// All hits go here, too.
     all: Store,
@@ -257,9 +361,9 @@ struct Simulation {
 }
 
 impl Simulation {
-    fn new(seed: u64) -> Simulation {
+    fn new(seed: u64, centres: usize) -> Simulation {
         let mut rng = Rng::new(seed);
-        let world = World {
+        let mut world = || World {
             rng: Rng::new(rng.next_u64()),
             now_ms: START_MS,
             blocks: Blocks::new(),
@@ -269,27 +373,40 @@ impl Simulation {
             failovers: 0,
             flushes: 0,
             fails_once_in: [0, 3, 10, 30][rng.index(4)],
+            is_cut: false,
+            changed: BTreeSet::new(),
+            claims: HashMap::new(),
         };
-        let world = Arc::new(Mutex::new(world));
-        let count = 2 + rng.index(2);
+        let worlds = if centres == 1 { 1 } else { centres + 1 };
+        let worlds: Vec<_> = (0..worlds).map(|_| Arc::new(Mutex::new(world()))).collect();
+        let count = if centres == 1 { 2 + rng.index(2) } else { 2 * centres };
         let nodes = (0..count).map(|number| {
             let ahead_ms = [0, 0, 700, -1_300][rng.index(4)];
-            Node::new(number, ahead_ms, &world)
+            let local = Arc::clone(&worlds[number % centres]);
+            Node::new(number, ahead_ms, Engines { local, upstream: worlds.get(centres).cloned() })
         });
         let nodes = nodes.collect();
         let all = Store::builder().build().expect("the defaults are valid");
-        Simulation { rng, world, nodes, all, hits: Vec::new() }
+        Simulation { rng, worlds, nodes, all, hits: Vec::new() }
     }
 
     fn world(&self) -> MutexGuard<'_, World> {
-        self.world.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.worlds[0])
+    }
+
+    fn has_upstream(&self) -> bool {
+        self.worlds.len() > 1
+    }
+
+    /// One of the engines.
+    fn any_world(&mut self) -> (usize, Arc<Mutex<World>>) {
+        let number = self.rng.index(self.worlds.len());
+        (number, Arc::clone(&self.worlds[number]))
     }
 
     fn pass(&mut self, ms: u64) {
-        let mut world = self.world();
-        world.now_ms += i64::try_from(ms).expect("small");
-        let now_ms = world.now_ms;
-        drop(world);
+        let now_ms = self.world().now_ms + i64::try_from(ms).expect("small");
+        self.worlds.iter().for_each(|world| lock(world).now_ms = now_ms);
         for Node { clock, ahead_ms, .. } in &self.nodes {
             clock.set(at(now_ms + *ahead_ms));
         }
@@ -315,7 +432,7 @@ impl Simulation {
 
     /// One thing happens.
     async fn step(&mut self) {
-        match self.rng.below(24) {
+        match self.rng.below(if self.has_upstream() { 33 } else { 24 }) {
             0..=8 => self.hit(),
             9..=14 => {
                 let node = self.rng.index(self.nodes.len());
@@ -332,25 +449,32 @@ impl Simulation {
             }
             19 => {
                 // The replica catches up a part of the way.
-                let mut world = self.world();
+                let (_, world) = self.any_world();
+                let mut world = lock(&world);
                 let count = world.unreplicated.len();
                 let upto = if count == 0 { 0 } else { world.rng.index(count + 1) };
                 let writes: Vec<_> = world.unreplicated.drain(..upto).collect();
                 writes.into_iter().for_each(|write| merge(&mut world.replica, write));
             }
             20 if self.rng.once_in(3) => {
-                let mut world = self.world();
+                let (number, world) = self.any_world();
+                let mut world = lock(&world);
                 trace(|| {
-                    format!("{} failover, {} writes lost", world.now_ms - START_MS, world.unreplicated.len())
+                    let lost = world.unreplicated.len();
+                    format!("{} engine {number} fails over, {lost} writes lost", world.now_ms - START_MS)
                 });
+                world.changed.clear();
                 world.blocks = world.replica.clone();
                 world.unreplicated.clear();
                 world.late.clear();
                 world.failovers += 1;
             }
             21 if self.rng.once_in(6) => {
-                let mut world = self.world();
-                trace(|| format!("{} emptied", world.now_ms - START_MS));
+                let (number, world) = self.any_world();
+                let mut world = lock(&world);
+                trace(|| format!("{} engine {number} is emptied", world.now_ms - START_MS));
+                world.changed.clear();
+                world.claims.clear();
                 (world.blocks, world.replica) = Default::default();
                 world.unreplicated.clear();
                 world.flushes += 1;
@@ -358,7 +482,7 @@ impl Simulation {
             22 => {
                 let number = self.rng.index(self.nodes.len());
                 trace(|| format!("{} node {number} restarts", self.world().now_ms - START_MS));
-                let node = self.nodes.remove(number).restart(number, &self.world);
+                let node = self.nodes.remove(number).restart(number);
                 self.nodes.insert(number, node);
             }
             23 => {
@@ -366,35 +490,61 @@ impl Simulation {
                 let window = [minutes(5), Span::MAX][self.rng.index(2)];
                 self.nodes[node].ask(window);
             }
+            24..=27 => {
+                let node = self.rng.index(self.nodes.len());
+                self.nodes[node].read_above().await;
+            }
+            28..=31 => {
+                let node = self.rng.index(self.nodes.len());
+                self.nodes[node].copy().await;
+            }
+            32 => {
+                let mut world = lock(&self.worlds[self.worlds.len() - 1]);
+                world.is_cut = !world.is_cut;
+                trace(|| {
+                    format!("{} the upstream engine is cut off: {}", world.now_ms - START_MS, world.is_cut)
+                });
+            }
             _ => {}
         }
     }
 
     /// Nothing goes wrong any more, until everybody has everything.
     async fn settle(&mut self) {
-        self.world().fails_once_in = 0;
+        for world in &self.worlds {
+            let mut world = lock(world);
+            (world.fails_once_in, world.is_cut) = (0, false);
+        }
         for _ in 0..120 {
             self.pass(200);
             for node in &mut self.nodes {
                 node.ask(Span::MAX);
                 node.exchange().await;
+                node.copy().await;
+                node.read_above().await;
             }
         }
         // A replica lags by seconds.
-        let mut world = self.world();
-        world.replica = world.blocks.clone();
-        world.unreplicated.clear();
+        for world in &self.worlds {
+            let mut world = lock(world);
+            world.replica = world.blocks.clone();
+            world.unreplicated.clear();
+        }
     }
 
-    /// Traces what the engine has of a key.
+    /// Traces what the engines have of a key.
     fn trace(&self, key: usize) {
-        let world = self.world();
-        let of_key = world.blocks.iter().filter(|((of, ..), _)| **of == *KEYS[key]);
-        let mut cells: Vec<_> = of_key.flat_map(|(_, held)| held.values()).collect();
-        cells.sort_by_key(|known| (known.cell.width_ms, known.cell.start_ms, known.origin.to_string()));
-        for Known { origin, cell, tally, removed } in cells {
-            let start_ms = cell.start_ms - START_MS;
-            trace(|| format!("{} {start_ms} {origin} {tally:?} {removed}", cell.width_ms));
+        for (number, world) in self.worlds.iter().enumerate() {
+            let world = lock(world);
+            let of_key = world.blocks.iter().filter(|(block, _)| *block.key == *KEYS[key]);
+            let mut cells: Vec<_> = of_key.flat_map(|(_, held)| held.values()).collect();
+            cells.sort_by_key(|known| (known.cell.width_ms, known.cell.start_ms, known.origin.to_string()));
+            for Known { origin, cell, tally, removed } in cells {
+                let start_ms = cell.start_ms - START_MS;
+                trace(|| {
+                    format!("engine {number}: {} {start_ms} {origin} {tally:?} {removed}", cell.width_ms)
+                });
+            }
         }
     }
 
@@ -442,10 +592,10 @@ impl Simulation {
     }
 }
 
-async fn simulate(seed: u64) -> usize {
+async fn simulate(seed: u64, centres: usize) -> usize {
     let _report = ReportOnPanic(seed);
-    let mut simulation = Simulation::new(seed);
-    let fails_once_in = simulation.world().fails_once_in;
+    let mut simulation = Simulation::new(seed, centres);
+    let fails_once_in: Vec<_> = simulation.worlds.iter().map(|world| lock(world).fails_once_in).collect();
     let rounds = 1 + simulation.rng.index(3);
     for _ in 0..rounds {
         for _ in 0..STEPS {
@@ -457,18 +607,48 @@ async fn simulate(seed: u64) -> usize {
             simulation.delete().await;
             simulation.check(seed);
         }
-        simulation.world().fails_once_in = fails_once_in;
+        let worlds = simulation.worlds.iter().zip(&fails_once_in);
+        worlds.for_each(|(world, once_in)| lock(world).fails_once_in = *once_in);
     }
     rounds * STEPS
 }
 
-#[test]
-fn nodes_agree_whatever_goes_wrong() {
+fn simulate_all(centres: usize) {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     let (mut played, mut steps) = (0, 0);
     for seed in seeds(SEEDS) {
-        steps += runtime.block_on(simulate(seed));
+        steps += runtime.block_on(simulate(seed, centres));
         played += 1;
     }
     print_uncaptured(&format!("{played} seeds, {steps} steps"));
+}
+
+#[test]
+fn names_of_changed_blocks_are_bounded_while_the_upstream_engine_is_away() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    let mut simulation = Simulation::new(0, 2);
+    lock(&simulation.worlds[2]).is_cut = true;
+    lock(&simulation.worlds[0]).fails_once_in = 0;
+    let note = |simulation: &Simulation, count: usize| {
+        let names = 0..i64::try_from(count).expect("few");
+        let names = names.map(|number| OwnedBlock { key: Box::from(&b"k"[..]), width_ms: 1_000, number });
+        lock(&simulation.worlds[0]).changed = names.collect();
+    };
+    for (count, left) in
+        [(UPSTREAM_MOST_CHANGED, UPSTREAM_MOST_CHANGED), (UPSTREAM_MOST_CHANGED + 5, UPSTREAM_MOST_CHANGED)]
+    {
+        note(&simulation, count);
+        runtime.block_on(simulation.nodes[0].copy());
+        assert_eq!(lock(&simulation.worlds[0]).changed.len(), left);
+    }
+}
+
+#[test]
+fn nodes_agree_whatever_goes_wrong() {
+    simulate_all(1);
+}
+
+#[test]
+fn data_centres_agree_whatever_goes_wrong() {
+    simulate_all(2);
 }

@@ -1,0 +1,347 @@
+//! Two data centres of two nodes each: a Redis for each data centre, and one that all share.
+
+use serde_json::Value;
+use test_support::RedisServer;
+
+use crate::client_runs::{ask, words};
+use crate::common::{has, lately};
+use crate::running::{Running, becomes, serve_in, serve_with};
+
+/// The keys of a test, and how often each is hit in a round.
+const KEYS: u64 = 40;
+
+/// The engines of both data centres.
+struct Site {
+    global: RedisServer,
+    local: [RedisServer; 2],
+}
+
+const NODES: [(usize, &str); 4] = [(0, "eu-1"), (0, "eu-2"), (1, "us-1"), (1, "us-2")];
+
+impl Site {
+    fn start() -> Site {
+        Site { global: RedisServer::start(), local: [RedisServer::start(), RedisServer::start()] }
+    }
+
+    fn node(&self, centre: usize, name: &str) -> Running {
+        let (local, global) = (self.local[centre].url(), self.global.url());
+        serve_with(&["--cluster", &local, "--upstream", &global, "--node", name])
+    }
+
+    /// Two nodes in each data centre.
+    fn nodes(&self) -> [Running; 4] {
+        NODES.map(|(centre, name)| self.node(centre, name))
+    }
+}
+
+/// Whether a key has this many hits on each of the nodes, asked until it has.
+fn all_say<'n>(nodes: impl IntoIterator<Item = &'n Running>, question: &str, hits: u64) -> bool {
+    nodes.into_iter().all(|node| becomes(|| node.ask::<u64>(question) == hits))
+}
+
+/// Hits each key on a node: the first once, the second twice, and so on.
+fn hit_all(node: &Running) {
+    let pairs: Vec<String> = (0..KEYS).map(|key| format!("k{key} {}", key + 1)).collect();
+    node.ask::<Vec<u64>>(&format!("MHIT {}", pairs.join(" ")));
+}
+
+/// Whether each node has the hits of so many rounds on every key, asked until it has.
+fn all_have<'n>(nodes: impl IntoIterator<Item = &'n Running>, rounds: u64) -> bool {
+    let keys: Vec<String> = (0..KEYS).map(|key| format!("k{key}")).collect();
+    let expected: Vec<u64> = (1..=KEYS).map(|hits| hits * rounds).collect();
+    let questions = ["5m", "7d"].map(|window| format!("MHITS {window} {}", keys.join(" ")));
+    nodes
+        .into_iter()
+        .all(|node| questions.iter().all(|question| becomes(|| node.ask::<Vec<u64>>(question) == expected)))
+}
+
+fn aggregator(node: &Running) -> String {
+    node.info("lately_upstream_aggregator")
+}
+
+#[test]
+fn every_node_answers_for_all_data_centres() {
+    if !has("redis-server") {
+        return;
+    }
+    let site = Site::start();
+    let nodes = site.nodes();
+    for (node, hits) in nodes.iter().zip([1, 20, 300, 4_000]) {
+        assert!(node.ask::<u64>(&format!("HIT page {hits}")) >= hits);
+    }
+    for question in ["HITS page", "HITS page 10s", "HITS page 7d"] {
+        assert!(all_say(&nodes, question, 4_321), "{question}");
+    }
+    let rows = ["us-2", "us-1", "eu-2", "eu-1"].map(str::to_owned).into_iter().zip([4_000, 300, 20, 1]);
+    let rows: Vec<(String, u64)> = rows.collect();
+    for node in &nodes {
+        assert!(becomes(|| node.ask::<Vec<(String, u64)>>("HITS page BY ORIGIN") == rows));
+        let [hits, staleness_ms] = node.ask::<[i64; 2]>("HITS page STALENESS");
+        assert!(hits == 4_321 && (0..60_000).contains(&staleness_ms), "{staleness_ms}");
+        assert!(becomes(|| node.info("lately_upstream_ok") == "1"));
+    }
+    // A limit counts the hits of all data centres.
+    assert!(becomes(|| nodes[0].ask::<Vec<i64>>("LIMIT page 4321 5m PEEK")[0] == 0));
+    // A node that starts later knows them, too.
+    let late = site.node(1, "us-3");
+    assert!(all_say([&late], "HITS page 7d", 4_321));
+    late.ask::<u64>("HIT page");
+    assert!(all_say(&nodes, "HITS page", 4_322));
+}
+
+#[test]
+fn a_deleted_key_is_deleted_in_all_data_centres() {
+    if !has("redis-server") {
+        return;
+    }
+    let site = Site::start();
+    let nodes = site.nodes();
+    for round in 0..4 {
+        nodes.iter().for_each(|node| _ = node.ask::<u64>("HIT k 5"));
+        assert!(all_say(&nodes, "HITS k 7d", 20));
+        assert_eq!(nodes[round].ask::<u64>("DEL k"), 1);
+        assert!(all_say(&nodes, "HITS k 7d", 0), "round {round}");
+    }
+    // Hits that come later count. Nobody sends the deleted ones again.
+    nodes[3].ask::<u64>("HIT k 2");
+    assert!(all_say(&nodes, "HITS k 7d", 2));
+    // Without the upstream engine, the hits of this data centre are deleted at once, and the others later.
+    nodes[0].ask::<u64>("HIT k 2");
+    assert!(all_say(&nodes, "HITS k", 4));
+    site.global.signal("STOP");
+    assert_eq!(nodes[0].ask::<u64>("DEL k"), 1);
+    assert!(all_say(&nodes[..1], "HITS k", 0) && all_say(&nodes[1..2], "HITS k", 2));
+    assert_eq!(nodes[3].ask::<u64>("HITS k"), 4);
+    assert!(becomes(|| nodes[0].info("lately_upstream_ok") == "0"));
+    site.global.signal("CONT");
+    assert!(all_say(&nodes, "HITS k", 0));
+}
+
+#[test]
+fn data_centres_count_on_while_they_are_cut_off_and_while_their_aggregator_is_replaced() {
+    if !has("redis-server") {
+        return;
+    }
+    let site = Site::start();
+    let mut nodes: Vec<Running> = site.nodes().into();
+    nodes.iter().for_each(hit_all);
+    assert!(all_have(&nodes, 4));
+    let before = aggregator(&nodes[0]);
+    let killed = NODES.iter().position(|(_, name)| *name == before).expect("a node");
+    assert!(killed < 2 && aggregator(&nodes[1 - killed]) == before);
+    site.global.signal("STOP");
+    nodes.iter().for_each(hit_all);
+    // Each data centre knows its own hits, and what it had read of the other.
+    assert!(all_have(&nodes, 6));
+    assert!(nodes.iter().all(|node| becomes(|| node.info("lately_upstream_ok") == "0")));
+    // Its hits were sent: its neighbour has them.
+    drop(nodes.remove(killed));
+    hit_all(&nodes[0]);
+    assert!(becomes(|| nodes[0].info("lately_upstream_waiting_blocks") != "0"));
+    site.global.signal("CONT");
+    assert!(all_have(&nodes, 9));
+    let (centre, name) = NODES[1 - killed];
+    assert!(becomes(|| aggregator(&nodes[0]) == name));
+    // Killed while all are there.
+    drop(nodes.remove(0));
+    nodes.iter().for_each(hit_all);
+    assert!(all_have(&nodes, 11));
+    let again = [site.node(centre, name), site.node(centre, &before)];
+    assert!(all_have(again.iter().chain(&nodes), 11));
+    again.iter().for_each(hit_all);
+    assert!(all_have(again.iter().chain(&nodes), 13));
+    for node in again.iter().chain(&nodes) {
+        assert!(becomes(
+            || node.infos(["lately_upstream_ok", "lately_upstream_waiting_blocks"]) == ["1", "0"]
+        ));
+    }
+}
+
+#[test]
+fn counts_that_an_engine_loses_come_back() {
+    if !has("redis-server") {
+        return;
+    }
+    let mut site = Site::start();
+    let nodes = site.nodes();
+    nodes.iter().for_each(hit_all);
+    assert!(all_have(&nodes, 4));
+    site.global.succeed("FLUSHALL");
+    nodes[2].ask::<u64>("HIT other");
+    assert!(all_say(&nodes, "HITS other", 1));
+    let late = site.node(0, "eu-3");
+    assert!(all_have([&late], 4));
+    site.local[1].succeed("FLUSHALL");
+    nodes.iter().for_each(hit_all);
+    assert!(all_have(nodes.iter().chain([&late]), 8));
+    // Everything at once.
+    site.global.kill();
+    site.local.iter_mut().for_each(RedisServer::kill);
+    nodes.iter().for_each(hit_all);
+    site.local.iter_mut().for_each(RedisServer::restart);
+    site.global.restart();
+    assert!(all_have(nodes.iter().chain([&late]), 12));
+}
+
+#[test]
+fn what_was_counted_last_is_copied_before_the_stop() {
+    if !has("redis-server") {
+        return;
+    }
+    let site = Site::start();
+    let (one, other) = (site.node(0, "eu-1"), site.node(1, "us-1"));
+    assert!(becomes(|| aggregator(&one) == "eu-1"));
+    one.ask::<u64>("HIT k 5");
+    one.signal("TERM");
+    let run = one.ended();
+    assert_eq!(run.code, Some(0), "{}", run.err);
+    assert!(all_say([&other], "HITS k", 5));
+    // The name is free again at once.
+    let again = site.node(1, "eu-1");
+    assert!(all_say([&again], "HITS k", 5));
+}
+
+#[test]
+fn a_node_that_was_killed_has_its_hits_once_in_all_data_centres() {
+    if !has("redis-server") {
+        return;
+    }
+    let site = Site::start();
+    let folder = tempfile::tempdir().expect("a folder");
+    let (local, global) = (site.local[0].url(), site.global.url());
+    let other = site.node(1, "us-1");
+    for round in 1..4 {
+        let one = serve_in(folder.path(), &["--cluster", &local, "--upstream", &global, "--node", "eu-1"]);
+        one.ask::<u64>("HIT k 10");
+        other.ask::<u64>("HIT k 1");
+        for question in ["HITS k", "HITS k 1h", "HITS k 7d"] {
+            assert!(all_say([&one, &other], question, 11 * round), "{question}, round {round}");
+        }
+        if round == 2 {
+            site.local[0].succeed("FLUSHALL");
+        }
+        // Killed.
+        drop(one);
+    }
+}
+
+#[test]
+fn a_name_is_taken_in_all_data_centres() {
+    if !has("redis-server") {
+        return;
+    }
+    let site = Site::start();
+    let first = site.node(0, "a");
+    assert!(becomes(|| first.info("lately_upstream_ok") == "1"));
+    let run = site.node(1, "a").ended();
+    assert_eq!(run.code, Some(2), "{}", run.err);
+    assert!(run.err.contains("another server is node 'a' of the cluster\n"), "{}", run.err);
+    assert_eq!(first.ask::<u64>("HIT k"), 1);
+}
+
+#[test]
+fn nothing_waits_for_an_upstream_engine_that_is_away() {
+    if !has("redis-server") {
+        return;
+    }
+    let mut site = Site::start();
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("lately.toml");
+    let config = format!(
+        "[cluster]\nengine = \"redis\"\nnode = \"eu-1\"\nurls = [\"{}\"]\nupstream = [\"{}\"]\nread_timeout = \"5s\"\n",
+        site.local[0].url(),
+        site.global.url()
+    );
+    std::fs::write(&path, config).expect("a file");
+    let (patient, other) = (serve_with(&["--config", path.to_str().expect("text")]), site.node(1, "us-1"));
+    other.ask::<u64>("HIT far 3");
+    assert!(becomes(|| site.global.command("KEYS lately:*:{far}") != "*0\r\n"));
+    // The first answer waits for both engines.
+    assert_eq!(patient.ask::<u64>("HITS far"), 3);
+    site.global.kill();
+    assert!(becomes(|| patient.info("lately_upstream_ok") == "0"));
+    // A thousand waits would take more than an hour. The local engine answers.
+    let neighbour = serve_with(&["--cluster", &site.local[0].url(), "--node", "eu-2"]);
+    for key in 0..1_000 {
+        neighbour.ask::<u64>(&format!("HIT k{key}"));
+        assert_eq!(patient.ask::<[i64; 2]>(&format!("HITS n{key} STALENESS")), [0, -1]);
+    }
+    assert!(all_say([&patient], "HITS k999", 1));
+    assert_eq!(patient.info("lately_engine_ok"), "1");
+}
+
+/// What `lately cluster --json` prints of the upstream engine.
+fn upstream(node: &Running) -> Value {
+    let run = ask(&node.resp, &words("cluster --json"));
+    assert_eq!((run.err.as_str(), run.code), ("", Some(0)));
+    serde_json::from_str::<Value>(&run.out).expect("one object")["upstream"].clone()
+}
+
+#[test]
+fn the_state_of_the_upstream_engine_is_shown() {
+    if !has("redis-server") {
+        return;
+    }
+    let mut site = Site::start();
+    let nodes = site.nodes();
+    let url = site.global.url();
+    for node in &nodes {
+        assert!(becomes(|| upstream(node)["degraded"].is_null()));
+        let shown = upstream(node);
+        assert_eq!((shown["engine"].as_str(), &shown["away_since"]), (Some(&*url), &Value::Null));
+    }
+    assert!(becomes(|| upstream(&nodes[0])["aggregator"] == upstream(&nodes[1])["aggregator"]));
+    assert!(nodes[0].get("/readyz").ends_with("\r\n\r\nready\n"));
+    site.global.kill();
+    nodes[0].ask::<u64>("HIT k");
+    let shows = |node: &Running| {
+        let shown = upstream(node);
+        shown["away_since"].is_f64()
+            && shown["degraded"].is_string()
+            && shown["waiting_blocks"].as_u64() > Some(0)
+    };
+    assert!(nodes[..2].iter().all(|node| becomes(|| shows(node))));
+    assert!(nodes[0].get("/readyz").ends_with("\r\n\r\nready\ndegraded: upstream engine\n"));
+    assert!(nodes[0].get("/metrics").contains("\nlately_cluster_upstream_failing 1\n"));
+    let run = ask(&nodes[0].resp, &words("cluster"));
+    let state = run.out.lines().find(|line| line.starts_with("  state ")).expect("a line");
+    assert!(state.contains("degraded since 20"), "{}", run.out);
+    site.global.restart();
+    assert!(becomes(|| upstream(&nodes[0])["degraded"].is_null()));
+    assert!(nodes[..2].iter().all(|node| becomes(|| upstream(node)["waiting_blocks"] == 0)));
+    let run = ask(&nodes[0].resp, &words("cluster"));
+    assert!(run.out.contains(&format!("\nupstream  {url}\n")), "{}", run.out);
+    assert!(run.out.lines().any(|line| line.split_whitespace().eq(["state", "ok"])), "{}", run.out);
+}
+
+#[test]
+fn an_upstream_engine_needs_one_of_the_data_centre() {
+    let refused = |args: &str, expected: &str| {
+        let run = lately(&args.split(' ').collect::<Vec<_>>());
+        assert_eq!((run.out.as_str(), run.code), ("", Some(2)), "{args}");
+        assert!(run.err.starts_with(expected), "{args}: {}", run.err);
+    };
+    refused(
+        "serve --in-memory --upstream redis://h1",
+        "lately: command line: the following required arguments were not provided: --node <NAME> --cluster <URL>",
+    );
+    refused(
+        "serve --in-memory --node a --cluster redis://h1 --upstream redis://h1:6379",
+        "lately: serve: upstream: h1:6379 is the engine of this data centre: give that of all data centres, or none\nhint: ",
+    );
+}
+
+#[test]
+fn a_permission_that_the_aggregator_lacks_is_named() {
+    if !has("redis-server") {
+        return;
+    }
+    let local = RedisServer::start_with(&["--user", "n", "on", ">pw", "~lately:*", "+@all", "-spop"]);
+    let global = RedisServer::start();
+    let url = local.url().replace("://", "://n:pw@");
+    let mut node = serve_with(&["--cluster", &url, "--upstream", &global.url(), "--node", "a"]);
+    node.wait_for_message(
+        "the counts of this data centre are not copied to the upstream engine: user 'n' may not run SPOP on ",
+    );
+    assert!(becomes(|| node.infos(["lately_engine_ok", "lately_upstream_ok"]) == ["1", "0"]));
+}
