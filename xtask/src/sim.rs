@@ -1,8 +1,9 @@
-//! `cargo xtask sim`: three simulations on virtual time, one seed after the other, by time or by number.
+//! `cargo xtask sim`: four simulations on virtual time, one seed after the other, by time or by number.
 //!
 //! - `journal`: starts and ends of the journal on disks that fail.
 //! - `classes`: servers whose classes change from one start to the next, and dumps between them.
 //! - `cluster`: nodes that count together over an engine that fails over, is emptied, and loses writes.
+//! - `data-centres`: the same with an engine in each of two data centres, and one that both share.
 //!
 //! A failing seed is reported with the command that repeats it. A run depends on its seed only.
 
@@ -35,6 +36,7 @@ enum Simulation {
     Journal,
     Classes,
     Cluster,
+    DataCentres,
 }
 
 /// The simulations, and for how long.
@@ -59,6 +61,7 @@ impl Simulation {
             Simulation::Journal => "simulation::every_kill_and_loss_of_power_is_survived",
             Simulation::Classes => "classes::seeds::answers_are_true_while_classes_change",
             Simulation::Cluster => "service::cluster::simulation::nodes_agree_whatever_goes_wrong",
+            Simulation::DataCentres => "service::cluster::simulation::data_centres_agree_whatever_goes_wrong",
         }
     }
 
@@ -66,7 +69,7 @@ impl Simulation {
     fn target(self) -> &'static [&'static str] {
         match self {
             Simulation::Journal | Simulation::Classes => &["--package", "lately-journal", "--test", "it"],
-            Simulation::Cluster => &["--package", "lately-server", "--lib"],
+            Simulation::Cluster | Simulation::DataCentres => &["--package", "lately-server", "--lib"],
         }
     }
 }
@@ -78,6 +81,7 @@ impl fmt::Display for Simulation {
             Simulation::Journal => "journal",
             Simulation::Classes => "classes",
             Simulation::Cluster => "cluster",
+            Simulation::DataCentres => "data-centres",
         })
     }
 }
