@@ -146,7 +146,12 @@ fn a_second_server_of_a_name_refuses() {
     let redis = RedisServer::start();
     let first = node(&redis, "a");
     assert!(becomes(|| first.info("lately_engine_ok") == "1"));
-    let run = node(&redis, "a").ended();
+    let second = node(&redis, "a");
+    assert!(becomes(|| second
+        .get("/readyz")
+        .ends_with("waiting: another server has the name of this node\n")));
+    assert!(first.get("/readyz").ends_with("\r\n\r\nready\n"));
+    let run = second.ended();
     assert_eq!(run.code, Some(2), "{}", run.err);
     let expected = "lately: serve: another server is node 'a' of the cluster\n\
         hint: give each server of the cluster a name of its own with --node\n";

@@ -280,6 +280,12 @@ impl<'l> Hits<'l> {
         if text.len() > MAX_HTTP_LINE_BYTES {
             return Err(too_long_line());
         }
+        // serde would take an array of its members, too.
+        if text.trim_ascii_start().first() == Some(&b'[') {
+            return Err(
+                "invalid type: sequence, expected an object, such as {\"key\":\"user:42\"}".to_owned()
+            );
+        }
         let parsed: Line<'l> = serde_json::from_slice(text).map_err(|error| said(&error))?;
         let later = |name| format!("{name} is not supported in this version: leave it out");
         if parsed.id.is_some() {
@@ -401,7 +407,8 @@ mod tests {
         };
         check("{", "invalid JSON at column 1: EOF while parsing");
         check("no", "invalid JSON at column 2: expected ident");
-        check("[1]", "invalid");
+        check("[1]", "invalid type: sequence, expected an object");
+        check(r#" ["a",null,5,null,null,null]"#, "invalid type: sequence, expected an object");
         check("{}", "key is missing");
         check(r#"{"kye":"a"}"#, "unknown field `kye`, expected one of `key`, `key_b64`, `n`");
         check(r#"{"key":"a","key_b64":"YQ=="}"#, "give key or key_b64, not both");

@@ -162,7 +162,7 @@ pub(super) async fn health() -> &'static str {
     "ok\n"
 }
 
-/// Whether all counts are loaded.
+/// Whether all counts are loaded, and no other node has the name of this one.
 #[utoipa::path(
     get, path = "/readyz", tag = "server",
     responses(
@@ -171,6 +171,10 @@ pub(super) async fn health() -> &'static str {
     ),
 )]
 pub(super) async fn ready(State(service): State<Arc<Service>>) -> (StatusCode, String) {
+    if service.cluster.as_ref().is_some_and(|cluster| cluster.state().waits_for_name) {
+        let line = "waiting: another server has the name of this node\n";
+        return (StatusCode::SERVICE_UNAVAILABLE, line.to_owned());
+    }
     if !service.is_loading() {
         // Who asks need not log in, so the reason is not shown.
         let failing = service.cluster.iter().flat_map(Cluster::failing);

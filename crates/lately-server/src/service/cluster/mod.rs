@@ -81,6 +81,8 @@ pub(crate) struct State {
     pub(crate) resent_hits: u64,
     /// Whether all keys were compared with what the engine has, since the start or since it may have lost some.
     pub(crate) is_reconciled: bool,
+    /// Another server has the name of this node, or had it until it was killed.
+    pub(crate) waits_for_name: bool,
 }
 
 impl Cluster {

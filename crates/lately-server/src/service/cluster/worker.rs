@@ -12,8 +12,8 @@ use thiserror::Error;
 
 use crate::clock::thread_cpu_time;
 use crate::limits::{
-    CLUSTER_READ_KEYS, CLUSTER_SEND_KEYS, CLUSTER_SEND_MOST_KEYS, DELETIONS_SHARE, DRAIN_SENDS_MS,
-    EXCHANGE_REST, MAX_EXCHANGE_REST, READ_AHEAD_MS, RECONCILE_SETTLE_MS, WARNING_EVERY_MS,
+    CLAIM_LASTS, CLUSTER_READ_KEYS, CLUSTER_SEND_KEYS, CLUSTER_SEND_MOST_KEYS, DELETIONS_SHARE,
+    DRAIN_SENDS_MS, EXCHANGE_REST, MAX_EXCHANGE_REST, READ_AHEAD_MS, RECONCILE_SETTLE_MS, WARNING_EVERY_MS,
 };
 use crate::service::Service;
 use crate::stopper::Stopper;
@@ -161,7 +161,14 @@ pub(crate) async fn run(service: Arc<Service>, signals: Signals) -> Result<(), C
             }
         };
         let begun = thread_cpu_time();
+        let waited_for_name = cluster.state().waits_for_name;
         let done = worker.exchange(is_stopping).await;
+        if cluster.state().waits_for_name && !waited_for_name {
+            let (node, seconds) = (&cluster.config.node, 2 * CLAIM_LASTS.as_secs());
+            (signals.tell)(&format!(
+                "another server has the name of this node, '{node}': waiting up to {seconds} s for it to end"
+            ));
+        }
         let rest = thread_cpu_time().saturating_sub(begun) * EXCHANGE_REST;
         pause = flush.max(rest.min(MAX_EXCHANGE_REST));
         note(cluster, &done, &*signals.tell, (service.now(), worker.sent_until()));
@@ -208,7 +215,10 @@ impl<E: Engine> Worker<E> {
 
     /// Sends what was counted, then reads what is due.
     pub(super) async fn exchange(&mut self, is_stopping: bool) -> Result<Option<ClusterError>, EngineError> {
-        match self.claim.renew(&mut self.engine, &self.service).await? {
+        let claim = self.claim.renew(&mut self.engine, &self.service).await?;
+        let waits = matches!(claim, Claim::Wait);
+        parts(&self.service).0.set_state(|state| state.waits_for_name = waits);
+        match claim {
             Claim::Ours => {}
             Claim::Wait => {
                 // What others counted is read meanwhile.

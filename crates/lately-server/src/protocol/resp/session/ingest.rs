@@ -1,16 +1,32 @@
 //! `INGEST`: the hits of a stretch of a source.
 
+use std::borrow::Cow;
+
 use lately::{Source, Timestamp};
 use lately_resp::Encoder;
 use lately_resp::command::Stretch;
 
 use super::written::{Written, refuse};
 use super::{Session, integer};
+use crate::config::DEFAULT_USER;
 use crate::service::{self, IngestError, Ingested, code_of};
 
 impl Session {
     /// Replies how far a source was read.
+    /// The name under which a source of this client is kept. Each user has sources of its own, so that no user can move those of
+    /// another one. Those of `default`, and without users, have their name alone. No name of a user has a colon.
+    fn name_of<'n>(&self, source: Source<'n>) -> Cow<'n, [u8]> {
+        match self.principal.user() {
+            Some(user) if user.name != DEFAULT_USER => {
+                Cow::Owned([user.name.as_bytes(), b":", source.name()].concat())
+            }
+            _ => Cow::Borrowed(source.name()),
+        }
+    }
+
     pub(super) fn position(&self, source: Source<'_>, out: &mut Vec<u8>) {
+        let name = self.name_of(source);
+        let Some(source) = Source::new(&name) else { return write_too_long(out) };
         let mut reply = Encoder::new(out, self.protocol);
         match self.service.position(source) {
             Ok(Some(position)) => reply.integer(integer(position)),
@@ -27,6 +43,8 @@ impl Session {
         out: &mut Vec<u8>,
     ) {
         let Stretch { source, from, to, .. } = stretch;
+        let name = self.name_of(source);
+        let Some(source) = Source::new(&name) else { return write_too_long(out) };
         let counted = service::Stretch { source, from, to };
         match self.service.ingest(&counted, stretch.hits(), &mut written.changes, now) {
             Ok(Ingested { position, accepted, refused, is_change }) => {
@@ -41,6 +59,13 @@ impl Session {
             Err(error) => write_error(error, from, out),
         }
     }
+}
+
+fn write_too_long(out: &mut Vec<u8>) {
+    Encoder::new(out, lately_resp::Protocol::default()).error(format_args!(
+        "ERR the source and the name of the user have more than {} bytes together",
+        lately::limits::MAX_SOURCE_BYTES - 1
+    ));
 }
 
 fn write_error(error: IngestError, from: u64, out: &mut Vec<u8>) {

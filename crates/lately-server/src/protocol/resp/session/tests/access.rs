@@ -187,6 +187,22 @@ fn one_forbidden_key_refuses_the_whole_request() {
     ]);
 }
 
+/// Symptom: a user moved the source of another one to the end, and the batches of that one counted nothing. Cause: all users
+/// shared all sources. Fix: each has its own.
+#[test]
+fn each_user_has_sources_of_its_own() {
+    let mut talk = client(Verb::ALL, "app:*");
+    let mut other = talk.twin();
+    talk.check("INGEST log 0 9223372036854775807", "*3|:9223372036854775807|:0|:0|");
+    other.check_all(&[("INGEST log", "$-1|"), ("INGEST log 0 9 a 1 1700000000", "*3|:9|:1|:0|")]);
+    talk.check("INGEST log", ":9223372036854775807|");
+    let long = "x".repeat(256);
+    let refused = "-ERR the source and the name of the user have more than 255 bytes together|";
+    talk.check(&format!("INGEST {long}"), refused);
+    talk.check(&format!("INGEST {long} 0 9"), refused);
+    other.check(&format!("INGEST {long}"), "$-1|");
+}
+
 /// Requests that differ only in their key are executed together if all keys are allowed.
 #[test]
 fn the_key_of_each_repeated_request_is_checked() {
