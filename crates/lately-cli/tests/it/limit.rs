@@ -121,7 +121,7 @@ fn refusals_quote_the_server() {
 #[test]
 fn an_http_port_given_for_resp_is_reported() {
     let server = serve();
-    let hint = "give the address that lately serve names for RESP";
+    let hint = "give the address that lately serve names for RESP; with TLS, add --tls or --cacert FILE";
     let error = format!("{}: what listens there does not speak RESP", server.http);
     check_refused(&server.http, "limit k 5 1m", &error, hint);
 }
