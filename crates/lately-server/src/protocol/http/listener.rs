@@ -187,12 +187,14 @@ async fn serve_one(
     service: TowerToHyperService<Router>,
     stopper: Stopper,
 ) {
-    // At a stop, a handshake under way is dropped. An error is the client's.
-    let accepted = tokio::select! {
-        accepted = stream => accepted,
+    // At a stop, a handshake in progress is dropped. An error is the client's. A handshake counts as waiting for the client,
+    // so that another connection can take its place.
+    let mut accepted = None;
+    let shaken = tokio::select! {
+        shaken = while_it_keeps_up(&pace, async { accepted = stream.await.ok() }) => shaken,
         () = stopper.stopped() => return,
     };
-    let Ok(mut socket) = accepted else { return };
+    let (Ok(()), Some(mut socket)) = (shaken, accepted) else { return };
     let has_fragment = AtomicBool::new(false);
     let answered =
         while_it_keeps_up(&pace, answer((&mut socket, speaks), service, stopper, &has_fragment)).await;
