@@ -1,5 +1,6 @@
 //! Every bound of the server, by name. Bounds on frames are in `lately_resp::limits`.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 /// The default of `max_clients`: RESP clients served at once.
@@ -144,27 +145,80 @@ pub const NDJSON_BATCH_LINES: usize = 1_024;
 /// Lines that the answer to a body with hits names as rejected. Further ones are only counted.
 pub const MAX_REJECTED_LINES: usize = 1_000;
 
-/// Requests that an HTTP/2 client may send at once on a connection.
-pub const MAX_HTTP2_STREAMS: u32 = 64;
+/// What a request in progress is charged to the memory ceiling: its head, and the state of its stream.
+pub const REQUEST_BYTES: usize = 16 << 10;
 
-/// Bytes of bodies that an HTTP/2 client may send ahead, on a stream and on a connection.
-pub const HTTP2_STREAM_BYTES: u32 = 64 << 10;
-/// See [`HTTP2_STREAM_BYTES`].
-pub const HTTP2_CONNECTION_BYTES: u32 = 256 << 10;
+/// Memory that a request over HTTP may take: a piece of a long answer, and what of it waits in the buffer of a stream. A
+/// listener has as many places for requests as fit in [`CONNECTIONS_SHARE`], and at least [`LEAST_HTTP_REQUESTS`].
+pub const HTTP_ANSWER_BYTES: usize = 128 << 10;
+
+/// Requests over HTTP that are in progress at once however low the ceiling is: one for each connection.
+pub const LEAST_HTTP_REQUESTS: usize = MAX_HTTP_CONNECTIONS;
+
+/// Requests over HTTP/2 that wait for a place. Further ones are refused. Requests over HTTP/1 all wait.
+pub const MAX_WAITING_REQUESTS: usize = MAX_HTTP_CONNECTIONS;
+
+/// A request that has waited for a place for this many looks of [`HTTP_LOOK_EVERY`] is refused.
+pub const PLACE_LOOKS: usize = 10;
+
+/// Requests that an HTTP/2 client may send at once on a connection: one [`HTTP2_STREAMS_SHARE`]th of the places for requests,
+/// or for gRPC calls of one message, and at most this many.
+pub const MAX_HTTP2_STREAMS: u32 = 64;
+/// See [`MAX_HTTP2_STREAMS`].
+pub const HTTP2_STREAMS_SHARE: usize = 4;
+
+/// Bytes of bodies that an HTTP/2 client may send ahead on a connection: its part of [`CONNECTIONS_SHARE`], within these
+/// bounds. The library closes a connection when what the server has not read yet is in too many short frames: it counts the
+/// bytes by which they are shorter than 256, up to half of this number.
+pub const HTTP2_CONNECTION_BYTES: RangeInclusive<u32> = 384 << 10..=2 << 20;
+
+/// The part of [`HTTP2_CONNECTION_BYTES`] that a client may send ahead on a stream. So it can send the shortest lines, each in
+/// a frame, as fast as it likes: 12 bytes, which count as 244.
+pub const HTTP2_STREAM_SHARE: u32 = 48;
+
+/// Bytes of answers that wait in the buffer of an HTTP/2 stream.
+pub const HTTP2_SEND_BYTES: usize = 64 << 10;
 
 /// Streams that an HTTP/2 client may reset before they were handled. One more ends the connection: this is how floods of
 /// resets begin.
 pub const MAX_HTTP2_RESETS: usize = 64;
 
-/// gRPC connections at once. Another one replaces the oldest without an open request. If there is none, it waits until
-/// one ends.
+/// Streams that the server may reset on an HTTP/2 connection for errors of the client. One more ends the connection. A client
+/// that does not know the bound on its streams yet may open 100, and each that is refused counts twice when it has a body.
+pub const MAX_HTTP2_ERRORS: usize = 256;
+
+/// gRPC connections at once: one for each [`GRPC_CONNECTION_MEMORY_BYTES`] of [`CONNECTIONS_SHARE`], within these bounds.
+/// Another one replaces the oldest without an open request. If there is none, it waits until one ends.
 pub const MAX_GRPC_CONNECTIONS: usize = 256;
+/// See [`MAX_GRPC_CONNECTIONS`].
+pub const LEAST_GRPC_CONNECTIONS: usize = 64;
+
+/// Memory of a gRPC connection that has had all its streams at once, without the streams.
+pub const GRPC_CONNECTION_MEMORY_BYTES: u64 = 64 << 10;
 
 /// Bytes of a message that a gRPC client sends.
 pub const MAX_GRPC_MESSAGE_BYTES: usize = 64 << 10;
 
-/// Bytes of messages that a gRPC client may send ahead on a connection.
-pub const GRPC_CONNECTION_BYTES: u32 = 128 << 10;
+/// Bytes of messages that a gRPC client may send ahead on a connection. See [`HTTP2_CONNECTION_BYTES`].
+pub const GRPC_CONNECTION_BYTES: RangeInclusive<u32> = 128 << 10..=1 << 20;
+
+/// Bytes of messages that a gRPC client may send ahead on a stream. The shortest hits are 8 bytes, which count as 248 in the
+/// least of [`GRPC_CONNECTION_BYTES`].
+pub const GRPC_STREAM_BYTES: u32 = 2 << 10;
+
+/// The share of the memory ceiling that has places for gRPC calls in progress, of [`REQUEST_BYTES`] each: one sixteenth.
+pub const GRPC_CALLS_SHARE: u64 = 16;
+
+/// gRPC calls that are in progress at once however low the ceiling is.
+pub const LEAST_GRPC_CALLS: usize = 64;
+
+/// The parts of the places for gRPC calls: one half for calls of one message, one quarter for `HitStream`, and one eighth each
+/// for health checks and for streams that need no login.
+pub const GRPC_UNARY_PART: usize = 2;
+/// See [`GRPC_UNARY_PART`].
+pub const GRPC_HIT_STREAM_PART: usize = 4;
+/// See [`GRPC_UNARY_PART`].
+pub const GRPC_OPEN_PART: usize = 8;
 
 /// A gRPC connection without traffic is pinged this often, and closed when a ping is not answered within
 /// [`GRPC_PING_TIMEOUT`].

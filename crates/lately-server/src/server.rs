@@ -236,14 +236,15 @@ impl Server {
         let tend = tend(Arc::clone(&service), stopper.clone(), Arc::clone(&tell));
         let resp = tokio::spawn(resp.serve());
         let all = protocol::http::all(Arc::clone(&service));
-        let http = (http, Speaks::Http);
+        let ceiling_bytes = service.config.ceiling_bytes;
+        let http = (http, Speaks::Http, ceiling_bytes);
         let http = tokio::spawn(protocol::http::serve(http, all, tls.clone(), stopper.clone()));
         let methods = protocol::grpc::router(Arc::clone(&service), stopper.clone());
-        let grpc = (grpc, Speaks::Grpc);
+        let grpc = (grpc, Speaks::Grpc, ceiling_bytes);
         let grpc = tokio::spawn(protocol::http::serve(grpc, methods, tls, stopper.clone()));
         let watching = protocol::http::watching(Arc::clone(&service));
         let metrics = metrics
-            .map(|listener| (listener, Speaks::Http))
+            .map(|listener| (listener, Speaks::Http, ceiling_bytes))
             .map(|listener| tokio::spawn(protocol::http::serve(listener, watching, None, stopper.clone())));
         let tend = tokio::spawn(tend);
         let reload = tokio::spawn(reload);

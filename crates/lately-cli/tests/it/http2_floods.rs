@@ -1,7 +1,8 @@
 //! Clients that flood the server with frames of HTTP/2 and read nothing, over HTTP and over gRPC. They are disconnected or held
 //! back. Memory stays bounded, and others are served.
 
-use std::io::{ErrorKind, Write};
+use std::collections::BTreeSet;
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
@@ -80,6 +81,111 @@ fn sent(address: &str, flood: Flood) -> TcpStream {
 
 fn resident_bytes(server: &Running) -> u64 {
     server.info("used_memory_rss").parse().expect("a number")
+}
+
+/// A request of this many streams on a connection, with a stream window of no bytes: the client takes no answer.
+fn held_streams(streams: u32, request: &dyn Fn(u32) -> Vec<u8>) -> Vec<u8> {
+    // INITIAL_WINDOW_SIZE is 0.
+    let start = [PREFACE, &frame(4, 0, 0, &[0, 4, 0, 0, 0, 0])].concat();
+    (0..streams).fold(start, |bytes, stream| [bytes, request(2 * stream + 1)].concat())
+}
+
+/// The head of a request with this method, as RFC 7541 packs it, and this path.
+fn head_of(method: u8, path: &str, more: &[u8]) -> Vec<u8> {
+    let length = u8::try_from(path.len()).expect("it is short");
+    assert!(length < 127);
+    [&[method, 0x86, 0x04, length], path.as_bytes(), b"\x41\x09localhost", more].concat()
+}
+
+/// Symptom: 64 connections with 64 streams of HTTP/2 each, or 256 with 64 streams of gRPC, whose answers the clients did not take,
+/// took 170 to 290 MiB at a ceiling of 32 MiB, and keys were evicted. Cause: only connections were bounded, and streams were not
+/// charged. Fix: requests in progress have a bounded number of places, and are charged.
+#[test]
+fn streams_whose_answers_are_not_taken_stay_below_the_ceiling() {
+    const GET: u8 = 0x82;
+    const POST: u8 = 0x83;
+    const STREAMS: u32 = 64;
+    const KEYS: u64 = 2_000;
+    let calls = b"\x0f\x10\x10application/grpc\x00\x02te\x08trailers";
+    let get = |path: &str| {
+        let head = head_of(GET, path, &[]);
+        held_streams(STREAMS, &|stream| frame(1, END_HEADERS | END_STREAM, stream, &head))
+    };
+    let call = |path: &str, flags: u8, message: &[u8]| {
+        let head = head_of(POST, path, calls);
+        held_streams(STREAMS, &|stream| {
+            [frame(1, END_HEADERS, stream, &head), data(flags, stream, message)].concat()
+        })
+    };
+    let (server, _folder) = serve_with_ceiling(CEILING_BYTES);
+    let bytes = |field: &str| server.info(field).parse::<u64>().expect("a number");
+    for number in 0..KEYS {
+        server.ask::<u64>(&format!("HIT key:{number}"));
+    }
+    let watch = call("/grpc.health.v1.Health/Watch", END_STREAM, &[0; 5]);
+    let check = call("/grpc.health.v1.Health/Check", END_STREAM, &[0; 5]);
+    let stream = call("/lately.v1.Lately/HitStream", 0, b"\0\0\0\0\x03\x0a\x01k");
+    let half = call("/lately.v1.Lately/Hit", 0, &[&[0, 0, 0, 200, 0][..], &[b'x'; 1_000]].concat());
+    let cases = [
+        ("series", &server.http, 64, get("/v1/series/key:1?window=1d&step=1s")),
+        ("metrics", &server.http, 64, get("/metrics")),
+        ("short answers", &server.http, 64, get("/healthz")),
+        ("health", &server.grpc, 256, watch),
+        ("checks", &server.grpc, 256, check),
+        ("hits", &server.grpc, 256, stream),
+        ("half a message", &server.grpc, 256, half),
+    ];
+    rlimit::increase_nofile_limit(4_096).expect("a limit on open files");
+    for (what, address, connections, request) in cases {
+        let clients: Vec<TcpStream> = (0..connections)
+            .map(|_| {
+                let mut client = TcpStream::connect(address).expect("it listens");
+                // An error says that the server has closed it for another one.
+                let _ = client.write_all(&request);
+                client
+            })
+            .collect();
+        for _ in 0..50 {
+            let answer = server.get("/healthz");
+            assert!(answer.starts_with("HTTP/1.0 200 "), "{what}: {answer}");
+            let resident = resident_bytes(&server);
+            assert!(resident <= RESIDENT_BYTES, "{what}: {resident} bytes are resident");
+            assert!(bytes("used_memory_connections") <= CEILING_BYTES / 8, "{what}");
+        }
+        assert!(bytes("used_memory_connections") > 0, "{what}");
+        assert_eq!(bytes("evicted_keys"), 0, "{what}");
+        drop(clients);
+    }
+}
+
+/// A client may send requests before it has the settings of the server. Those beyond the bound are refused, and the connection
+/// goes on.
+#[test]
+fn streams_beyond_the_bound_are_refused_by_themselves() {
+    const STREAMS: u32 = 64;
+    let (server, _folder) = serve_with_ceiling(CEILING_BYTES);
+    let mut client = TcpStream::connect(&server.http).expect("it listens");
+    client.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
+    let request = |turn| [headers(END_HEADERS, 2 * turn + 1), data(END_STREAM, 2 * turn + 1, b"x")].concat();
+    let requests: Vec<u8> = (0..STREAMS).flat_map(request).collect();
+    client.write_all(&[PREFACE, &frame(4, 0, 0, &[]), &requests].concat()).expect("it reads");
+    let (mut answered, mut refused) = (BTreeSet::new(), BTreeSet::new());
+    while answered.len() + refused.len() < STREAMS as usize {
+        let mut head = [0; 9];
+        client.read_exact(&mut head).expect("the connection goes on");
+        let [a, b, c, kind, _, stream @ ..] = head;
+        let mut payload = vec![0; u32::from_be_bytes([0, a, b, c]) as usize];
+        client.read_exact(&mut payload).expect("the connection goes on");
+        let stream = u32::from_be_bytes(stream);
+        match kind {
+            1 => _ = answered.insert(stream),
+            // REFUSED_STREAM
+            3 if payload == [0, 0, 0, 7] => _ = refused.insert(stream),
+            7 => panic!("GOAWAY {}", payload.escape_ascii()),
+            _ => {}
+        }
+    }
+    assert!(answered.len() >= 16 && !refused.is_empty(), "{answered:?} {refused:?}");
 }
 
 #[test]

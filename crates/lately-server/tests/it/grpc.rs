@@ -2,9 +2,12 @@
 
 use std::str::FromStr;
 
+use futures_util::StreamExt;
 use lately_server::Config;
 use lately_server::config::RuleFolder;
+use lately_server::limits::{DRAIN_TIMEOUT, GRPC_HIT_STREAM_PART, LEAST_GRPC_CALLS};
 use prost::Message;
+use tokio::time::timeout;
 use tonic::client::Grpc;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::{Channel, Endpoint};
@@ -398,6 +401,75 @@ fn hits_are_counted_and_read() {
     });
 }
 
+/// Symptom: a client that streamed hits without waiting for answers got GOAWAY `too_many_data_frames`. Cause: the client could
+/// send ahead more short frames than the library tolerates. Fix: the window of a stream is so small that it cannot.
+#[test]
+fn a_client_may_stream_hits_without_waiting_for_answers() {
+    const HITS: usize = 50_000;
+    let server = Running::start();
+    let last = server.block_on(async {
+        let mut client = client(&server).await;
+        let path = PathAndQuery::from_static("/lately.v1.Lately/HitStream");
+        let codec: ProstCodec<HitRequest, HitStreamResponse> = ProstCodec::default();
+        let asked = Request::new(futures_util::stream::iter(vec![hit("k"); HITS]));
+        let mut answers = client.streaming(asked, path, codec).await.expect("a stream").into_inner();
+        let mut last = None;
+        while let Some(answer) = answers.message().await.expect("the connection is not closed") {
+            last = answer.result;
+        }
+        last
+    });
+    assert_eq!(last, Some(Streamed::Hits(HITS as u64)));
+}
+
+/// Streams that stay open take the places of streams, and calls of one message go on.
+#[test]
+fn open_streams_leave_places_for_calls() {
+    let most = LEAST_GRPC_CALLS / GRPC_HIT_STREAM_PART;
+    let server = Running::with(Config { ceiling_bytes: 4 << 20, ..config() }, standing_clock());
+    server.block_on(async {
+        let path = PathAndQuery::from_static("/lately.v1.Lately/HitStream");
+        // Each on a connection of its own, because a connection has few streams at this ceiling.
+        let open = async |_| {
+            let mut client = client(&server).await;
+            let codec: ProstCodec<HitRequest, HitStreamResponse> = ProstCodec::default();
+            let (end, ended) = tokio::sync::oneshot::channel::<()>();
+            let asked = futures_util::stream::pending::<HitRequest>().take_until(ended);
+            client.streaming(Request::new(asked), path.clone(), codec).await.map(|answers| (end, answers))
+        };
+        let mut streams = Vec::new();
+        for number in 0..most {
+            streams.push(open(number).await.expect("it has a place"));
+        }
+        let refused = open(most).await.expect_err("there is no place");
+        let mut client = client(&server).await;
+        assert_eq!(refused.code(), Code::ResourceExhausted);
+        assert_eq!(refused.message(), "too many calls are in progress: try again later");
+        let watched = ask::<_, HealthCheckResponse>(
+            &mut client,
+            "/grpc.health.v1.Health/Check",
+            HealthCheckRequest { service: String::new() },
+        );
+        watched.await.expect("checks have places of their own");
+        let answer = ask::<_, HitResponse>(&mut client, "/lately.v1.Lately/Hit", hit("k")).await;
+        assert_eq!(answer.expect("it has a place").hits, 1);
+        // A stream that ends frees its place.
+        streams.pop();
+        let freed = async {
+            loop {
+                client.ready().await.expect("it is connected");
+                let codec: ProstCodec<HitRequest, HitStreamResponse> = ProstCodec::default();
+                let asked = Request::new(futures_util::stream::iter([hit("k")]));
+                if let Ok(answers) = client.streaming(asked, path.clone(), codec).await {
+                    break answers.into_inner().message().await;
+                }
+            }
+        };
+        let answer = freed.await.expect("an answer").expect("one");
+        assert_eq!(answer.result, Some(Streamed::Hits(2)));
+    });
+}
+
 #[test]
 fn a_stream_answers_each_hit_in_order() {
     let server = Running::start();
@@ -536,7 +608,17 @@ fn open_streams_end_with_the_server() {
         assert_eq!(first.status().as_str_name(), "SERVING");
         watched
     });
+    let mut reflected = server.block_on(async {
+        let mut client = client(&server).await;
+        let path = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
+        let asked = Request::new(futures_util::stream::pending::<()>());
+        let codec: ProstCodec<(), ()> = ProstCodec::default();
+        client.streaming(asked, PathAndQuery::from_static(path), codec).await.expect("a stream").into_inner()
+    });
     server.stopper.stop();
     assert!(server.block_on(watched.message()).expect("no error").is_none());
+    // The stop does not wait for the client.
+    let end = server.block_on(async { timeout(DRAIN_TIMEOUT / 2, reflected.message()).await });
+    assert_eq!(end.expect("soon").expect("no error"), None);
     server.ended();
 }

@@ -12,6 +12,7 @@ mod http;
 mod http_bounds;
 mod interfaces;
 mod ratelimit;
+mod short_frames;
 mod stop;
 mod talk;
 mod timeouts;

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use lately_server::Config;
 use lately_server::config::Tls;
+use lately_server::limits::{HANDSHAKE_TIMEOUT, MAX_GRPC_CONNECTIONS};
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -100,6 +101,39 @@ fn both_ports_speak_tls() {
     let mut rest = String::new();
     resp.read_to_string(&mut rest).expect("it ends TLS");
     assert_eq!(rest, "+PONG\r\n+OK\r\n");
+}
+
+/// Symptom: with 64 clients that did not finish their handshake, `/healthz` had no answer for 10 s. Cause: a connection counted as
+/// waiting for its client only after the handshake. Fix: it counts as such from the start.
+#[test]
+fn unfinished_handshakes_do_not_block_others() {
+    if !has("openssl") {
+        return;
+    }
+    let certificates = Certificates::make();
+    let server = server(&certificates, None);
+    for address in [server.http, server.grpc] {
+        let half = |bytes: &[u8]| {
+            let mut half = TcpStream::connect(address).expect("it listens");
+            half.write_all(bytes).expect("the system takes it");
+            half.set_nonblocking(true).expect("it can be set");
+            half
+        };
+        // The start of a record with a handshake message.
+        let mut open: Vec<_> = (0..MAX_GRPC_CONNECTIONS).map(|_| half(b"\x16\x03\x01")).collect();
+        for _ in 0..4 {
+            let mut http = client_offering(&[], address, &certificates, None);
+            http.sock.set_read_timeout(Some(HANDSHAKE_TIMEOUT / 2)).expect("a timeout");
+            while http.conn.is_handshaking() {
+                http.conn.complete_io(&mut http.sock).expect("it has a place before the others time out");
+            }
+            open.push(half(b""));
+        }
+        let is_open = |mut half: &TcpStream| {
+            half.read(&mut [0]).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+        };
+        assert!(!is_open(&open[0]) && open.last().is_some_and(is_open), "the oldest has to go");
+    }
 }
 
 /// Clients of gRPC insist that HTTP/2 is agreed on. One of HTTP is not drawn to HTTP/2, over which there are no dumps.

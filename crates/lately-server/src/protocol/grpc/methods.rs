@@ -7,11 +7,11 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, StatusCode, Version};
-use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, post};
 use axum::{Extension, Router};
-use futures_util::Stream;
+use futures_util::{Stream, StreamExt};
 use lately_resp::command::Verb;
 use prost::Message;
 use tokio::time::timeout;
@@ -24,8 +24,10 @@ use super::login::log_in;
 use super::messages::DESCRIPTORS;
 use super::status::{loading, of_forbidden};
 use super::{envoy, health, lately};
-use crate::limits::{HTTP_TIMEOUT, MAX_GRPC_MESSAGE_BYTES};
-use crate::protocol::http::Link;
+use crate::limits::{
+    GRPC_HIT_STREAM_PART, GRPC_OPEN_PART, GRPC_UNARY_PART, HTTP_TIMEOUT, MAX_GRPC_MESSAGE_BYTES,
+};
+use crate::protocol::http::{Link, Requests, Speaks, most_calls};
 use crate::service::Service;
 use crate::stopper::Stopper;
 
@@ -43,6 +45,9 @@ impl Method {
     }
 }
 
+const HIT_STREAM: &str = "/lately.v1.Lately/HitStream";
+const WATCH: &str = "/grpc.health.v1.Health/Watch";
+
 static METHODS: [Method; 7] = [
     Method::new("/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit", Some(Verb::Limit), || {
         post(|call: Call, request: Request| unary(request, call, envoy::should_rate_limit))
@@ -50,7 +55,7 @@ static METHODS: [Method; 7] = [
     Method::new("/lately.v1.Lately/Hit", Some(Verb::Hit), || {
         post(|call: Call, request: Request| unary(request, call, lately::hit))
     }),
-    Method::new("/lately.v1.Lately/HitStream", Some(Verb::Hit), || {
+    Method::new(HIT_STREAM, Some(Verb::Hit), || {
         post(|call: Call, request: Request| streaming(request, call, lately::hit_stream))
     }),
     Method::new("/lately.v1.Lately/Hits", Some(Verb::Read), || {
@@ -62,10 +67,45 @@ static METHODS: [Method; 7] = [
     Method::new("/grpc.health.v1.Health/Check", None, || {
         post(|call: Call, request: Request| unary(request, call, health::check))
     }),
-    Method::new("/grpc.health.v1.Health/Watch", None, || {
+    Method::new(WATCH, None, || {
         post(|call: Call, request: Request| server_streaming(request, call, health::watch))
     }),
 ];
+
+/// The places for calls in progress. The parts are apart, so that clients that need not log in take none from the others.
+struct Places {
+    unary: Arc<Requests>,
+    hit_streams: Arc<Requests>,
+    checks: Arc<Requests>,
+    /// `Watch` and reflection.
+    open_streams: Arc<Requests>,
+}
+
+impl Places {
+    fn new(service: &Arc<Service>) -> Arc<Places> {
+        let calls = most_calls(service.config.ceiling_bytes);
+        let places = |part| Requests::new(Speaks::Grpc, calls / part, service);
+        Arc::new(Places {
+            unary: places(GRPC_UNARY_PART),
+            hit_streams: places(GRPC_HIT_STREAM_PART),
+            checks: places(GRPC_OPEN_PART),
+            open_streams: places(GRPC_OPEN_PART),
+        })
+    }
+
+    fn of(&self, path: &str) -> &Arc<Requests> {
+        match path {
+            HIT_STREAM => &self.hit_streams,
+            WATCH => &self.open_streams,
+            _ => match METHODS.iter().find(|method| method.path == path) {
+                Some(Method { verb: Some(_), .. }) => &self.unary,
+                Some(_) => &self.checks,
+                // Reflection, or no method.
+                None => &self.open_streams,
+            },
+        }
+    }
+}
 
 /// What all calls share.
 #[derive(Clone)]
@@ -116,6 +156,7 @@ impl axum::extract::FromRequestParts<Door> for Call {
 
 /// All methods, and reflection.
 pub(crate) fn router(service: Arc<Service>, stopper: Stopper) -> Router {
+    let places = Places::new(&service);
     let door = Door { service: Arc::clone(&service), stopper };
     let mut router = Router::new();
     for method in &METHODS {
@@ -128,21 +169,22 @@ pub(crate) fn router(service: Arc<Service>, stopper: Stopper) -> Router {
     let v1 = described().build_v1().expect("the descriptors are valid");
     let v1alpha = described().build_v1alpha().expect("the descriptors are valid");
     router
-        .route_service(&path_of(&v1), reflected(v1))
-        .route_service(&path_of(&v1alpha), reflected(v1alpha))
+        .route_service(&path_of(&v1), reflected(v1, door.stopper.clone()))
+        .route_service(&path_of(&v1alpha), reflected(v1alpha, door.stopper.clone()))
         .fallback(unknown)
         .with_state(door)
         .layer(from_fn_with_state(service, log_in))
-        .layer(from_fn(in_time))
+        .layer(from_fn_with_state(places, in_time))
 }
 
 fn path_of<S: NamedService>(_: &S) -> String {
     format!("/{}/{{method}}", S::NAME)
 }
 
-/// Reflection, as a service of axum.
+/// Reflection, as a service of axum. Its streams end when the server stops.
 fn reflected<S>(
     service: S,
+    stopper: Stopper,
 ) -> impl tower::Service<Request, Response = Response, Error = Infallible, Future: Send> + Clone + Send + Sync
 where
     S: tower::Service<Request, Response = axum::http::Response<tonic::body::Body>, Error = Infallible>
@@ -153,6 +195,10 @@ where
     S::Future: Send,
 {
     service_fn(move |request: Request| {
+        let stopper = stopper.clone();
+        let stopped = async move { stopper.stopped().await };
+        let request =
+            request.map(|body| Body::from_stream(body.into_data_stream().take_until(Box::pin(stopped))));
         let answered = service.clone().call(request);
         async move { answered.await.map(|response| response.map(Body::new)) }
     })
@@ -173,9 +219,14 @@ async fn check_verb(
     next.run(request).await
 }
 
-/// Refuses what is no call, such as a request that a web page has a browser send, and ends a call whose message does not
-/// arrive in time. The messages of a stream have more time.
-async fn in_time(Extension(link): Extension<Link>, request: Request, next: Next) -> Response {
+/// Refuses what is no call, such as a request that a web page has a browser send, and a call for which there is no place. Ends
+/// a call whose message does not arrive in time. The messages of a stream have more time.
+async fn in_time(
+    State(places): State<Arc<Places>>,
+    Extension(link): Extension<Link>,
+    request: Request,
+    next: Next,
+) -> Response {
     if request.version() != Version::HTTP_2 {
         return (StatusCode::HTTP_VERSION_NOT_SUPPORTED, "gRPC needs HTTP/2\n").into_response();
     }
@@ -185,9 +236,14 @@ async fn in_time(Extension(link): Extension<Link>, request: Request, next: Next)
             .into_response();
     }
     let _open = link.pace.open_request();
-    match timeout(HTTP_TIMEOUT, next.run(request)).await {
+    let requests = Arc::clone(places.of(request.uri().path()));
+    let run = async |request| match timeout(HTTP_TIMEOUT, next.run(request)).await {
         Ok(response) => response,
         Err(_) => Status::deadline_exceeded("the message did not arrive in time").into_http(),
+    };
+    match requests.run(&link, request, run).await {
+        Ok(response) => response,
+        Err(_) => Status::resource_exhausted("too many calls are in progress: try again later").into_http(),
     }
 }
 

@@ -30,11 +30,14 @@ use tokio::time::timeout;
 use super::heads::{Checked, Start};
 use super::pace::{Pace, TooSlow};
 use super::problem::raw_problem;
+use super::requests::{most_calls, most_requests};
 use super::stream::Stream;
 use crate::limits::{
-    ACCEPT_RETRY, DRAIN_TIMEOUT, GRPC_CONNECTION_BYTES, GRPC_PING_EVERY, GRPC_PING_TIMEOUT, HTTP_LOOK_EVERY,
-    HTTP_SEND_BYTES, HTTP_TIMEOUT, HTTP2_CONNECTION_BYTES, HTTP2_STREAM_BYTES, LINGER, MAX_GRPC_CONNECTIONS,
-    MAX_HTTP_CONNECTIONS, MAX_HTTP_HEAD_BYTES, MAX_HTTP_HEADERS, MAX_HTTP2_RESETS, MAX_HTTP2_STREAMS,
+    ACCEPT_RETRY, CONNECTIONS_SHARE, DRAIN_TIMEOUT, GRPC_CONNECTION_BYTES, GRPC_CONNECTION_MEMORY_BYTES,
+    GRPC_PING_EVERY, GRPC_PING_TIMEOUT, GRPC_STREAM_BYTES, GRPC_UNARY_PART, HTTP_LOOK_EVERY, HTTP_SEND_BYTES,
+    HTTP_TIMEOUT, HTTP2_CONNECTION_BYTES, HTTP2_SEND_BYTES, HTTP2_STREAM_SHARE, HTTP2_STREAMS_SHARE,
+    LEAST_GRPC_CONNECTIONS, LINGER, MAX_GRPC_CONNECTIONS, MAX_HTTP_CONNECTIONS, MAX_HTTP_HEAD_BYTES,
+    MAX_HTTP_HEADERS, MAX_HTTP2_ERRORS, MAX_HTTP2_RESETS, MAX_HTTP2_STREAMS,
 };
 use crate::protocol::pause;
 use crate::service::access::Principal;
@@ -42,7 +45,7 @@ use crate::stopper::Stopper;
 use crate::tls::CurrentTls;
 
 /// What is spoken on a listener.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Speaks {
     /// HTTP/1.1 and 2.
     Http,
@@ -51,10 +54,14 @@ pub(crate) enum Speaks {
 }
 
 impl Speaks {
-    fn most_connections(self) -> usize {
+    fn most_connections(self, ceiling_bytes: u64) -> usize {
         match self {
             Speaks::Http => MAX_HTTP_CONNECTIONS,
-            Speaks::Grpc => MAX_GRPC_CONNECTIONS,
+            Speaks::Grpc => {
+                let fit = ceiling_bytes / CONNECTIONS_SHARE / GRPC_CONNECTION_MEMORY_BYTES;
+                let fit = usize::try_from(fit).unwrap_or(usize::MAX);
+                fit.clamp(LEAST_GRPC_CONNECTIONS, MAX_GRPC_CONNECTIONS)
+            }
         }
     }
 
@@ -104,12 +111,18 @@ impl Link {
 
 /// Serves until the stop, then finishes the requests under way.
 pub(crate) async fn serve(
-    (listener, speaks): (TcpListener, Speaks),
+    (listener, speaks, ceiling_bytes): (TcpListener, Speaks, u64),
     router: Router,
     tls: Option<Arc<CurrentTls>>,
     stopper: Stopper,
 ) {
-    let mut connections = Connections { running: JoinSet::new(), oldest: VecDeque::new(), speaks };
+    let http2 = http2_builder(speaks, ceiling_bytes);
+    let mut connections = Connections {
+        most: speaks.most_connections(ceiling_bytes),
+        running: JoinSet::new(),
+        oldest: VecDeque::new(),
+        http2,
+    };
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -138,7 +151,8 @@ pub(crate) async fn serve(
 
 /// The connections of a listener.
 struct Connections {
-    speaks: Speaks,
+    most: usize,
+    http2: http2::Builder<TokioExecutor>,
     running: JoinSet<()>,
     /// The same connections, oldest first. Some may have ended.
     oldest: VecDeque<(AbortHandle, Arc<Pace>)>,
@@ -149,7 +163,7 @@ impl Connections {
     async fn make_room(&mut self) {
         loop {
             self.oldest.retain(|(connection, _)| !connection.is_finished());
-            if self.oldest.len() < self.speaks.most_connections() {
+            if self.oldest.len() < self.most {
                 return;
             }
             if let Some(index) = self.oldest.iter().position(|(_, pace)| pace.may_go()) {
@@ -174,28 +188,33 @@ impl Connections {
     ) {
         let pace = Arc::clone(&link.pace);
         let service = TowerToHyperService::new(router.clone().layer(from_fn(renew)).layer(Extension(link)));
-        let connection =
-            self.running.spawn(serve_one((Arc::clone(&pace), self.speaks), stream, service, stopper.clone()));
+        let client = (Arc::clone(&pace), self.http2.clone());
+        let connection = self.running.spawn(serve_one(client, stream, service, stopper.clone()));
         self.oldest.push_back((connection, pace));
     }
 }
 
 /// Serves a client until it is too slow. A slow upload gets an error, and so does a target that is none.
 async fn serve_one(
-    (pace, speaks): (Arc<Pace>, Speaks),
+    (pace, http2): (Arc<Pace>, http2::Builder<TokioExecutor>),
     stream: impl Future<Output = io::Result<Stream>>,
     service: TowerToHyperService<Router>,
     stopper: Stopper,
 ) {
-    // At a stop, a handshake under way is dropped. An error is the client's.
-    let accepted = tokio::select! {
-        accepted = stream => accepted,
+    // At a stop, a handshake in progress is dropped. An error is the client's. A handshake counts as waiting for the client,
+    // so that another connection can take its place.
+    let mut accepted = None;
+    let shaken = tokio::select! {
+        shaken = while_it_keeps_up(&pace, async { accepted = stream.await.ok() }) => shaken,
         () = stopper.stopped() => return,
     };
-    let Ok(mut socket) = accepted else { return };
+    let (Ok(()), Some(mut socket)) = (shaken, accepted) else { return };
     let has_fragment = AtomicBool::new(false);
-    let answered =
-        while_it_keeps_up(&pace, answer((&mut socket, speaks), service, stopper, &has_fragment)).await;
+    let answer = answer((&mut socket, http2), service, stopper, &has_fragment);
+    let answered = tokio::select! {
+        answered = while_it_keeps_up(&pace, answer) => answered,
+        () = pace.ended() => return,
+    };
     let problem = match answered {
         Err((too_slow, Some(became))) => {
             let detail = format!("the server ended the upload: {too_slow}: {became}");
@@ -232,7 +251,7 @@ async fn while_it_keeps_up(
 
 /// Answers requests until the client ends. At a stop, it does not wait for a client that has sent nothing.
 async fn answer(
-    (socket, speaks): (&mut Stream, Speaks),
+    (socket, http2): (&mut Stream, http2::Builder<TokioExecutor>),
     service: TowerToHyperService<Router>,
     stopper: Stopper,
     has_fragment: &AtomicBool,
@@ -247,7 +266,7 @@ async fn answer(
     let io = TokioIo::new(Checked::new(socket, start, has_fragment));
     // An error is the client's: it has gone, or was answered.
     if is_http2 {
-        let mut connection = pin!(http2_builder(speaks).serve_connection(io, service));
+        let mut connection = pin!(http2.serve_connection(io, service));
         tokio::select! {
             _ = connection.as_mut() => return,
             () = stopper.stopped() => connection.as_mut().graceful_shutdown(),
@@ -272,26 +291,34 @@ fn http1_builder() -> http1::Builder {
     builder
 }
 
-fn http2_builder(speaks: Speaks) -> http2::Builder<TokioExecutor> {
+fn http2_builder(speaks: Speaks, ceiling_bytes: u64) -> http2::Builder<TokioExecutor> {
     let mut builder = http2::Builder::new(TokioExecutor::new());
-    let connection_bytes = match speaks {
+    let bounds = match speaks {
         Speaks::Http => HTTP2_CONNECTION_BYTES,
         Speaks::Grpc => GRPC_CONNECTION_BYTES,
     };
-    if speaks == Speaks::Grpc {
-        builder
-            .timer(TokioTimer::new())
-            .keep_alive_interval(GRPC_PING_EVERY)
-            .keep_alive_timeout(GRPC_PING_TIMEOUT);
-    }
+    let part_bytes = ceiling_bytes / CONNECTIONS_SHARE / speaks.most_connections(ceiling_bytes) as u64;
+    let connection_bytes =
+        u32::try_from(part_bytes).unwrap_or(u32::MAX).clamp(*bounds.start(), *bounds.end());
+    let (requests, stream_bytes) = match speaks {
+        Speaks::Http => (most_requests(ceiling_bytes), connection_bytes / HTTP2_STREAM_SHARE),
+        Speaks::Grpc => {
+            builder
+                .timer(TokioTimer::new())
+                .keep_alive_interval(GRPC_PING_EVERY)
+                .keep_alive_timeout(GRPC_PING_TIMEOUT);
+            (most_calls(ceiling_bytes) / GRPC_UNARY_PART, GRPC_STREAM_BYTES)
+        }
+    };
+    let streams = u32::try_from(requests / HTTP2_STREAMS_SHARE).unwrap_or(u32::MAX).min(MAX_HTTP2_STREAMS);
     builder
         .max_header_list_size(u32::try_from(MAX_HTTP_HEAD_BYTES).expect("it is small"))
-        .max_concurrent_streams(MAX_HTTP2_STREAMS)
+        .max_concurrent_streams(streams)
         .max_pending_accept_reset_streams(MAX_HTTP2_RESETS)
-        .max_local_error_reset_streams(MAX_HTTP2_RESETS)
-        .initial_stream_window_size(HTTP2_STREAM_BYTES)
+        .max_local_error_reset_streams(MAX_HTTP2_ERRORS)
+        .initial_stream_window_size(stream_bytes)
         .initial_connection_window_size(connection_bytes)
-        .max_send_buf_size(HTTP2_STREAM_BYTES as usize);
+        .max_send_buf_size(HTTP2_SEND_BYTES);
     builder
 }
 

@@ -10,10 +10,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::Notify;
+
 use crate::limits::{FAIR_BYTES, FAIR_SHARE, HTTP_LEAST_BYTES, HTTP_LOOK_EVERY, HTTP_TIMEOUT};
 
 /// Bytes that a client must move between two looks.
-const BYTES_A_LOOK: u64 = HTTP_LEAST_BYTES * HTTP_LOOK_EVERY.subsec_millis() as u64 / 1_000;
+pub(super) const BYTES_A_LOOK: u64 = HTTP_LEAST_BYTES * HTTP_LOOK_EVERY.subsec_millis() as u64 / 1_000;
 
 /// A client that is behind by this much is disconnected: the bytes due in [`HTTP_TIMEOUT`].
 const MOST_BEHIND_BYTES: u64 = HTTP_LEAST_BYTES * HTTP_TIMEOUT.as_secs();
@@ -56,6 +58,10 @@ pub(in crate::protocol) struct Pace {
     is_wanted: AtomicBool,
     /// While it has a place among the few transfers there may be.
     transfer: Mutex<Option<Transfer>>,
+    /// The number of looks so far.
+    looks: AtomicU64,
+    is_ended: AtomicBool,
+    ended: Notify,
     /// Of a connection that may be silent, as of gRPC: the number of open requests.
     open_requests: Option<AtomicUsize>,
 }
@@ -162,6 +168,7 @@ impl Pace {
     /// # Errors
     /// The client is too slow.
     pub(super) fn look(&self) -> Result<(), TooSlow> {
+        self.looks.fetch_add(1, Relaxed);
         if self.open_requests.is_some() {
             return Ok(());
         }
@@ -184,6 +191,30 @@ impl Pace {
             transfer.too_slow = Some(too_slow);
         }
         Err(too_slow)
+    }
+
+    /// The number of looks so far: the time of the connection.
+    pub(super) fn looks(&self) -> u64 {
+        self.looks.load(Relaxed)
+    }
+
+    /// Closes the connection.
+    pub(super) fn end(&self) {
+        self.is_ended.store(true, Relaxed);
+        self.ended.notify_one();
+    }
+
+    pub(super) fn is_ended(&self) -> bool {
+        self.is_ended.load(Relaxed)
+    }
+
+    /// Waits until the connection is to be closed.
+    pub(super) async fn ended(&self) {
+        self.ended.notified().await;
+    }
+
+    pub(super) fn has_transfer(&self) -> bool {
+        self.transfer().is_some()
     }
 
     /// Why the transfer was disconnected, if it was.

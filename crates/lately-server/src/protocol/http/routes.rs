@@ -27,6 +27,7 @@ use super::openapi;
 use super::places::Transfers;
 use super::problem::problem;
 use super::query::key_of;
+use super::requests::{Requests, in_a_place};
 use super::series;
 use crate::service::Service;
 use crate::service::access::Keys;
@@ -90,13 +91,19 @@ static TRANSFERS: [Route; 2] = [
     Route::new("/v1/restore", Some(Verb::Admin), || post(dumps::restore)),
 ];
 
-/// The routes for monitoring.
+/// The routes for monitoring, for a listener of their own.
 pub(crate) fn watching(service: Arc<Service>) -> Router {
+    let requests = Requests::of_http(&service);
+    watched(service).layer(from_fn_with_state(requests, in_a_place))
+}
+
+fn watched(service: Arc<Service>) -> Router {
     router(&WATCHING, &service).fallback(not_found).with_state(service)
 }
 
 /// All routes.
 pub(crate) fn all(service: Arc<Service>) -> Router {
+    let requests = Requests::of_http(&service);
     router(&TRANSFERS, &service)
         .route_layer(from_fn(refuse_http2))
         .route_layer(from_fn(refuse_remote))
@@ -104,8 +111,9 @@ pub(crate) fn all(service: Arc<Service>) -> Router {
         .merge(router(&COUNTING, &service))
         .route_layer(from_fn_with_state(Arc::clone(&service), refuse_foreign))
         .with_state(Arc::clone(&service))
-        .merge(watching(Arc::clone(&service)))
+        .merge(watched(Arc::clone(&service)))
         .layer(from_fn_with_state(service, log_in))
+        .layer(from_fn_with_state(requests, in_a_place))
 }
 
 fn router(routes: &'static [Route], service: &Arc<Service>) -> Router<Arc<Service>> {
