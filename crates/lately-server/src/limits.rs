@@ -575,19 +575,26 @@ pub const HTTP_LOGIN_TIMEOUT: Duration = Duration::from_secs(8);
 /// Logins that wait at once, of all addresses. Others are refused.
 pub const MAX_WAITING_LOGINS: usize = 1_024;
 
-/// Logins that wait at once, of one address and user.
+/// Groups of user names. The logins of an address and a group wait one after the other. A group has names of users and
+/// names without a user, and the server's random key decides which.
+pub const LOGIN_GROUPS: u64 = 16;
+
+/// Logins that wait at once, of one address and group of names.
 pub const MAX_WAITING_LOGINS_OF_ONE: usize = 16;
 
-/// The delay of the next login of an address and a user after a failed one. It doubles with each.
+/// Users whose passwords are remembered for one connection. The one that logged in longest ago is forgotten.
+pub const MAX_USERS_OF_CONNECTION: usize = 8;
+
+/// The delay of the next login of an address and a group of names after a failed one. It doubles with each.
 pub const FIRST_LOGIN_DELAY: Duration = Duration::from_millis(250);
 
 /// The longest such delay. It is below the timeouts of clients, which otherwise would not see the error.
 pub const MOST_LOGIN_DELAY: Duration = Duration::from_secs(2);
 
-/// Failed logins of an address and a user are forgotten this long after the last.
+/// Failed logins of an address and a group of names are forgotten this long after the last.
 pub const FORGET_LOGINS: Duration = Duration::from_secs(600);
 
-/// Addresses and users whose failed logins are known. The one that failed longest ago is replaced.
+/// Addresses with groups of names whose failed logins are known. The one that failed longest ago is replaced.
 pub const MAX_FAILED_LOGINS: usize = 4_096;
 
 /// Memory of a connection with TLS, without buffers.

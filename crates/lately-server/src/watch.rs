@@ -29,6 +29,8 @@ pub(crate) struct Watch {
     slow_logged: Option<Timestamp>,
     refused_clients: u64,
     refused_clients_logged: Option<Timestamp>,
+    http_connections: u64,
+    http_logged: Option<Timestamp>,
 }
 
 impl Watch {
@@ -39,6 +41,7 @@ impl Watch {
             .chain(self.clock(service.clock_step_ms(), service.clock_jumped_ms()))
             .chain(self.evictions(service.memory().evicted_keys, service.now(), service.is_loading()))
             .chain(self.slow(service.slow(), service.now()))
+            .chain(self.http(service.stats.http_connections.load(Relaxed), service.now()))
             .chain(self.refused_clients(
                 service.stats.refused_connections.load(Relaxed),
                 service.most_clients(),
@@ -94,6 +97,19 @@ impl Watch {
         };
         (self.slow, self.slow_logged) = (count, Some(now));
         Some(format!("{last}{others}: disconnected (logged at most once a minute)"))
+    }
+
+    /// Connections to the port of RESP that sent HTTP.
+    fn http(&mut self, count: u64, now: Timestamp) -> Option<String> {
+        if count == self.http_connections || !is_due(self.http_logged, now) {
+            return None;
+        }
+        let more = count - self.http_connections;
+        (self.http_connections, self.http_logged) = (count, Some(now));
+        Some(format!(
+            "{more} connections to the port of RESP sent HTTP, and were closed: a client has the wrong port, \
+             or a web page attacks (logged at most once a minute)"
+        ))
     }
 
     /// Clients that were refused because `most` are connected.
@@ -236,6 +252,20 @@ mod tests {
         assert_eq!(logged(1, 0), Some(format!("x was slow: {ended}")));
         assert_eq!([logged(1, 1), logged(3, 59)], [None, None]);
         assert_eq!(logged(4, 60), Some(format!("x was slow, and 2 more before it: {ended}")));
+    }
+
+    #[test]
+    fn http_on_the_port_of_resp_is_logged_once_a_minute() {
+        let at = |seconds| Timestamp::from_seconds(seconds).expect("a time");
+        let mut watch = Watch::default();
+        assert_eq!(watch.http(0, at(0)), None);
+        assert!(
+            watch
+                .http(2, at(0))
+                .is_some_and(|line| line.starts_with("2 connections to the port of RESP sent HTTP"))
+        );
+        assert_eq!([watch.http(2, at(70)), watch.http(5, at(59))], [None, None]);
+        assert!(watch.http(5, at(60)).is_some_and(|line| line.starts_with("3 connections")));
     }
 
     #[test]

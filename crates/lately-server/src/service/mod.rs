@@ -7,6 +7,7 @@
 
 pub(crate) mod access;
 mod batch;
+pub(crate) mod caller;
 mod change_feed;
 pub(crate) mod clients;
 pub(crate) mod cluster;

@@ -20,21 +20,33 @@ use crate::limits::{MAX_ARGON2_KIB, MAX_ARGON2_PASSES, MAX_PASSWORD_BYTES};
 const HASH: &[u8] = b"$argon2";
 
 /// The random key of a server's fast hashes.
-pub(crate) struct Keyed(hmac::Key);
+pub(crate) struct Keyed {
+    key: hmac::Key,
+    /// Compared when there is no tag, so that this takes the same time.
+    none: hmac::Tag,
+}
 
 impl Keyed {
     pub(crate) fn new() -> Keyed {
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new());
-        Keyed(key.expect("the system gives random bytes"))
+        let key = key.expect("the system gives random bytes");
+        Keyed { none: hmac::sign(&key, b""), key }
     }
 
     pub(crate) fn tag(&self, bytes: &[u8]) -> hmac::Tag {
-        hmac::sign(&self.0, bytes)
+        hmac::sign(&self.key, bytes)
     }
 
-    /// Whether a tag is of these bytes. Takes the same time whether it is or not.
-    fn is_of(&self, tag: &hmac::Tag, bytes: &[u8]) -> bool {
-        hmac::verify(&self.0, bytes, tag.as_ref()).is_ok()
+    /// A number that nobody can compute without the key.
+    pub(super) fn number(&self, bytes: &[u8]) -> u64 {
+        let first = self.tag(bytes).as_ref().first_chunk().copied();
+        u64::from_le_bytes(first.expect("a tag has 32 bytes"))
+    }
+
+    /// Whether there is a tag, and it is of these bytes. Takes the same time for any answer.
+    pub(super) fn is_of(&self, tag: Option<&hmac::Tag>, bytes: &[u8]) -> bool {
+        let is_of = hmac::verify(&self.key, bytes, tag.unwrap_or(&self.none).as_ref()).is_ok();
+        is_of & tag.is_some()
     }
 }
 
@@ -72,25 +84,39 @@ impl Password {
         Ok(Password { hash, known: RwLock::default() })
     }
 
-    /// One that no text is the password of. It takes as long to check as any.
+    /// One that no text is the password of.
+    #[cfg(test)]
     pub(crate) fn of_nobody() -> Password {
         let mut random = [0; 32];
         SystemRandom::new().fill(&mut random).expect("the system gives random bytes");
         Password { hash: hash_of(&random).expect("valid"), known: RwLock::default() }
     }
 
+    /// The parameters of its hash, on which the time of a verification depends.
+    pub(super) fn cost(&self) -> String {
+        let PasswordHash { algorithm, version, params, .. } = &self.hash;
+        format!("{algorithm} {version:?} {params}")
+    }
+
     /// Whether this is known to be the password. It may be the right one all the same.
     pub(crate) fn is_known(&self, text: &[u8], keyed: &Keyed) -> bool {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-        known.as_ref().is_some_and(|tag| keyed.is_of(tag, text))
+        keyed.is_of(known.as_ref(), text)
     }
 
     /// Whether this is the password. Takes long.
+    fn matches(&self, text: &[u8]) -> bool {
+        text.len() <= MAX_PASSWORD_BYTES && Argon2::default().verify_password(text, &self.hash).is_ok()
+    }
+
+    /// Takes as long as a verification, and has no result.
+    pub(super) fn pretend(&self, text: &[u8]) {
+        std::hint::black_box(self.matches(text));
+    }
+
+    /// Whether this is the password. Takes long. Afterwards it is known.
     pub(crate) fn verify(&self, text: &[u8], keyed: &Keyed) -> bool {
-        if text.len() > MAX_PASSWORD_BYTES {
-            return false;
-        }
-        let is_right = Argon2::default().verify_password(text, &self.hash).is_ok();
+        let is_right = self.matches(text);
         if is_right {
             *self.known.write().unwrap_or_else(PoisonError::into_inner) = Some(keyed.tag(text));
         }

@@ -24,6 +24,8 @@ pub(crate) struct Stats {
     pub(crate) refused_connections: AtomicU64,
     /// Connections ended because they held too much memory.
     pub(crate) evicted_connections: AtomicU64,
+    /// Connections to the port of RESP that sent HTTP.
+    pub(crate) http_connections: AtomicU64,
     /// Logins with a wrong user or password.
     pub(crate) failed_logins: AtomicU64,
     /// Requests refused because the user may not use the command, or not on all keys.

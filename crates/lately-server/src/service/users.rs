@@ -1,6 +1,7 @@
 //! The users of the config: found by name, replaced as a whole by a reload.
 
-use std::collections::HashMap;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -21,6 +22,8 @@ pub(crate) struct User {
 /// All users.
 pub(crate) struct Users {
     by_name: HashMap<String, Entry>,
+    /// A password for each cost of verification, in the order of the costs.
+    by_cost: Vec<Arc<Password>>,
     /// The config has none: every client may do everything.
     is_open: bool,
 }
@@ -42,7 +45,7 @@ pub(crate) struct CurrentUsers {
 impl CurrentUsers {
     /// Nobody can log in before the first [`CurrentUsers::replace`]. Whether clients have to is known from the start.
     pub(crate) fn new(users: &[config::User]) -> CurrentUsers {
-        let users = Users { by_name: HashMap::new(), is_open: users.is_empty() };
+        let users = Users { by_name: HashMap::new(), by_cost: Vec::new(), is_open: users.is_empty() };
         let users = RwLock::new(Arc::new(users));
         CurrentUsers { users, version: AtomicU64::new(0), keyed: Keyed::new() }
     }
@@ -58,7 +61,7 @@ impl CurrentUsers {
     /// The first file that cannot be used.
     pub(crate) fn load(&self, users: &[config::User]) -> Result<Users, FileError> {
         let current = self.get();
-        let mut loaded = Users { by_name: HashMap::new(), is_open: users.is_empty() };
+        let (mut by_name, mut by_cost) = (HashMap::new(), BTreeMap::new());
         for config in users {
             let content = config::read_file(&config.password_file)?;
             let tag = self.keyed.tag(&content);
@@ -67,15 +70,16 @@ impl CurrentUsers {
                 Some(before) => Arc::clone(&before.user.password),
                 None => Arc::new(Password::of_file(&config.password_file, &content)?),
             };
+            by_cost.entry(password.cost()).or_insert_with(|| Arc::clone(&password));
             let user = User {
                 name: config.name.clone(),
                 verbs: Verbs::of(&config.verbs),
                 keys: Keys::of(&config.keys),
                 password,
             };
-            loaded.by_name.insert(config.name.clone(), Entry { user: Arc::new(user), content: tag });
+            by_name.insert(config.name.clone(), Entry { user: Arc::new(user), content: tag });
         }
-        Ok(loaded)
+        Ok(Users { by_name, by_cost: by_cost.into_values().collect(), is_open: users.is_empty() })
     }
 
     pub(crate) fn replace(&self, users: Users) {
@@ -93,6 +97,11 @@ impl CurrentUsers {
     /// What a client is before it logs in.
     pub(crate) fn stranger(&self) -> Principal {
         if self.get().is_open() { Principal::Anyone } else { Principal::Nobody }
+    }
+
+    /// What a client is now that had these permissions with this version of the users.
+    pub(crate) fn current<'p>(&self, principal: &'p Principal, version: u64) -> Cow<'p, Principal> {
+        if version == self.version() { Cow::Borrowed(principal) } else { Cow::Owned(self.renewed(principal)) }
     }
 
     /// What a client is now, after the users were replaced. It has to log in again if its user is gone or has another
@@ -113,6 +122,13 @@ impl Users {
 
     pub(crate) fn find(&self, name: &str) -> Option<&Arc<User>> {
         self.by_name.get(name).map(|entry| &entry.user)
+    }
+
+    /// A password that takes as long to verify as that of some user. `name` is the keyed hash of a name without a user:
+    /// each has one of the costs that users have, and always the same, so that the time does not show that it has no user.
+    pub(super) fn stand_in(&self, name: u64) -> Option<&Arc<Password>> {
+        let index = usize::try_from(name >> 32).unwrap_or_default().checked_rem(self.by_cost.len())?;
+        self.by_cost.get(index)
     }
 }
 

@@ -195,6 +195,29 @@ fn headers_of_trusted_proxies_only_are_believed() {
     untrusted.connect().ask("DBSIZE\r\n", ":1\r\n");
 }
 
+/// A page can have a browser on the machine of the proxy ask, but cannot add the headers of a proxy.
+#[test]
+fn a_page_beside_a_trusted_proxy_is_refused() {
+    let server = running(LIMITS);
+    let victim = "GET /v1/auth?key=victim&max=0&window=1s&lockout=1h";
+    for (page, title) in [
+        (&["Origin: https://evil.example"][..], "foreign Origin"),
+        (&["Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: no-cors"], "foreign site"),
+        (&["Sec-Fetch-Site: cross-site", "Accept-Language: x-real-ip", "X-Api-Key: a"], "foreign site"),
+    ] {
+        let answer = ask(&server, victim, page);
+        assert_eq!((answer.status, &answer.body["title"]), (403, &json!(title)));
+        server.connect().ask("DBSIZE\r\n", ":0\r\n");
+        for header in
+            ["Forwarded: for=1", "X-Forwarded-Uri: /", "X-Original-URI: /", "X-Real-IP: 198.51.100.7"]
+        {
+            let sent = [page, &[header]].concat();
+            assert_eq!(ask(&server, "GET /v1/auth?limit=watched", &sent).status, 204, "{header}");
+        }
+        server.connect().ask("FLUSHALL\r\n", "+OK\r\n");
+    }
+}
+
 #[test]
 fn the_headers_of_limits_have_a_switch() {
     for (style, expected) in [

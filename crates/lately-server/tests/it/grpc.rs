@@ -7,6 +7,7 @@ use lately_server::Config;
 use lately_server::config::RuleFolder;
 use lately_server::limits::{DRAIN_TIMEOUT, GRPC_HIT_STREAM_PART, LEAST_GRPC_CALLS};
 use prost::Message;
+use test_support::until;
 use tokio::time::timeout;
 use tonic::client::Grpc;
 use tonic::codegen::http::uri::PathAndQuery;
@@ -15,6 +16,7 @@ use tonic::{Code, Request, Status};
 use tonic_prost::ProstCodec;
 
 use crate::common::{NOW_S, Running, config, standing_clock};
+use crate::users::{folder, start, write_config};
 use messages::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use messages::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{Entry, RateLimitOverride};
 use messages::envoy::service::ratelimit::v3::rate_limit_response::Code as Answer;
@@ -31,6 +33,7 @@ pub(crate) mod messages {
     include!("../../src/protocol/grpc/generated/packages.rs");
 }
 
+const HIT: &str = "/lately.v1.Lately/Hit";
 const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
 const LIMITS: &str = r#"
@@ -592,6 +595,75 @@ fn clients_log_in_with_metadata() {
     assert_eq!(call(right, "path=/admin"), Code::PermissionDenied);
     assert_eq!(call(wrong, "remote_address=192.0.2.1"), Code::Unauthenticated);
     assert_eq!(call(None, "remote_address=192.0.2.1"), Code::Unauthenticated);
+}
+
+fn web<A>(asked: A) -> Request<A> {
+    let mut asked = Request::new(asked);
+    // web:w-secret
+    asked.metadata_mut().insert("authorization", "Basic d2ViOnctc2VjcmV0".parse().expect("text"));
+    asked
+}
+
+#[test]
+fn a_client_that_has_called_does_not_wait_for_failed_logins_of_others() {
+    let folder = folder();
+    let server = start(&folder);
+    let hit = async |client: &mut Grpc<Channel>| {
+        client.ready().await.expect("it is connected");
+        let codec: ProstCodec<HitRequest, HitResponse> = ProstCodec::default();
+        let answer = client.unary(web(hit("web:1")), PathAndQuery::from_static(HIT), codec).await;
+        answer.map(|answer| answer.into_inner().hits).map_err(|status| status.code())
+    };
+    let mut first = server.block_on(client(&server));
+    assert_eq!(server.block_on(hit(&mut first)), Ok(1));
+    let bad = || {
+        let mut wire = server.connect();
+        wire.send("AUTH web wrong\r\n");
+        wire
+    };
+    let _waiting: Vec<_> = (0..40).map(|_| bad()).collect();
+    until("a new client is refused", || {
+        server.block_on(async { hit(&mut client(&server).await).await }) == Err(Code::Unavailable)
+    });
+    assert!(server.block_on(hit(&mut first)).is_ok());
+}
+
+/// The permissions of each message are those that its user has when it comes.
+#[test]
+fn a_stream_ends_when_its_user_is_gone() {
+    let folder = folder();
+    let server = start(&folder);
+    let (send, mut asked) = tokio::sync::mpsc::unbounded_channel();
+    send.send(hit("web:1")).expect("it is open");
+    let asked = web(futures_util::stream::poll_fn(move |cx| asked.poll_recv(cx)));
+    let mut answers = server.block_on(async {
+        let codec: ProstCodec<HitRequest, HitStreamResponse> = ProstCodec::default();
+        let path = PathAndQuery::from_static("/lately.v1.Lately/HitStream");
+        client(&server).await.streaming(asked, path, codec).await.expect("a stream").into_inner()
+    });
+    let mut next = || server.block_on(answers.message()).map(|answer| answer.and_then(|it| it.result));
+    assert_eq!(next().expect("an answer"), Some(Streamed::Hits(1)));
+    let mut wire = server.connect();
+    wire.ask("AUTH web w-secret\r\nHIT web:1\r\n", "+OK\r\n:2\r\n");
+    write_config(folder.path(), "\"read\"");
+    server.reloader.reload();
+    until("the user may not hit", || {
+        wire.send("HIT web:2\r\n");
+        wire.line().starts_with("-NOPERM")
+    });
+    send.send(hit("web:1")).expect("it is open");
+    let Some(Streamed::Refused(refusal)) = next().expect("an answer") else { unreachable!("it is refused") };
+    assert_eq!(refusal.code, Code::PermissionDenied as i32, "{}", refusal.message);
+    std::fs::write(folder.path().join("web"), "new-secret").expect("room");
+    server.reloader.reload();
+    until("the user has to log in again", || {
+        wire.send("PING\r\n");
+        wire.line().starts_with("-NOAUTH")
+    });
+    send.send(hit("web:1")).expect("it is open");
+    let status = next().expect_err("it has ended");
+    assert_eq!(status.code(), Code::Unauthenticated, "{}", status.message());
+    wire.ask("AUTH web new-secret\r\nHITS web:1\r\n", "+OK\r\n:2\r\n");
 }
 
 /// A client that watches the health neither keeps the server from stopping nor is left without an end.

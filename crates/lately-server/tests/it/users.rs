@@ -15,7 +15,7 @@ const NOAUTH: &str = "-NOAUTH Authentication required.\r\n";
 const WRONGPASS: &str = "-WRONGPASS invalid username-password pair or user is disabled.\r\n";
 
 /// A folder with the config file and the password files of `default` and `web`.
-fn folder() -> TempDir {
+pub(crate) fn folder() -> TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     fs::write(folder.path().join("default"), "d-secret\n").expect("room");
     fs::write(folder.path().join("web"), "w-secret\n").expect("room");
@@ -23,7 +23,7 @@ fn folder() -> TempDir {
     folder
 }
 
-fn write_config(folder: &Path, verbs: &str) {
+pub(crate) fn write_config(folder: &Path, verbs: &str) {
     let file = |name: &str| folder.join(name).display().to_string();
     let (default, web) = (file("default"), file("web"));
     let text = format!(
@@ -34,7 +34,7 @@ fn write_config(folder: &Path, verbs: &str) {
 }
 
 /// A server with the config of a folder.
-fn start(folder: &TempDir) -> Running {
+pub(crate) fn start(folder: &TempDir) -> Running {
     let loaded = Config::load(&folder.path().join("lately.toml")).expect("valid");
     let free = config();
     let metrics = Some(free.http);
@@ -145,6 +145,95 @@ fn http_clients_log_in_with_each_request() {
     let (status, answer) = http(metrics, "GET", "/metrics", "");
     assert!(status == 200 && answer.contains("\nlately_logins_failed_total 2\n"), "{answer}");
     assert_eq!(http(metrics, "POST", "/v1/hit/a", BEARER).0, 404);
+}
+
+/// Sends a request of `web` on a connection that stays open. Returns the status and the body of the answer.
+fn ask(wire: &mut Wire, request: &str) -> (u16, String) {
+    wire.send(format!("{request} HTTP/1.1\r\nHost: localhost\r\n{WEB}\r\n"));
+    answer(wire)
+}
+
+/// The status and the body of the next answer.
+fn answer(wire: &mut Wire) -> (u16, String) {
+    let status = wire.line().split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a status");
+    let mut length = 0;
+    loop {
+        match wire.line().split_once(": ") {
+            None => break,
+            Some(("content-length", value)) => length = value.parse().expect("a number"),
+            Some(_) => {}
+        }
+    }
+    (status, String::from_utf8(wire.take(length)).expect("text"))
+}
+
+#[test]
+fn failed_logins_of_others_do_not_disturb_clients_that_are_connected() {
+    let folder = folder();
+    let server = start(&folder);
+    let (mut http, mut resp) = (Wire::connect(server.http), server.connect());
+    assert_eq!(ask(&mut http, "POST /v1/hit/web:1").0, 200);
+    resp.ask("AUTH web w-secret\r\nHIT web:1\r\n", "+OK\r\n:2\r\n");
+    // From the same address, for the same user, all at once.
+    let bad = || {
+        let mut wire = server.connect();
+        wire.send("AUTH web wrong\r\n");
+        wire
+    };
+    let _waiting: Vec<Wire> = (0..40).map(|_| bad()).collect();
+    until("a new connection is refused", || {
+        ask(&mut Wire::connect(server.http), "GET /v1/hits/web:1").0 == 503
+    });
+    for hits in [3, 5] {
+        assert_eq!(
+            ask(&mut http, "POST /v1/hit/web:1"),
+            (200, format!("{{\"key\":\"web:1\",\"hits\":{hits}}}"))
+        );
+        resp.ask("AUTH web w-secret\r\n", "+OK\r\n");
+        resp.ask("HIT web:1\r\n", format!(":{}\r\n", hits + 1));
+    }
+}
+
+#[test]
+fn lines_that_come_after_their_user_is_gone_are_not_counted() {
+    let folder = folder();
+    let server = start(&folder);
+    let chunk = |wire: &mut Wire, line: &str| wire.send(format!("{:x}\r\n{line}\r\n", line.len()));
+    let begin = || {
+        let mut wire = Wire::connect(server.http);
+        wire.send(format!(
+            "POST /v1/hits HTTP/1.1\r\nHost: localhost\r\n{WEB}Transfer-Encoding: chunked\r\n\r\n"
+        ));
+        chunk(&mut wire, "{\"key\":\"web:1\"}\n");
+        wire
+    };
+    let (mut narrowed, mut default) = (begin(), server.connect());
+    default.ask("AUTH d-secret\r\n", "+OK\r\n");
+    let mut gone = begin();
+    until("two lines are counted", || default.number("HITS web:1\r\n") == 2);
+    let mut web = server.connect();
+    web.ask("AUTH web w-secret\r\nHIT web:2\r\n", "+OK\r\n:1\r\n");
+    write_config(folder.path(), "\"read\"");
+    server.reloader.reload();
+    until("the user may not hit", || {
+        web.send("HIT web:2\r\n");
+        web.line().starts_with("-NOPERM")
+    });
+    chunk(&mut narrowed, "{\"key\":\"web:1\",\"n\":100}\n");
+    let (status, body) = answer(&mut narrowed);
+    assert_eq!(status, 403, "{body}");
+    assert!(body.contains("no permissions for /v1/hits; 1 lines were counted before"), "{body}");
+    fs::write(folder.path().join("web"), "new-secret").expect("room");
+    server.reloader.reload();
+    until("the user has to log in again", || {
+        web.send("PING\r\n");
+        web.line().starts_with("-NOAUTH")
+    });
+    chunk(&mut gone, "{\"key\":\"web:1\",\"n\":100}\n");
+    let (status, body) = answer(&mut gone);
+    assert_eq!(status, 401, "{body}");
+    assert!(body.contains("log in again; 1 lines were counted before"), "{body}");
+    default.ask("HITS web:1\r\n", ":2\r\n");
 }
 
 #[test]

@@ -38,7 +38,8 @@ pub(super) fn hit_stream(
     stream::unfold(Some((call, asked, VecDeque::new(), open)), async |state| {
         let (call, mut asked, mut answers, open) = state?;
         if answers.is_empty() {
-            match more(&call, asked.next()).await {
+            let next = more(&call, asked.next()).await;
+            match next.and_then(|next| call.check_login().map(|()| next)) {
                 Ok(Some(hits)) => {
                     // A message that cannot be read ends the stream, after the answers to those before it.
                     let (hits, end) = before_error(hits);

@@ -18,15 +18,17 @@ pub(super) async fn log_in(
     mut request: Request,
     next: Next,
 ) -> Response {
-    let Some(link) = request.extensions().get::<Link>().cloned() else { return next.run(request).await };
+    let Some(mut link) = request.extensions().get::<Link>().cloned() else { return next.run(request).await };
+    link.users_version = service.users.version();
     // A test may have set it.
     if service.users.get().is_open() {
+        request.extensions_mut().insert(link);
         return next.run(request).await;
     }
-    let principal = match credentials(request.headers()) {
+    link.principal = match credentials(request.headers()) {
         Err(why) => return Status::unauthenticated(format!("WRONGPASS {why}")).into_http(),
         Ok(None) => Principal::Nobody,
-        Ok(Some((user, password))) => match service.login(user.as_bytes(), &password, link.peer).await {
+        Ok(Some((user, password))) => match service.login(user.as_bytes(), &password, &link.caller).await {
             Ok(principal) => principal,
             Err(LoginError::Wrong) => {
                 return Status::unauthenticated("WRONGPASS the user or the password is wrong").into_http();
@@ -36,6 +38,6 @@ pub(super) async fn log_in(
             }
         },
     };
-    request.extensions_mut().insert(Link { principal, ..link });
+    request.extensions_mut().insert(link);
     next.run(request).await
 }

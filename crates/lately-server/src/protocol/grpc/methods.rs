@@ -127,7 +127,7 @@ impl Call {
     /// Checks the keys of a call. Nothing may be executed before.
     pub(super) fn check<'k>(&self, keys: impl IntoIterator<Item = &'k [u8]>) -> Result<(), Status> {
         let mut keys = keys.into_iter();
-        let principal = &self.link.principal;
+        let principal = &*self.link.standing(&self.service);
         let find = |allowed: &crate::service::access::Keys| {
             Some(keys.find(|key| !allowed.has(key)).map(<[u8]>::to_vec))
         };
@@ -135,6 +135,16 @@ impl Call {
             self.service.stats.refused(&forbidden);
             of_forbidden(principal, &forbidden, self.method.path)
         })
+    }
+
+    /// Ends a stream whose client has to log in again.
+    pub(super) fn check_login(&self) -> Result<(), Status> {
+        if self.link.standing(&self.service).is_nobody() {
+            return Err(Status::unauthenticated(
+                "NOAUTH the user is gone or has another password: log in again",
+            ));
+        }
+        Ok(())
     }
 
     /// Refuses a call while the counts are loaded.

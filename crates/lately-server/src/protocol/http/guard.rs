@@ -24,6 +24,18 @@ use crate::config::HostName;
 use crate::service::Service;
 use crate::service::access::Principal;
 
+/// Headers of which a proxy that asks about a request adds some. A page cannot set them without the browser asking first.
+const ADDED_BY_PROXIES: [&str; 8] = [
+    "forwarded",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-method",
+    "x-forwarded-proto",
+    "x-forwarded-uri",
+    "x-original-uri",
+    "x-real-ip",
+];
+
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// Content types that a page of any site can send without the browser asking first (Fetch standard, "CORS-safelisted").
@@ -38,8 +50,10 @@ pub(super) async fn refuse_foreign(
     next: Next,
 ) -> Response {
     let own = Own { local: link.local, hosts: &service.config.hosts };
-    // A proxy that asks whether a request may pass sends the headers of that request.
-    let is_forwarded = request.uri().path() == AUTH && is_trusted(&service, link.peer);
+    // A proxy that asks whether a request may pass sends the headers of that request. A browser may run beside the proxy.
+    let is_forwarded = request.uri().path() == AUTH
+        && is_trusted(&service, link.peer)
+        && ADDED_BY_PROXIES.iter().any(|&name| request.headers().contains_key(name));
     let checked = own
         .check_host(request.uri(), request.headers(), request.version())
         .and_then(|host| if is_forwarded { Ok(()) } else { own.check_site(&host, request.headers()) });

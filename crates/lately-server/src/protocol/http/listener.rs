@@ -3,6 +3,7 @@
 //! Slow clients do not keep others out: when there are too many connections, the oldest that the server is waiting for
 //! is closed, except for dumps and restores, which have a bound of their own.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -40,7 +41,9 @@ use crate::limits::{
     MAX_HTTP_HEADERS, MAX_HTTP2_ERRORS, MAX_HTTP2_RESETS, MAX_HTTP2_STREAMS,
 };
 use crate::protocol::pause;
+use crate::service::Service;
 use crate::service::access::Principal;
+use crate::service::caller::Caller;
 use crate::stopper::Stopper;
 use crate::tls::CurrentTls;
 
@@ -93,14 +96,24 @@ pub(in crate::protocol) struct Link {
     pub(in crate::protocol) peer: IpAddr,
     /// The address of this machine that the peer connected to.
     pub(in crate::protocol) local: IpAddr,
-    /// What the client may do. Where there are users, it is set for each request.
+    /// The connection, for logins.
+    pub(in crate::protocol) caller: Arc<Caller>,
+    /// What the client may do as its request begins. Where there are users, it is set for each request.
     pub(in crate::protocol) principal: Principal,
+    /// The version of the users that this is of.
+    pub(in crate::protocol) users_version: u64,
 }
 
 impl Link {
     pub(in crate::protocol) fn new(peer: SocketAddr, local: SocketAddr, speaks: Speaks) -> Link {
         let [peer, local] = [peer, local].map(|address| address.ip().to_canonical());
-        Link { pace: Arc::new(speaks.pace()), peer, local, principal: Principal::Anyone }
+        let (pace, caller) = (Arc::new(speaks.pace()), Caller::new(peer));
+        Link { pace, peer, local, caller, principal: Principal::Anyone, users_version: 0 }
+    }
+
+    /// What the client may do now. The users may have been replaced since its request began.
+    pub(in crate::protocol) fn standing(&self, service: &Service) -> Cow<'_, Principal> {
+        service.users.current(&self.principal, self.users_version)
     }
 
     /// Whether the peer is on this machine.

@@ -6,10 +6,10 @@
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
-use axum::http::header::{AUTHORIZATION, RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::middleware::Next;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use lately_resp::limits::MAX_ECHOED_BYTES;
@@ -17,14 +17,14 @@ use zeroize::Zeroizing;
 
 use super::dumps::discard;
 use super::listener::Link;
-use super::problem::problem;
+use super::problem::Problem;
 use crate::config::DEFAULT_USER;
 use crate::service::Service;
 use crate::service::access::{Forbidden, Principal};
 use crate::service::login::LoginError;
 
 /// The schemes that are accepted. A browser asks for a user and a password.
-const CHALLENGE: HeaderValue =
+pub(super) const CHALLENGE: HeaderValue =
     HeaderValue::from_static("Basic realm=\"lately\", charset=\"UTF-8\", Bearer realm=\"lately\"");
 
 /// Sets the principal of the connection for this request. A wrong password is refused here, even where none is needed.
@@ -33,43 +33,43 @@ pub(super) async fn log_in(
     mut request: Request,
     next: Next,
 ) -> Response {
-    let Some(link) = request.extensions().get::<Link>().cloned() else { return next.run(request).await };
+    let Some(mut link) = request.extensions().get::<Link>().cloned() else { return next.run(request).await };
+    link.users_version = service.users.version();
     // A test or the listener of metrics may have set it.
     if service.users.get().is_open() {
+        request.extensions_mut().insert(link);
         return next.run(request).await;
     }
     let credentials = match credentials(request.headers()) {
         Ok(credentials) => credentials,
         Err(why) => return refuse(request, unauthorized(why)).await,
     };
-    let principal = match credentials {
+    link.principal = match credentials {
         None => Principal::Nobody,
-        Some((user, password)) => match service.login(user.as_bytes(), &password, link.peer).await {
+        Some((user, password)) => match service.login(user.as_bytes(), &password, &link.caller).await {
             Ok(principal) => principal,
             Err(LoginError::Wrong) => {
                 return refuse(request, unauthorized("the user or the password is wrong")).await;
             }
             Err(LoginError::Busy) => {
                 let detail = "too many logins are waiting: try again later";
-                let mut busy = problem(StatusCode::SERVICE_UNAVAILABLE, "busy", &detail);
-                busy.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
-                return refuse(request, busy).await;
+                return refuse(request, Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", &detail)).await;
             }
         },
     };
-    request.extensions_mut().insert(Link { principal, ..link });
+    request.extensions_mut().insert(link);
     next.run(request).await
 }
 
 /// Reads what is left of the request, so that the client gets the answer.
-async fn refuse(request: Request, response: Response) -> Response {
+async fn refuse(request: Request, problem: Problem) -> Response {
     let (head, body) = request.into_parts();
     discard(&head.headers, body).await;
-    response
+    problem.into_response()
 }
 
 /// The answer to a request that the client may not send.
-pub(super) fn refused(principal: &Principal, forbidden: &Forbidden<Vec<u8>>, path: &str) -> Response {
+pub(super) fn refused(principal: &Principal, forbidden: &Forbidden<Vec<u8>>, path: &str) -> Problem {
     let user = principal.name();
     let detail = match forbidden {
         Forbidden::Login => {
@@ -79,7 +79,7 @@ pub(super) fn refused(principal: &Principal, forbidden: &Forbidden<Vec<u8>>, pat
         Forbidden::Key(key) => no_key(principal, key),
         Forbidden::AllKeys => format!("user {user} has no permissions for {path} on all keys"),
     };
-    problem(StatusCode::FORBIDDEN, "NOPERM", &detail)
+    Problem::new(StatusCode::FORBIDDEN, "NOPERM", &detail)
 }
 
 /// Why a key is refused.
@@ -88,10 +88,9 @@ pub(in crate::protocol) fn no_key(principal: &Principal, key: &[u8]) -> String {
     format!("user {user} has no permissions to access the key '{}'", String::from_utf8_lossy(key))
 }
 
-fn unauthorized(why: &str) -> Response {
-    let mut response = problem(StatusCode::UNAUTHORIZED, "unauthorized", &why);
-    response.headers_mut().insert(WWW_AUTHENTICATE, CHALLENGE);
-    response
+/// The answer to a client that has to log in.
+pub(super) fn unauthorized(why: &str) -> Problem {
+    Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", &why)
 }
 
 pub(in crate::protocol) type Credentials = (String, Zeroizing<Vec<u8>>);

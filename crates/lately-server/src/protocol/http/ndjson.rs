@@ -15,6 +15,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use lately::limits::{MAX_KEY_BYTES, MAX_TOTAL};
 use lately::{HitError, Outcome, TimeError, Timestamp};
+use lately_resp::command::Verb;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -22,14 +23,14 @@ use utoipa::ToSchema;
 
 use super::dumps::{coded, discard, next_piece};
 use super::listener::Link;
-use super::login::no_key;
+use super::login::{no_key, refused, unauthorized};
 use super::pace::Pace;
 use super::problem::{Document, Problem};
 use super::query::{Query, shown};
 use crate::limits::{
     MAX_HTTP_BODY_BYTES, MAX_HTTP_LINE_BYTES, MAX_REJECTED_LINES, NDJSON_BATCH_LINES, RUN_OPERATIONS,
 };
-use crate::service::access::Principal;
+use crate::service::access::{Forbidden, Principal};
 use crate::service::commit::Changes;
 use crate::service::{Batch, Service, code_of};
 
@@ -106,7 +107,7 @@ pub(super) async fn hits(
         return *refusal;
     }
     let pace = Arc::clone(&link.pace);
-    let mut lines = Lines { service, principal: link.principal, answer: LinesAnswer::default(), line: 0 };
+    let mut lines = Lines { service, link, answer: LinesAnswer::default(), line: 0 };
     // The error of a slow upload is text of HTTP/1.
     pace.set_upload((version != Version::HTTP_2).then_some("the lines before were counted"));
     let read = lines.read(body, &pace).await;
@@ -177,7 +178,7 @@ impl LineBuffer {
 /// A body that is read.
 struct Lines {
     service: Arc<Service>,
-    principal: Principal,
+    link: Link,
     answer: LinesAnswer,
     /// The number of lines so far.
     line: u64,
@@ -226,10 +227,11 @@ impl Lines {
     }
 
     async fn count_some(&mut self, lines: &[&[u8]]) -> Result<(), Problem> {
+        let principal = self.standing()?;
         let (mut hits, mut rejected) = (Vec::with_capacity(lines.len()), Vec::new());
         for line in lines {
             self.line += 1;
-            match Hits::parse(line, self.line, &self.principal) {
+            match Hits::parse(line, self.line, &principal) {
                 _ if line.trim_ascii().is_empty() => {}
                 Ok(parsed) => hits.push(parsed),
                 Err(error) => rejected.push((self.line, error)),
@@ -261,6 +263,17 @@ impl Lines {
         rejected.sort_by_key(|(line, _)| *line);
         rejected.into_iter().for_each(|(line, error)| self.reject(line, error));
         failed.map_or(Ok(()), |refused| Err(Problem::of_refused(&refused)))
+    }
+
+    /// What the client may do now. The users may be replaced while the body comes.
+    fn standing(&self) -> Result<Principal, Problem> {
+        let principal = self.link.standing(&self.service).into_owned();
+        let Err(forbidden) = principal.check(Some(Verb::Hit), |_| Some(None)) else { return Ok(principal) };
+        self.service.stats.refused(&forbidden);
+        Err(match forbidden {
+            Forbidden::Login => unauthorized("the user is gone or has another password: log in again"),
+            forbidden => refused(&principal, &forbidden, "/v1/hits"),
+        })
     }
 
     fn reject(&mut self, line: u64, error: String) {

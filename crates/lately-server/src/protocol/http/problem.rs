@@ -1,7 +1,7 @@
 //! Errors of HTTP: `application/problem+json`, RFC 9457.
 
 use axum::Json;
-use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use lately::{HitError, LimitError};
@@ -9,6 +9,7 @@ use lately_journal::Refused;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::login::CHALLENGE;
 use crate::service::{DecideError, code_of};
 
 /// The body of an error.
@@ -107,6 +108,9 @@ impl IntoResponse for Problem {
         let mut response = problem(status, title, &detail);
         if status == StatusCode::SERVICE_UNAVAILABLE {
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        if status == StatusCode::UNAUTHORIZED {
+            response.headers_mut().insert(WWW_AUTHENTICATE, CHALLENGE);
         }
         response
     }

@@ -148,7 +148,7 @@ async fn check_access(
     let (head, body) = request.into_parts();
     discard(&head.headers, body).await;
     service.stats.refused(&forbidden);
-    refused(&link.principal, &forbidden, &path)
+    refused(&link.principal, &forbidden, &path).into_response()
 }
 
 async fn not_found(uri: Uri) -> Response {
@@ -222,6 +222,7 @@ mod tests {
     use hyper_util::service::TowerToHyperService;
 
     use super::super::dumps::next_piece;
+    use super::super::listener::Speaks;
     use super::super::openapi::tests::described;
     use super::*;
     use crate::config::Config;
@@ -238,7 +239,8 @@ mod tests {
 
     /// A connection between two addresses.
     fn link(peer: [u8; 4], local: [u8; 4], principal: Principal) -> Link {
-        Link { pace: Arc::default(), peer: peer.into(), local: local.into(), principal }
+        let link = Link::new((peer, 1).into(), (local, 1).into(), Speaks::Http);
+        Link { principal, ..link }
     }
 
     /// The status and body of the answer.

@@ -175,6 +175,14 @@ impl Connection {
     /// Records an event of the socket.
     pub(super) fn notice(&mut self, event: &Event) {
         self.stream.notice(event);
+        self.notice_end();
+    }
+
+    /// While a request waits, nothing is read. So the end of the input is noticed by its event.
+    fn notice_end(&self) {
+        if matches!(self.state, State::Waiting { .. }) && self.stream.has_hung_up() {
+            self.session.client_left();
+        }
     }
 
     pub(super) fn client_id(&self) -> u64 {
@@ -279,6 +287,7 @@ impl Connection {
             Flow::Close => State::Ending { stops_server: false },
             Flow::Shutdown => State::Ending { stops_server: true },
         };
+        self.notice_end();
     }
 
     /// Until when the next request waits at most; `None` if it does not.

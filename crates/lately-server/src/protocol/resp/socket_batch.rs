@@ -14,6 +14,7 @@ use super::connections::Connections;
 use super::pending_replies::PendingReplies;
 use super::session::{Flow, Run};
 use crate::limits::{BATCH_BYTES, OUTPUT_BYTES, READ_BYTES, SHORT_BYTES};
+use crate::service::Stats;
 use crate::service::commit::{Changes, Commit};
 
 /// Bytes of a batch, of the held input of its last connection, and of one whole read.
@@ -178,6 +179,7 @@ impl SocketBatch {
             {
                 // A framing error: nothing after it can be parsed.
                 run.finish(service, now, output);
+                Stats::add(&service.stats.http_connections, u64::from(*error == ProtocolError::Http));
                 let error = if part.is_tight { before_login(error) } else { *error };
                 Encoder::new(output, Protocol::default()).error(error);
                 part.flow = Flow::Close;

@@ -141,6 +141,13 @@ impl Stream {
     }
 }
 
+impl Stream {
+    /// Whether the client has closed its side, or the connection failed. What it sent before may be unread.
+    pub(super) fn has_hung_up(&self) -> bool {
+        self.socket.hung_up
+    }
+}
+
 impl Socket {
     fn notice(&mut self, event: &Event) {
         self.hung_up |= event.is_read_closed() || event.is_error();

@@ -415,6 +415,61 @@ fn a_login_waits_outside_the_loop() {
 }
 
 #[test]
+fn connections_that_send_http_are_counted() {
+    let mut stage = Stage::new();
+    let service = Arc::clone(&stage.event_loop.connections.service);
+    let error = "-ERR Protocol error: HTTP request: this port speaks the Redis protocol, HTTP has a port of its own\r\n";
+    for (number, request, reply) in [
+        (1, "POST /a HTTP/1.1\r\nHost: x\r\n\r\nHIT a\r\n", error),
+        (2, "GET / HTTP/1.1\r\n\r\nHIT a\r\n", error),
+        (3, "Host: x\r\nHIT a\r\n", ""),
+        (4, "PING\r\npost /\r\nHIT a\r\n", "+PONG\r\n"),
+    ] {
+        let mut client = stage.connect();
+        client.write_all(request.as_bytes()).expect("the system takes it");
+        let mut taken = Vec::new();
+        while take(&mut client, &mut taken) {
+            stage.turn();
+        }
+        assert_eq!(String::from_utf8_lossy(&taken), reply);
+        assert_eq!(service.stats.http_connections.load(Relaxed), number);
+    }
+    assert_eq!(service.key_count(), 0);
+}
+
+/// Else a client that connects again and again would keep others at its address out.
+#[test]
+fn logins_of_clients_that_left_are_not_verified() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let password_file = folder.path().join("web");
+    std::fs::write(&password_file, "secret").expect("room");
+    let user =
+        crate::config::User { name: "web".to_owned(), password_file, keys: Vec::new(), verbs: Vec::new() };
+    let service = engine_of(Config { users: vec![user], ..Config::default() });
+    let mut stage = Stage::of(Arc::clone(&service));
+    let mut first = stage.connect();
+    let wrong = "-WRONGPASS invalid username-password pair or user is disabled.\r\n";
+    stage.ask(&mut first, "AUTH web bad\r\n", wrong);
+    stage.ask(&mut first, "AUTH web bad\r\n", wrong);
+    for round in 0..40 {
+        let mut gone = stage.connect();
+        gone.write_all(b"AUTH web bad\r\n").expect("the system takes it");
+        // Some leave before their login is read, and some while it waits.
+        if round % 2 == 0 {
+            stage.turn();
+            stage.turn();
+        }
+    }
+    stage.turn();
+    while stage.event_loop.connections.by_token.len() > 1 {
+        stage.turn();
+    }
+    let failed = service.stats.failed_logins.load(Relaxed);
+    assert!((2..10).contains(&failed), "{failed}");
+    stage.ask(&mut first, "AUTH web secret\r\n", "+OK\r\n");
+}
+
+#[test]
 fn a_client_that_does_not_log_in_is_disconnected_soon() {
     let folder = tempfile::tempdir().expect("a folder");
     let password_file = folder.path().join("web");

@@ -1,5 +1,7 @@
 //! Logging in. The connection waits while a password is verified, and other clients have their turn.
 
+use std::sync::Arc;
+
 use lately_resp::{Command, texts};
 
 use super::Session;
@@ -39,9 +41,9 @@ impl Session {
         if self.service.users.get().is_open() {
             return false;
         }
-        let login = self.service.begin_login(user, password, self.client.address().ip());
-        let waits = if let Login::Waits(attempt) = &login {
-            self.waiting = Waiting::For(attempt.wait.clone(), LOGIN_TIMEOUT);
+        let login = self.service.begin_login(user, password, &self.caller);
+        let waits = if let Login::Waits(pending) = &login {
+            self.waiting = Waiting::For(Arc::clone(pending.wait()), LOGIN_TIMEOUT);
             true
         } else {
             false
@@ -50,13 +52,20 @@ impl Session {
         waits
     }
 
+    /// The client has closed its side of the connection. A login that would wait for a delay ends.
+    pub(crate) fn client_left(&self) {
+        if let Some(Login::Waits(pending)) = &self.login {
+            pending.client_left();
+        }
+    }
+
     /// Logs in, after [`Session::waits_for_login`] and the wait. Without users there is only the user `default`, with any
     /// password.
     pub(super) fn log_in(&mut self, user: &[u8]) -> Result<(), &'static str> {
         self.waiting = Waiting::No;
         let outcome = match self.login.take() {
             Some(Login::Decided(outcome)) => outcome,
-            Some(Login::Waits(attempt)) => attempt.outcome(),
+            Some(Login::Waits(pending)) => pending.outcome(),
             None if user == DEFAULT_USER.as_bytes() && self.service.users.get().is_open() => return Ok(()),
             None => Err(LoginError::Wrong),
         };

@@ -23,6 +23,7 @@ use lately_resp::{ArgList, Command, CommandError, Encoder, Limits, Protocol, Sel
 
 use crate::limits::{LIGHT_ARGUMENTS, OUTPUT_BYTES, TURN_ARGUMENTS};
 use crate::service::access::{Forbidden, Principal};
+use crate::service::caller::Caller;
 use crate::service::clients::{Client, Doing};
 use crate::service::login::Login;
 use crate::service::{Service, Stats};
@@ -59,6 +60,8 @@ pub(crate) struct Session {
     principal: Principal,
     /// The version of the users that the principal is of.
     users_version: u64,
+    /// The connection, for logins.
+    caller: Arc<Caller>,
     /// The login that the next command asks for, or waits for.
     login: Option<Login>,
     protocol: Protocol,
@@ -92,6 +95,7 @@ impl Session {
         Session {
             principal: service.users.stranger(),
             users_version,
+            caller: Caller::new(client.address().ip()),
             login: None,
             service,
             client,
@@ -272,7 +276,10 @@ impl Session {
                 self.begin(Slow::Many(request), (written, now), out)
             }
             Ok(command) => self.command(command, written, now, out),
-            Err(_) if speaks_http(args) => Flow::Close,
+            Err(_) if speaks_http(args) => {
+                Stats::add(&self.service.stats.http_connections, 1);
+                Flow::Close
+            }
             Err(error) if is_exec(args) => {
                 refuse_exec(error, &mut Encoder::new(out, self.protocol));
                 Flow::Continue
