@@ -50,6 +50,8 @@ impl Caller {
         if right.len() >= MAX_USERS_OF_CONNECTION {
             right.remove(0);
         }
+        // Most connections have one user.
+        right.reserve_exact(1);
         right.push((Arc::clone(user), users.keyed.tag(password)));
     }
 }
