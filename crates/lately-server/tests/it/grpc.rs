@@ -414,8 +414,13 @@ fn a_client_may_stream_hits_without_waiting_for_answers() {
         let mut client = client(&server).await;
         let path = PathAndQuery::from_static("/lately.v1.Lately/HitStream");
         let codec: ProstCodec<HitRequest, HitStreamResponse> = ProstCodec::default();
-        let asked = Request::new(futures_util::stream::iter(vec![hit("k"); HITS]));
-        let mut answers = client.streaming(asked, path, codec).await.expect("a stream").into_inner();
+        // The library puts messages that are ready together into one frame.
+        let apart = futures_util::stream::iter(vec![hit("k"); HITS]).then(async |hit| {
+            tokio::task::yield_now().await;
+            hit
+        });
+        let mut answers =
+            client.streaming(Request::new(apart), path, codec).await.expect("a stream").into_inner();
         let mut last = None;
         while let Some(answer) = answers.message().await.expect("the connection is not closed") {
             last = answer.result;

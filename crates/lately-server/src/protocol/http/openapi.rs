@@ -44,7 +44,7 @@ const ERRORS: [(&str, &str); 5] = [
     ("401", "There are users, and the client has to log in."),
     ("403", "The client may not do that, or another site may have sent the request."),
     ("421", "The host is not this server."),
-    ("503", "The server is loading its counts, or the disk fails."),
+    ("503", "The server is loading its counts, the disk fails, or too many requests are in progress."),
 ];
 
 struct Errors;
