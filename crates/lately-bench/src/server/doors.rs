@@ -125,8 +125,7 @@ fn http(options: &Options) -> Result<Vec<Row>, Failure> {
     let address = ours.http_address()?;
     let nothing = Process::nothing(Way::Axum)?;
     let folder = TempDir::new()?;
-    let (empty, throttle) = (folder.path().join("empty"), folder.path().join("throttle.json"));
-    fs::write(&empty, "")?;
+    let throttle = folder.path().join("throttle.json");
     fs::write(&throttle, r#"{"key":"a","max_burst":1000000,"count_per_period":1000000,"period":1}"#)?;
     let requests = options.pick(HTTP_REQUESTS, HTTP_REQUESTS / 4);
     let path = "/v1/limit/user:42?max=1000000000&window=60s";
@@ -135,11 +134,11 @@ fn http(options: &Options) -> Result<Vec<Row>, Failure> {
     };
     let throttlecrab = Process::throttlecrab_http().transpose()?;
     let mut contenders = vec![
-        load("ours", &ours, address, path, &*empty),
-        load("nothing", &nothing, nothing.address, path, &*empty),
+        load("ours", &ours, address, path, None),
+        load("nothing", &nothing, nothing.address, path, None),
     ];
     if let Some(rival) = &throttlecrab {
-        contenders.push(load("throttlecrab", rival, rival.address, "/throttle", &*throttle));
+        contenders.push(load("throttlecrab", rival, rival.address, "/throttle", Some(&*throttle)));
     }
     let figures = interleave(&mut contenders, options.rounds());
     let of = |at: usize, figure: fn(&Measured) -> f64| figures[at].iter().map(figure).collect::<Vec<f64>>();
@@ -159,18 +158,21 @@ fn http(options: &Options) -> Result<Vec<Row>, Failure> {
     Ok(rows)
 }
 
-/// Sends a body to a path again and again, one request at a time on each of 50 connections.
+/// Posts to a path again and again, one request at a time on each of 50 connections.
 fn h2load(
     server: &Process,
     address: SocketAddr,
     path: &str,
-    body: &Path,
+    body: Option<&Path>,
     requests: u64,
 ) -> Result<Measured, Failure> {
     let before = server.cpu_ns()?;
     let mut command = Command::new("h2load");
     command.args(["--h1", "-t", "1", "-c", "50", "-m", "1", "-n", &requests.to_string()]);
-    command.args(["-H", "content-type: application/json", "-d"]).arg(body);
+    match body {
+        Some(body) => command.args(["-H", "content-type: application/json", "-d"]).arg(body),
+        None => command.args(["-H", ":method: POST"]),
+    };
     let output = command.arg(format!("http://{address}{path}")).stdin(Stdio::null()).output();
     let output = output.map_err(|error| Failure::new(format!("h2load did not start: {error}")))?;
     let spent = server.cpu_ns()? - before;
@@ -237,7 +239,10 @@ fn envoy(options: &Options) -> Result<Vec<Row>, Failure> {
 /// The p99 of the calls to our service, as Envoy measures it, in milliseconds.
 fn envoy_p99(admin: SocketAddr) -> Result<f64, Failure> {
     let mut socket = TcpStream::connect(admin)?;
-    write!(socket, "GET /stats?filter=cluster.lately.upstream_rq_time HTTP/1.0\r\n\r\n")?;
+    write!(
+        socket,
+        "GET /stats?filter=cluster.lately.upstream_rq_time HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    )?;
     let mut text = String::new();
     socket.read_to_string(&mut text)?;
     // `… P99(1.05,1.05) …`: of the last interval, and of all.
