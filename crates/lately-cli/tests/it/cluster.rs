@@ -455,6 +455,31 @@ fn an_engine_that_was_emptied_gets_everything_again() {
     assert!(all_say(&[&third], "HITS k 5m", 22));
 }
 
+#[test]
+fn an_engine_that_was_full_gets_everything() {
+    if !has("redis-server") {
+        return;
+    }
+    let redis = RedisServer::start_with(&["--maxmemory", "4mb", "--maxmemory-policy", "noeviction"]);
+    let (one, other) = (node(&redis, "a"), node(&redis, "b"));
+    let names: Vec<String> = (0..20_000).map(|key| format!("key:{key}")).collect();
+    let hits = |key: usize| key as u64 % 9 + 1;
+    for (part, names) in names.chunks(1_000).enumerate() {
+        let pairs = names.iter().enumerate().map(|(at, name)| format!("{name} {}", hits(1_000 * part + at)));
+        one.ask::<Vec<u64>>(&format!("MHIT {}", pairs.collect::<Vec<_>>().join(" ")));
+    }
+    assert!(becomes(|| one.info("lately_engine_ok") == "0"));
+    assert_eq!(one.ask::<u64>("HIT late 7"), 7);
+    redis.succeed("CONFIG SET maxmemory 0");
+    assert!(becomes(|| one.infos(["lately_engine_ok", "lately_unsent_keys"]) == ["1", "0"]));
+    assert!(all_say(&[&other], "HITS late 1h", 7));
+    for (part, names) in names.chunks(1_000).enumerate() {
+        let expected: Vec<u64> = (0..names.len()).map(|at| hits(1_000 * part + at)).collect();
+        let question = format!("MHITS 1h {}", names.join(" "));
+        assert!(becomes(|| other.ask::<Vec<u64>>(&question) == expected));
+    }
+}
+
 /// A master of a Redis Cluster is killed while its replica lags: what it had acknowledged is sent again.
 #[test]
 fn all_nodes_know_all_hits_after_a_failover_of_a_redis_cluster() {

@@ -6,6 +6,7 @@ mod batches;
 mod bind;
 mod bounds;
 mod clock;
+mod cluster_clocks;
 mod common;
 mod grpc;
 mod http;
