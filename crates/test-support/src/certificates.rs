@@ -31,7 +31,7 @@ impl Certificates {
         certificates
     }
 
-    /// Makes `NAME.pem` and `NAME-key.pem`, a certificate for 127.0.0.1 that the authority signs. It is valid from now for so many
+    /// Makes `NAME.pem` and `NAME-key.pem`, a certificate for 127.0.0.1 that the authority signs. It is valid from now for this many
     /// days; if there are fewer than 0, it is expired.
     ///
     /// # Panics

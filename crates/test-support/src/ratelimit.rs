@@ -74,7 +74,7 @@ impl Choices<'_> {
         of[self.below(of.len())]
     }
 
-    /// True once in so many times.
+    /// True once in this many times.
     fn rarely(&mut self, times: usize) -> bool {
         self.below(times) == times - 1
     }

@@ -45,7 +45,7 @@ fn hit_all(node: &Running) {
     node.ask::<Vec<u64>>(&format!("MHIT {}", pairs.join(" ")));
 }
 
-/// Whether each node has the hits of so many rounds on every key, asked until it has.
+/// Whether each node has the hits of this many rounds on every key, asked until it has.
 fn all_have<'n>(nodes: impl IntoIterator<Item = &'n Running>, rounds: u64) -> bool {
     let keys: Vec<String> = (0..KEYS).map(|key| format!("k{key}")).collect();
     let expected: Vec<u64> = (1..=KEYS).map(|hits| hits * rounds).collect();
