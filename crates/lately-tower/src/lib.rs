@@ -26,7 +26,7 @@
 //!   the key of a limit is not limited by it; [`Key::or`] names another key then.
 //! - **Proxies.** The address of the client is read from `X-Forwarded-For` from the right, past
 //!   [trusted proxies](LimitsBuilder::trusted_proxies) only. What a client writes into that header changes nothing. Without
-//!   trusted proxies the header is not read. Clients with IPv6 are told apart by their /64 network.
+//!   trusted proxies the header is not read. Clients with IPv6 count by their /64 network.
 //! - **Answers.** A denied request gets the status 429, `Retry-After`, and a problem document (RFC 9457); a gRPC request gets
 //!   the status `RESOURCE_EXHAUSTED`. All answers have `RateLimit-Policy` and `RateLimit`
 //!   (draft-ietf-httpapi-ratelimit-headers), unless [turned off](LimitsBuilder::without_headers).

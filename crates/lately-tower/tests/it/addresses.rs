@@ -30,7 +30,7 @@ async fn a_forged_forwarded_header_changes_nothing() {
     check(proxy(), &["1.1.1.1, 198.51.100.1", "2.2.2.2, 198.51.100.1"], &[200, 429]).await;
     check(proxy(), &["198.51.100.1, 10.0.0.7", "198.51.100.1,10.9.9.9"], &[200, 429]).await;
     check(proxy(), &["1.1.1.1\nx-forwarded-for: 198.51.100.1", "198.51.100.1"], &[200, 429]).await;
-    // Clients behind the proxy are told apart.
+    // Each client behind the proxy counts on its own.
     check(proxy(), &["198.51.100.1", "198.51.100.2", "198.51.100.1"], &[200, 200, 429]).await;
     // What is no address cannot name another client.
     check(proxy(), &["198.51.100.1, x", "198.51.100.2, y"], &[200, 429]).await;

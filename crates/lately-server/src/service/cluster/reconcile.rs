@@ -342,8 +342,8 @@ impl<E: Engine> Worker<E> {
         Ok(())
     }
 
-    /// Adds to what the local engine has of blocks what only the upstream one has of this node, here and in the local engine: counts
-    /// that were lost here, and marks of deletions elsewhere.
+    /// Copies counts of this node that only the upstream engine has: into the local engine, and into `told`. These are counts that the
+    /// local engine lost, and marks of deletions in other data centres.
     async fn restore(
         &mut self,
         blocks: &[Block<'_>],
