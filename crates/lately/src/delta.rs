@@ -185,8 +185,8 @@ pub struct LimitState<'a> {
     pub past: Option<PastLockout>,
     /// The theoretical arrival time.
     pub arrival: Arrival,
-    /// The protection from eviction, if there is one.
-    pub guard: Option<EvictionGuard>,
+    /// The protection from eviction.
+    pub guard: EvictionGuard,
     /// The denied hits, encoded as in a part of a store. Empty if there are none.
     pub denied: &'a [u8],
 }

@@ -94,14 +94,20 @@ struct Head<'b> {
     len: usize,
 }
 
-/// Kind, flags, part, the length of a key in two bytes, five numbers and a short key, rounded up.
-const HEAD_BYTES: usize = 80;
+/// Kind, flags, part, the length of a key in two bytes, seven numbers (the lengths are short) and a short key.
+const HEAD_BYTES: usize = 96;
 
 impl Head<'_> {
     #[inline(always)]
     fn number(&mut self, value: u64) {
         let Number { word, len } = Number::new(value);
         self.word(word, len);
+    }
+
+    fn guard(&mut self, guard: EvictionGuard) {
+        let (first, second) = guard.to_numbers();
+        self.number(first);
+        second.into_iter().for_each(|second| self.number(second));
     }
 
     #[inline(always)]
@@ -347,7 +353,7 @@ impl DeltaBatch {
             }
             Delta::Guarded { key, generation, guard } => {
                 append(&mut self.bytes, (GUARDED, 0), sequence, key, generation, |head| {
-                    head.number(guard.to_number());
+                    head.guard(guard);
                 });
             }
             Delta::Forget { key, generation, why } => {
@@ -362,12 +368,12 @@ impl DeltaBatch {
                 let flag = |has: bool, flag| if has { flag } else { 0 };
                 let flags = flag(has_arrival, HAS_ARRIVAL)
                     | flag(!denied.is_empty(), HAS_DENIED)
-                    | flag(guard.is_some(), HAS_GUARD)
+                    | flag(!guard.is_none(), HAS_GUARD)
                     | flag(past.is_some(), HAS_PAST);
                 append(&mut self.bytes, (RESTORED, flags), sequence, key, generation, |head| {
                     head.number(limited_ms.cast_unsigned());
-                    if let Some(guard) = guard {
-                        head.number(guard.to_number());
+                    if !guard.is_none() {
+                        head.guard(guard);
                     }
                     head.number(entry.len() as u64);
                     if !denied.is_empty() {
@@ -505,7 +511,11 @@ impl<'a> Deltas<'a> {
         };
         let has = |flag| kind == RESTORED && flags & flag != 0;
         let is_guarded = kind == GUARDED || has(HAS_GUARD);
-        let guard = if is_guarded { Some(EvictionGuard::from_number(Number::take(bytes)?)?) } else { None };
+        let guard = if is_guarded {
+            EvictionGuard::from_numbers(|| Number::take(bytes))?
+        } else {
+            EvictionGuard::default()
+        };
         let entry_len = if kind == RESTORED { Number::take(bytes)? } else { 0 };
         let denied_len = if has(HAS_DENIED) { Number::take(bytes)? } else { 0 };
         let arrival = if kind == ARRIVAL { take_arrival(bytes)? } else { Arrival::default() };
@@ -527,7 +537,7 @@ impl<'a> Deltas<'a> {
             DENIED => Delta::Denied { key, generation, at, hits },
             GIVEN_BACK => Delta::GivenBack { key, generation, from: at, hits },
             ARRIVAL => Delta::Arrival { key, generation, arrival },
-            GUARDED => Delta::Guarded { key, generation, guard: guard? },
+            GUARDED => Delta::Guarded { key, generation, guard },
             DELETED => Delta::Forget { key, generation, why: Forgotten::Deleted },
             EVICTED => Delta::Forget { key, generation, why: Forgotten::Evicted },
             FLUSH => Delta::Flush { below: generation },
@@ -590,6 +600,7 @@ fn unzigzag(value: u64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::{LimitGuard, RateGuard};
     use crate::time::Span;
 
     fn time(ms: i64) -> Timestamp {
@@ -610,10 +621,11 @@ mod tests {
         let long = [b'k'; MAX_KEY_BYTES];
         let key = &b"key"[..];
         let arrival = Arrival::from_parts(u64::MAX, 7);
-        let guard = EvictionGuard { until: now, is_full: true };
+        let rate = Some(RateGuard { until: Timestamp::MAX, is_full: true });
+        let limit = Some(LimitGuard::new(MAX_TOTAL, Span::MAX));
+        let guard = EvictionGuard { limit, rate };
         let past = Some(PastLockout { length: Span::MAX, forgotten_at: Timestamp::MAX });
-        let limits =
-            LimitState { limited_until: Some(now), past, arrival, guard: Some(guard), denied: &long };
+        let limits = LimitState { limited_until: Some(now), past, arrival, guard, denied: &long };
         let deltas = [
             Delta::Hits { key, generation: Generation(0), at: now, hits: 1 },
             Delta::Hits { key: &long, generation: Generation(7), at: Timestamp::MIN, hits: MAX_TOTAL },
@@ -629,17 +641,14 @@ mod tests {
                 entry: &long,
             },
             Delta::Restored { key, generation: Generation(0), limits, entry: b"" },
+            Delta::Restored { key: &long[..32], generation: Generation::MAX, limits, entry: &long },
             Delta::Denied { key, generation: Generation(7), at: Timestamp::MIN, hits: MAX_TOTAL },
             Delta::Denied { key: &long, generation: Generation(0), at: now, hits: 1 },
             Delta::GivenBack { key, generation: Generation(7), from: Timestamp::MIN, hits: MAX_TOTAL },
             Delta::GivenBack { key: &long, generation: Generation(0), from: now, hits: 1 },
             Delta::Arrival { key, generation: Generation(3), arrival: limits.arrival },
             Delta::Guarded { key, generation: Generation(0), guard },
-            Delta::Guarded {
-                key,
-                generation: Generation(4),
-                guard: EvictionGuard { is_full: false, ..guard },
-            },
+            Delta::Guarded { key, generation: Generation(4), guard: EvictionGuard { limit: None, ..guard } },
             Delta::Flush { below: Generation(9) },
             Delta::Position { source: &long[..MAX_SOURCE_BYTES], position: u64::MAX },
             Delta::Position { source: b"s", position: 0 },
@@ -666,6 +675,7 @@ mod tests {
             (0, 3),
             (0, 4),
             (11, 12),
+            (u16::MAX, Number::MAX),
         ];
         let wanted: Vec<_> =
             places.into_iter().map(|(part, number)| sequence(part, number)).zip(deltas).collect();

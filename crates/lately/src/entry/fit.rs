@@ -180,8 +180,13 @@ impl Entry {
         *self = if pieces.has_hits() { Entry::of_pieces(pieces, settings, now) } else { Entry::new() };
     }
 
-    /// Removes hits that count in the window of a limit, the newest first: at most `hits`. Returns
-    /// them.
+    /// The hits that are certainly in the window of a limit. Those of a pane that begins before the window may be older.
+    pub(crate) fn certain_hits(&self, window: LimitWindow, settings: &Settings) -> u64 {
+        let first_ms = window.first_ms();
+        self.spans_ms(settings).filter(|&(start_ms, ..)| start_ms >= first_ms).map(|(.., hits)| hits).sum()
+    }
+
+    /// Removes hits that are certainly in the window of a limit, the newest first: at most `hits`. Returns them.
     pub(crate) fn give_back(
         &mut self,
         window: LimitWindow,
@@ -189,10 +194,9 @@ impl Entry {
         settings: &Settings,
         now: Timestamp,
     ) -> Option<GivenBack> {
-        // The hits that count are the newest ones.
-        let hits = hits.min(self.used(window, settings));
-        let mut given = self.give_back_from(i64::MIN, hits, settings, now)?;
-        given.from_ms = given.from_ms.min(window.first_ms());
+        let first_ms = window.first_ms();
+        let mut given = self.take_newest(|piece| piece.start_ms() >= first_ms, hits, settings, now)?;
+        given.from_ms = first_ms;
         Some(given)
     }
 
@@ -204,12 +208,23 @@ impl Entry {
         settings: &Settings,
         now: Timestamp,
     ) -> Option<GivenBack> {
+        self.take_newest(|piece| piece.end_ms() > from_ms, hits, settings, now)
+    }
+
+    /// Removes the newest hits of some pieces, at most `hits`. Returns them.
+    fn take_newest(
+        &mut self,
+        is_of_them: impl Fn(&Piece) -> bool,
+        hits: u64,
+        settings: &Settings,
+        now: Timestamp,
+    ) -> Option<GivenBack> {
         let mut pieces = self.pieces(settings);
         let (newest_ms, coarse_ms) = (pieces.newest_ms, pieces.coarse_ms);
         let mut given = Pieces { newest_ms, coarse_ms, ..Pieces::default() };
         let mut of = GivenBack { entry: Entry::new(), hits: 0, from_ms: i64::MAX };
         pieces.list.sort_by_key(Piece::end_ms);
-        for piece in pieces.list.iter_mut().rev().take_while(|piece| piece.end_ms() > from_ms) {
+        for piece in pieces.list.iter_mut().rev().filter(|piece| is_of_them(piece)) {
             let taken = (hits - of.hits).min(piece.hits());
             if taken > 0 {
                 let mut part = *piece;

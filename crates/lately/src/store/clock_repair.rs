@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicI64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::Store;
-use super::eviction_guard::EvictionGuard;
+use super::eviction_guard::{EvictionGuard, RateGuard};
 use crate::delta::{Delta, LimitState};
 use crate::gcra::Arrival;
 use crate::lockout::PastLockout;
@@ -74,7 +74,8 @@ impl ClockShift {
     }
 
     fn guard(self, guard: EvictionGuard) -> EvictionGuard {
-        EvictionGuard { until: self.future(guard.until), ..guard }
+        let rate = guard.rate.map(|rate| RateGuard { until: self.future(rate.until), ..rate });
+        EvictionGuard { rate, ..guard }
     }
 
     fn past_lockout(self, past: PastLockout) -> PastLockout {
@@ -86,7 +87,7 @@ impl ClockShift {
             limited_until: limits.limited_until.map(|until| self.future(until)),
             past: limits.past.map(|past| self.past_lockout(past)),
             arrival: self.arrival(limits.arrival),
-            guard: limits.guard.map(|guard| self.guard(guard)),
+            guard: self.guard(limits.guard),
             denied: limits.denied,
         }
     }

@@ -9,6 +9,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use super::Store;
+use super::eviction_guard::Protection;
+use super::shard::Shard;
 use super::slot::Slot;
 use super::table::place_of;
 use super::tags::fraction;
@@ -295,13 +297,15 @@ impl Store {
             looks -= seen.max(1);
             let found = (0..seen)
                 .map(|step| (start + step) % places)
-                .filter(|&place| !shard.is_held(place) && shard.key_at(place) != Some(keep))
-                .filter_map(|place| shard.slot_at(place).map(|slot| (place, slot)))
-                .map(|(place, slot)| {
+                .filter(|&place| shard.key_at(place) != Some(keep))
+                .map(|place| (place, self.protection(&shard, place, now)))
+                .filter(|&(_, protection)| protection < Protection::Held)
+                .filter_map(|(place, protection)| Some((place, protection, shard.slot_at(place)?)))
+                .map(|(place, protection, slot)| {
                     let is_live = !shard.has_expired(place, &self.classes);
                     let hits = slot.state.hits();
                     let (has_several, newest) = (!hits.is_single(), hits.newest());
-                    let is_near = shard.guard_at(place).is_some();
+                    let is_near = protection == Protection::Near;
                     let is_newcomer = newcomers_from > 0 && shard.generation_at(place).0 >= newcomers_from;
                     Victim { is_live, is_near, is_newcomer, has_several, newest, index, place }
                 })
@@ -320,6 +324,10 @@ impl Store {
         candidates.into_iter().chain(newcomer).min()
     }
 
+    fn protection(&self, shard: &Shard, place: u32, now: Timestamp) -> Protection {
+        shard.protection(place, &self.classes, |key| self.hits_of_others(key, self.hash(key), now))
+    }
+
     /// Evicts a key, unless it was removed or hit since, or a limit holds it now. Never evicts `keep`. Returns the
     /// bytes freed.
     fn evict(&self, victim: &Victim, keep: &[u8], now: Timestamp, deltas: Option<&mut DeltaBatch>) -> u64 {
@@ -329,7 +337,8 @@ impl Store {
         let is_same = shard
             .entry_at(Some(place))
             .is_some_and(|hits| hits.newest() == newest && hits.is_single() != has_several);
-        if !is_same || shard.is_held(place) || shard.key_at(place) == Some(keep) {
+        let is_held = self.protection(&shard, place, now) == Protection::Held;
+        if !is_same || is_held || shard.key_at(place) == Some(keep) {
             return 0;
         }
         let before_bytes = shard.bytes();

@@ -351,16 +351,10 @@ impl<'a> Executor<'a> {
             place = self.shard(hit.hash).place_near(place, hit.key, hit.hash);
         }
         let has_room = !self.store.memory.is_full();
-        let counted = match self.count_hit(has_room, hit, place) {
-            Err(HitError::OutOfMemory { .. }) => return self.hit_evicting(hit),
-            counted => counted?,
-        };
-        let (locked, context) = self.parts();
-        // An expired key was replaced by a new one at another place, which has no guard.
-        if let Some(place) = place.filter(|&place| hit.weight > 0 && locked.is_at(place, hit.key)) {
-            locked.fill_guard(place, context);
+        match self.count_hit(has_room, hit, place) {
+            Err(HitError::OutOfMemory { .. }) => self.hit_evicting(hit),
+            counted => counted,
         }
-        Ok(counted)
     }
 
     /// Counts hits of a new key in a full store. It evicts only now, when the hits are known to be valid.

@@ -303,7 +303,7 @@ impl<'a> Executor<'a> {
                 // Another limit denied the request, so this key's hits are not counted either.
                 decision.remaining += remaining_of(cost);
             } else if let Some(left) = effect.left {
-                locked.guard(place, (left, limit.max), limit.window, context);
+                locked.guard_limit(place, (left, limit.max), limit.window, context);
             }
             if is_for_counting {
                 let asked = asked(limit, locked.now());

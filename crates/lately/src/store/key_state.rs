@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::mem;
 
 use crate::allocation::allocated;
-use crate::entry::{Entry, Fetched};
+use crate::entry::{Entry, Fetched, LimitWindow};
 use crate::error::HitError;
 use crate::gcra::Arrival;
 use crate::limit::Decision;
@@ -15,7 +15,7 @@ use crate::settings::Settings;
 use crate::time::{Span, Timestamp};
 
 use super::cached_denial::CachedDenial;
-use super::eviction_guard::{EvictionGuard, PackedGuard};
+use super::eviction_guard::{EvictionGuard, LimitGuard, PackedLimitGuard, PackedRateGuard};
 use super::recent_denials::RecentDenials;
 
 /// The state of a key: 16 bytes, and heap memory.
@@ -46,7 +46,8 @@ pub(super) struct Watched {
 pub(super) struct Watch {
     /// See [`Arrival::to_parts`]. The default is long ago.
     arrival: (u64, u64),
-    guard: PackedGuard,
+    limit_guard: PackedLimitGuard,
+    rate_guard: PackedRateGuard,
 }
 
 /// A key with denied hits. The order of fields keeps what a repeated denial reads in two cache lines.
@@ -76,7 +77,7 @@ pub(crate) struct Extras {
     pub(super) limited_until: Option<Timestamp>,
     pub(super) past: Option<PastLockout>,
     pub(super) arrival: Arrival,
-    pub(super) guard: Option<EvictionGuard>,
+    pub(super) guard: EvictionGuard,
     pub(super) denied: Entry,
     pub(super) last: RecentDenials,
 }
@@ -90,12 +91,20 @@ impl Watch {
         self.arrival = arrival.to_parts();
     }
 
-    pub(super) fn guard(&self) -> Option<EvictionGuard> {
-        self.guard.get()
+    #[inline]
+    pub(super) fn guard(&self) -> EvictionGuard {
+        EvictionGuard { limit: self.limit_guard.get(), rate: self.rate_guard.get() }
     }
 
-    pub(super) fn set_guard(&mut self, guard: Option<EvictionGuard>) {
-        self.guard.set(guard);
+    #[inline]
+    pub(super) fn set_guard(&mut self, guard: EvictionGuard) {
+        self.limit_guard.set(guard.limit);
+        self.rate_guard.set(guard.rate);
+    }
+
+    #[inline]
+    pub(super) fn limit_guard(&self) -> Option<LimitGuard> {
+        self.limit_guard.get()
     }
 }
 
@@ -103,7 +112,7 @@ impl Watch {
 pub(super) struct Repeated {
     pub(super) decision: Decision,
     /// The new guard of the key, if it changed.
-    pub(super) guard: Option<EvictionGuard>,
+    pub(super) guard: Option<LimitGuard>,
     /// Whether the hit was counted among the recent denials. Otherwise the caller must call
     /// [`KeyState::deny`].
     pub(super) is_counted: bool,
@@ -113,7 +122,7 @@ impl Limited {
     /// Prefetches what a repeated denial reads, which is at most two cache lines.
     #[inline]
     fn prefetch(&self) {
-        prefetch(&raw const self.watched.watch.guard);
+        prefetch(&raw const self.watched.watch.limit_guard);
         prefetch((&raw const self.last).wrapping_add(1).cast::<u8>().wrapping_sub(1));
     }
 }
@@ -297,21 +306,19 @@ impl KeyState {
         }
     }
 
-    /// The eviction guard, if one was ever set.
+    /// The eviction guard. It may have ended.
     #[inline]
-    pub(super) fn guard(&self) -> Option<EvictionGuard> {
-        self.watch()?.guard()
+    pub(super) fn guard(&self) -> EvictionGuard {
+        self.watch().map(Watch::guard).unwrap_or_default()
     }
 
-    pub(super) fn set_guard(&mut self, guard: EvictionGuard) {
-        self.watched_mut().watch.set_guard(Some(guard));
-    }
-
-    /// Adds a guard to the present one: the later end counts, and the key is full if either guard says so.
-    pub(super) fn add_guard(&mut self, guard: EvictionGuard) {
-        let known = self.guard().unwrap_or(guard);
-        let (until, is_full) = (guard.until.max(known.until), guard.is_full || known.is_full);
-        self.set_guard(EvictionGuard { until, is_full });
+    /// Adds a guard to the present one.
+    pub(super) fn put_guard(&mut self, guard: EvictionGuard, now: Timestamp) {
+        let guard = guard.in_force(now);
+        if !guard.is_none() {
+            let known = self.guard().in_force(now);
+            self.watched_mut().watch.set_guard(known.with(guard));
+        }
     }
 
     /// The end of the lockout, if one was ever set.
@@ -452,9 +459,9 @@ impl KeyState {
         let KeyState::DenialCached(limited) = self else { return None };
         let decision = limited.denial.repeat(max, window, now).filter(|_| hits == 1)?;
         let watch = &mut limited.watched.watch;
-        let guard = EvictionGuard::next(watch.guard(), (0, max), window, now);
+        let guard = LimitGuard::next(watch.limit_guard(), (0, max), window);
         if guard.is_some() {
-            watch.set_guard(guard);
+            watch.limit_guard.set(guard);
         }
         Some(Repeated { decision, guard, is_counted: limited.last.add(now, 1) })
     }
@@ -490,8 +497,11 @@ impl KeyState {
         if !self.arrival().is_after(now) {
             self.set_arrival(Arrival::default());
         }
-        let watch = &mut self.watched_mut().watch;
-        watch.set_guard(watch.guard().filter(|guard| guard.until > now));
+        let mut guard = self.guard().in_force(now);
+        guard.limit = guard
+            .limit
+            .filter(|limit| self.hits().used(LimitWindow::ending_at(now, limit.window(), now), settings) > 0);
+        self.watched_mut().watch.set_guard(guard);
         if self.denial().is_some_and(|denial| denial.until <= now) {
             self.forget_denial();
         }
@@ -547,9 +557,7 @@ impl KeyState {
     pub(super) fn give(&mut self, extras: Extras, settings: &Settings, now: Timestamp) {
         let Extras { limited_until, past, arrival, guard, denied, last } = extras;
         self.set_arrival(arrival.max(self.arrival()));
-        if let Some(guard) = guard {
-            self.add_guard(guard);
-        }
+        self.put_guard(guard, now);
         if limited_until.is_some() || past.is_some() {
             self.lock_out(limited_until.unwrap_or(Timestamp::MIN), past);
         }
@@ -563,6 +571,7 @@ impl KeyState {
 
 #[cfg(test)]
 mod tests {
+    use super::super::eviction_guard::RateGuard;
     use super::*;
     use crate::limits::MAX_TOTAL;
     use crate::time::seconds;
@@ -586,11 +595,12 @@ mod tests {
         state.hits_mut().add(at(1), 1, &settings, at(1)).expect("counted");
         state.lock_out(at(10), None);
         state.lock_out(Timestamp::MIN, None);
-        state.set_guard(EvictionGuard { until: at(20), is_full: true });
+        let rate = Some(RateGuard { until: at(20), is_full: true });
+        state.put_guard(EvictionGuard { limit: None, rate }, at(1));
         state.set_arrival(Arrival::from_parts(15, 1));
         assert_eq!(state.limited_until(), Some(at(10)));
         state.tidy(&settings, at(15));
-        assert!(matches!(state, KeyState::Watched(_)) && state.guard().is_some());
+        assert!(matches!(state, KeyState::Watched(_)) && !state.guard().is_none());
         assert_eq!(state.arrival(), Arrival::from_parts(15, 1));
         let window_ms = settings.window().as_millis();
         state.tidy(&settings, at(window_ms));

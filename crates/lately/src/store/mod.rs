@@ -45,7 +45,7 @@ use std::hash::BuildHasher;
 
 pub use builder::StoreBuilder;
 pub use eviction::{MemoryStats, Newcomers};
-pub use eviction_guard::EvictionGuard;
+pub use eviction_guard::{EvictionGuard, LimitGuard, RateGuard};
 pub(crate) use key_state::Extras;
 pub use operation::{JointRequest, Limit, Op, Outcome, Question, Request};
 pub use others::{OwnSpan, Tier};

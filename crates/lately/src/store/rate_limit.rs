@@ -51,7 +51,7 @@ impl Executor<'_> {
             locked.set_arrival(key, place, after, context);
         }
         if let Some(reset_after) = decision.reset_after {
-            locked.guard(place, (decision.left(), decision.max), reset_after, context);
+            locked.guard_rate(place, (decision.left(), decision.max), reset_after, context);
         }
         Ok(decision)
     }

@@ -118,7 +118,7 @@ impl<'a> SavedKey<'a> {
                 | flag(limited_until.is_some(), LIMITED)
                 | flag(has_arrival, ARRIVAL)
                 | flag(!denied.is_empty(), DENIED)
-                | flag(guard.is_some(), GUARDED)
+                | flag(!guard.is_none(), GUARDED)
                 | flag(past.is_some(), PAST),
         );
         leb128::push(out, self.key.len() as u64);
@@ -139,8 +139,9 @@ impl<'a> SavedKey<'a> {
             leb128::push(out, millis);
             leb128::push(out, ticks);
         }
-        if let Some(guard) = guard {
-            leb128::push(out, guard.to_number());
+        if !guard.is_none() {
+            let (first, second) = guard.to_numbers();
+            [first].into_iter().chain(second).for_each(|number| leb128::push(out, number));
         }
         if !denied.is_empty() {
             leb128::push(out, denied.len() as u64);
@@ -178,7 +179,7 @@ impl<'a> SavedKey<'a> {
             limits.arrival = Arrival::from_parts(leb128::take(bytes)?, leb128::take(bytes)?);
         }
         if first & GUARDED != 0 {
-            limits.guard = Some(EvictionGuard::from_number(leb128::take(bytes)?)?);
+            limits.guard = EvictionGuard::from_numbers(|| leb128::take(bytes))?;
         }
         let mut hits = || {
             let len = usize::try_from(leb128::take(bytes)?).ok()?;
@@ -194,6 +195,7 @@ impl<'a> SavedKey<'a> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::eviction_guard::{LimitGuard, RateGuard};
     use super::*;
 
     #[test]
@@ -201,7 +203,9 @@ mod tests {
         let until = Timestamp::from_millis(1_700_000_000_123);
         let long = [7; MAX_KEY_BYTES];
         let none = LimitState::default();
-        let guard = until.map(|until| EvictionGuard { until, is_full: true });
+        let rate = until.map(|until| RateGuard { until, is_full: true });
+        let guard = EvictionGuard { limit: None, rate };
+        let near = EvictionGuard { limit: Some(LimitGuard::new(7, crate::time::days(9))), ..guard };
         let past = until.map(|forgotten_at| PastLockout { length: crate::time::days(9), forgotten_at });
         let limited = LimitState { limited_until: until, past, guard, ..none };
         let arrival = Arrival::from_parts(1 << 41, u64::MAX);
@@ -213,7 +217,7 @@ mod tests {
             SavedKey {
                 key: b"k",
                 generation: Generation(2),
-                limits: LimitState { arrival, past, ..none },
+                limits: LimitState { arrival, past, guard: near, ..none },
                 entry: b"",
             },
             SavedKey {

@@ -75,13 +75,9 @@ impl Slot {
         }
     }
 
-    /// [`Slot::fast_hit`] of a watched key. `None` if these hits may use up its guard: see
-    /// [`Shard::fill_guard`](super::shard::Shard::fill_guard).
+    /// [`Slot::fast_hit`] of a watched key.
     #[inline(never)]
     fn fast_hit_watched(&mut self, weight: u64, frame: &Frame) -> Option<(u64, usize)> {
-        if self.state.guard().is_some_and(|guard| !guard.is_full && guard.until > frame.now) {
-            return None;
-        }
         let counted = self.state.hits_mut().fast_hit(weight, frame)?;
         self.note_hits();
         Some(counted)
@@ -258,7 +254,7 @@ fn begins_with(bytes: &[u8; INLINE_BYTES], key: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::eviction_guard::EvictionGuard;
+    use super::super::eviction_guard::{EvictionGuard, RateGuard};
     use super::*;
     use crate::class::Classes;
     use crate::limits::MAX_KEY_BYTES;
@@ -313,7 +309,8 @@ mod tests {
         slot.change(|_| ());
         assert_eq!((slot.state.is_watched(), slot.arrival()), (false, Arrival::from_parts(9_000, 0)));
         // A guard moves the arrival time to the heap. It comes back when the guard ends.
-        slot.change(|state| state.set_guard(EvictionGuard { until: at(5_000), is_full: false }));
+        let rate = Some(RateGuard { until: at(5_000), is_full: false });
+        slot.change(|state| state.put_guard(EvictionGuard { limit: None, rate }, at(0)));
         slot.note_list(ListHint::from_bytes([7; ListHint::BYTES]));
         assert_eq!((slot.state.is_watched(), slot.arrival()), (true, Arrival::from_parts(9_000, 0)));
         slot.tidy(&settings, at(5_000));

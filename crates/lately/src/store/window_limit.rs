@@ -291,7 +291,7 @@ impl Executor<'_> {
         }
         let (locked, context) = self.parts();
         if let Some(left) = effect.left {
-            locked.guard(place, (left, max), window, context);
+            locked.guard_limit(place, (left, max), window, context);
         }
         if let Some(lockout) = effect.lockout {
             // A key that has no room cannot be locked out, so the request fails.

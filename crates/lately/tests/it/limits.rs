@@ -1,7 +1,9 @@
 //! Decisions of limits equal those of an exact log where that is promised. No window ever has more hits than
 //! the limit.
 
-use lately::{Admission, Decision, LimitError, Lockout, Request, Retry, Settings, Span, Store, Timestamp};
+use lately::{
+    Admission, Decision, LimitError, Lockout, Request, Retry, Settings, Span, Store, Timestamp, hours,
+};
 use proptest::prelude::*;
 
 use crate::exact_log::ExactLog;
@@ -538,6 +540,29 @@ fn a_refund_gives_back_what_the_window_has() {
     assert!(store.is_empty(), "a key without hits is gone");
     assert_eq!(store.refund(request(9, 60_000, 6), now).expect("no key").remaining, 9);
     assert!(store.is_empty());
+}
+
+/// Symptom: a refund took hits that were not in its window, so that the day had fewer than there were. Cause: it took as
+/// many as may be in the window. Fix: it takes those that are certainly in it.
+#[test]
+fn a_refund_takes_no_hit_from_before_its_window() {
+    for resolution in [span(1_000), hours(1)] {
+        let store = Store::builder().resolution(resolution).build().expect("valid");
+        let now = time(START_MS + 400_000);
+        // More different milliseconds than are kept, and a hit of now.
+        for ms in 0..900 {
+            store.hit_n(b"k", 1, Some(time(START_MS + 2_000 + ms)), now).expect("counted");
+        }
+        store.hit_n(b"k", 1, Some(now), now).expect("counted");
+        for (window_ms, most) in [(60_000, 1), (397_500, 500), (397_500, 500)] {
+            let before = store.hits(b"k", span(86_400_000), now).estimate;
+            store.refund(request(0, window_ms, u64::MAX), now).expect("decided");
+            let day = store.hits(b"k", span(86_400_000), now);
+            assert!(before - day.lower <= most, "{window_ms}: {before} before, now {day:?}");
+        }
+        let day = store.hits(b"k", span(86_400_000), now);
+        assert!(day.upper.is_none_or(|upper| upper >= 401), "{day:?}: 401 hits are older than all windows");
+    }
 }
 
 #[test]

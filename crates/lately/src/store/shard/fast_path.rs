@@ -3,7 +3,7 @@
 //! general path.
 
 use super::super::context::{Context, FastPath, Hit};
-use super::super::eviction_guard::EvictionGuard;
+use super::super::eviction_guard::{EvictionGuard, LimitGuard, RateGuard};
 use super::super::slot::Slot;
 use super::super::window_limit::{Asked, Change, WindowState, decide};
 use super::Shard;
@@ -18,7 +18,7 @@ use crate::time::Span;
 struct Allowed {
     decision: Decision,
     /// The new eviction guard of the key, if it changes.
-    guard: Option<EvictionGuard>,
+    guard: Option<LimitGuard>,
 }
 
 impl Shard {
@@ -39,8 +39,8 @@ impl Shard {
                 self.add_denied(place, now, 1, context).expect("one is not too many");
             }
             self.record_denied(place, hit, context);
-            if let Some(guard) = repeated.guard {
-                self.record_guard(place, guard, context);
+            if repeated.guard.is_some() {
+                self.record_guard(place, EvictionGuard { limit: repeated.guard, rate: None }, context);
             }
             return FastPath::Done(repeated.decision);
         }
@@ -63,13 +63,12 @@ impl Shard {
             decision.reset_after = Some(reset_after);
             entry.heap_bytes().cast_signed() - before.cast_signed()
         };
-        if let Some(guard) = guard {
-            slot.state.set_guard(guard);
-        }
+        let guard = EvictionGuard { limit: guard, rate: None };
+        slot.state.put_guard(guard, now);
         slot.note_hits();
         self.bytes = self.bytes.wrapping_add_signed(more);
         self.record_hit(place, hit, context);
-        if let Some(guard) = guard {
+        if !guard.is_none() {
             self.record_guard(place, guard, context);
         }
         FastPath::Done(decision)
@@ -113,7 +112,7 @@ impl Shard {
         let (decision, arrival) = gcra::decide(rate, slot.arrival(), 1, now);
         let burst_ends = decision.reset_after.unwrap_or(Span::MIN);
         let left_of_max = (decision.left(), decision.max);
-        let guard = EvictionGuard::next(slot.state.guard(), left_of_max, burst_ends, now);
+        let guard = RateGuard::next(slot.state.guard().rate, left_of_max, burst_ends, now);
         let is_in_place = slot.state.is_watched() || guard.is_none() && slot.has_room_for(arrival);
         if !decision.is_allowed() || !is_in_place {
             return FastPath::At(place, Fetched::All);
@@ -125,14 +124,13 @@ impl Shard {
         if !slot.set_arrival_here(arrival) {
             slot.state.set_arrival(arrival);
         }
-        if let Some(guard) = guard {
-            slot.state.set_guard(guard);
-        }
+        let guard = EvictionGuard { limit: None, rate: guard };
+        slot.state.put_guard(guard, now);
         slot.note_hits();
         self.bytes += more;
         self.record_hit(place, hit, context);
         self.record_arrival(hit.key, place, arrival, context);
-        if let Some(guard) = guard {
+        if !guard.is_none() {
             self.record_guard(place, guard, context);
         }
         FastPath::Done(decision)
@@ -155,7 +153,7 @@ fn allow(slot: &mut Slot, asked: &Asked, of_limit: &Frame, settings: &Settings) 
     if effect.change != Change::Count {
         return None;
     }
-    let known = watch.as_ref().and_then(|watch| watch.guard());
-    let guard = EvictionGuard::next(known, (decision.left(), asked.max), asked.window, asked.at);
+    let known = watch.as_ref().and_then(|watch| watch.limit_guard());
+    let guard = LimitGuard::next(known, (decision.left(), asked.max), asked.window);
     (guard.is_none() || watch.is_some()).then_some(Allowed { decision, guard })
 }

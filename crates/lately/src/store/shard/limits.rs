@@ -1,10 +1,11 @@
 //! The limit state of a shard's keys: lockouts, arrival times, denied hits, and eviction guards.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use super::super::cached_denial::CachedDenial;
 use super::super::context::{Context, Hit};
-use super::super::eviction_guard::EvictionGuard;
+use super::super::eviction_guard::{EvictionGuard, LimitGuard, Protection, RateGuard};
 use super::super::slot::Slot;
 use super::Shard;
 use crate::class::Classes;
@@ -23,43 +24,67 @@ impl Shard {
         self.slot_at(place)?.state.limited_until().filter(|&until| until > self.now)
     }
 
-    /// Whether the key at `place` is never evicted: it is locked out, or a limit of it is used up.
-    pub(in crate::store) fn is_held(&self, place: u32) -> bool {
-        self.guard_at(place).is_some_and(|guard| guard.is_full) || self.limit_at(place).is_some()
+    /// How well limits protect the key at `place` from eviction. `others` returns the hits of other nodes on a key.
+    pub(in crate::store) fn protection(
+        &self,
+        place: u32,
+        classes: &Classes,
+        others: impl FnOnce(&[u8]) -> Option<Arc<Entry>>,
+    ) -> Protection {
+        let Some(slot) = self.slot_at(place) else { return Protection::Nothing };
+        if self.limit_at(place).is_some() {
+            return Protection::Held;
+        }
+        let EvictionGuard { limit, rate } = slot.state.guard();
+        let by_rate = rate.map_or(Protection::Nothing, |rate| rate.protection(self.now));
+        let by_limit = limit.map_or(Protection::Nothing, |limit| {
+            let window = LimitWindow::ending_at(self.now, limit.window(), self.now);
+            let used = |hits: &Entry| hits.used(window, classes.settings(slot.class));
+            let of_others = self.key_at(place).and_then(others).map_or(0, |others| used(&others));
+            limit.protection(used(slot.state.hits()).saturating_add(of_others))
+        });
+        by_rate.max(by_limit)
     }
 
-    /// The eviction guard of the key at `place`, if one is in force.
-    pub(in crate::store) fn guard_at(&self, place: u32) -> Option<EvictionGuard> {
-        self.slot_at(place)?.state.guard().filter(|guard| guard.until > self.now)
-    }
-
-    /// Updates the eviction guard of the key at `place`: `left` of `max` hits are left, for `window` at most.
+    /// Updates the eviction guard of the key at `place`: a limit of this window has `left` of `max` hits left.
     #[inline]
-    pub(in crate::store) fn guard(
+    pub(in crate::store) fn guard_limit(
         &mut self,
         place: Option<u32>,
         left_of_max: (u64, u64),
         window: Span,
         context: &mut Context<'_>,
     ) {
-        let Some(place) = place else { return };
-        if let Some(guard) = EvictionGuard::next(self.guard_at(place), left_of_max, window, self.now) {
-            self.change_state(place, context.classes, |state, _, _| state.set_guard(guard));
-            self.record_guard(place, guard, context);
+        let Some(slot) = place.and_then(|place| self.slot_at(place)) else { return };
+        let limit = LimitGuard::next(slot.state.guard().limit, left_of_max, window);
+        if let (Some(place), Some(_)) = (place, limit) {
+            self.guard(place, EvictionGuard { limit, rate: None }, context);
         }
     }
 
-    /// Must be called when hits were counted without a limit. They may have used up what a limit had left, so
-    /// a guarded key is not evicted from now on.
-    pub(in crate::store) fn fill_guard(&mut self, place: u32, context: &mut Context<'_>) {
-        if let Some(guard) = self.guard_at(place).filter(|guard| !guard.is_full) {
-            let guard = EvictionGuard { is_full: true, ..guard };
-            self.change_state(place, context.classes, |state, _, _| state.set_guard(guard));
-            self.record_guard(place, guard, context);
+    /// Updates the eviction guard of the key at `place`: a rate has `left` of `max` hits left, until `burst_ends`
+    /// from now.
+    #[inline]
+    pub(in crate::store) fn guard_rate(
+        &mut self,
+        place: Option<u32>,
+        left_of_max: (u64, u64),
+        burst_ends: Span,
+        context: &mut Context<'_>,
+    ) {
+        let Some(slot) = place.and_then(|place| self.slot_at(place)) else { return };
+        let rate = RateGuard::next(slot.state.guard().rate, left_of_max, burst_ends, self.now);
+        if let (Some(place), Some(_)) = (place, rate) {
+            self.guard(place, EvictionGuard { limit: None, rate }, context);
         }
     }
 
-    /// Records the new guard of the key at `place`.
+    fn guard(&mut self, place: u32, guard: EvictionGuard, context: &mut Context<'_>) {
+        self.change_state(place, context.classes, |state, _, now| state.put_guard(guard, now));
+        self.record_guard(place, guard, context);
+    }
+
+    /// Records what is new in the guard of the key at `place`.
     pub(super) fn record_guard(&mut self, place: u32, guard: EvictionGuard, context: &mut Context<'_>) {
         if let (Some(batch), Some(key)) = (context.deltas.as_deref_mut(), self.key_at(place)) {
             let generation = self.generation_at(place);
@@ -68,7 +93,7 @@ impl Shard {
         }
     }
 
-    /// Replays a guard, if the key exists and the guard is still in force.
+    /// Replays a guard, if the key exists.
     pub(in crate::store) fn put_guard_back(
         &mut self,
         key: &[u8],
@@ -76,8 +101,8 @@ impl Shard {
         guard: EvictionGuard,
         context: &mut Context<'_>,
     ) {
-        if let Some(place) = self.place_of(key, hash).filter(|_| guard.until > self.now) {
-            self.change_state(place, context.classes, |state, _, _| state.add_guard(guard));
+        if let Some(place) = self.place_of(key, hash) {
+            self.change_state(place, context.classes, |state, _, now| state.put_guard(guard, now));
         }
     }
 
@@ -256,7 +281,7 @@ impl Shard {
         })
     }
 
-    /// Gives hits back that count in the window of a limit, at most `hits`, of the key at `place`. Returns the place, unless
+    /// Gives hits back that are certainly in the window of a limit, at most `hits`, of the key at `place`. Returns the place, unless
     /// the key had no other hits and is deleted.
     pub(in crate::store) fn give_back(
         &mut self,
@@ -268,8 +293,8 @@ impl Shard {
         let give = |entry: &mut Entry, settings: &Settings, now| entry.give_back(window, hits, settings, now);
         let slot = self.slot_at(place)?;
         let settings = context.classes.settings(slot.class);
-        let used = slot.state.hits().used(window, settings);
-        if used == slot.state.hits().total() && used <= hits && !slot.outlives_hits(self.now, 0) {
+        let most = slot.state.hits().certain_hits(window, settings).min(hits);
+        if most == slot.state.hits().total() && !slot.outlives_hits(self.now, 0) {
             // A key without hits may expire, and its next hits are of another generation. So this generation ends.
             self.forget(place, Forgotten::Deleted, context);
             return None;

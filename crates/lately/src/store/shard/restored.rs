@@ -58,7 +58,7 @@ impl Shard {
         let known = self.place_of(saved.key, hash);
         let limited_until = limited_until.filter(|&until| until > now);
         let past = past.filter(|past| past.forgotten_at > now);
-        let guard = guard.filter(|guard| guard.until > now);
+        let guard = guard.in_force(now);
         let arrival = if arrival.is_after(now) { arrival } else { Arrival::default() };
         let kept_ms = context.frame(class, now).0.kept_ms;
         let has_denied = !denied.expired(kept_ms);
@@ -79,7 +79,7 @@ impl Shard {
             None => self.add_slot(saved.key, hash, class, context),
         };
         self.change(place, context.classes, |old, _, _| *old = entry);
-        if has_limits || guard.is_some() {
+        if has_limits || !guard.is_none() {
             let denied = if has_denied { denied } else { Entry::new() };
             let extras = Extras { limited_until, past, arrival, guard, denied, ..Extras::default() };
             self.change_state(place, context.classes, |state, settings, now| {
@@ -161,7 +161,7 @@ impl Shard {
             }
             let (limited_until, arrival) = (slot.state.limited_until(), slot.arrival());
             let past = slot.state.past_lockout().filter(|past| past.forgotten_at > self.now);
-            let guard = slot.state.guard().filter(|guard| guard.until > self.now);
+            let guard = slot.state.guard().in_force(self.now);
             let saved = SavedKey {
                 key: slot.key(&self.side.long_keys),
                 generation: self.generation_at(place),

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::delta::{Delta, Deltas, Forgotten};
 use crate::gcra::Rate;
+use crate::limit::Admission;
 use crate::lockout::{Factor, Lockout};
 use crate::store::executor::Executor;
 use crate::time::{hours, milliseconds};
@@ -1006,5 +1007,101 @@ proptest! {
         });
         prop_assert_eq!(counts(&original), counts(&kept_copy));
         original.check_consistency();
+    }
+}
+
+/// Symptom: a flood reopened used-up limits. Cause: whether a limit was used up was noted when it was asked. Hits that
+/// others counted later, and hits ahead of the clock, were not seen. Fix: eviction reads the key's hits.
+#[test]
+fn a_flood_opens_no_limit_whoever_used_it_up() {
+    fn apply(store: &Store, op: Op<'_>, now: Timestamp) {
+        store.apply_into(&[op], now, &mut Vec::new(), &mut DeltaBatch::default());
+    }
+    fn ask(store: &Store, request: Request<'_>, now: Timestamp) {
+        apply(store, Op::Decide(Box::new(request)), now);
+    }
+    fn half(key: &[u8]) -> Request<'_> {
+        Request::new(key, 4, hours(1), 2)
+    }
+    type Uses = fn(&Store, &[u8], Timestamp);
+    let start = after(seconds(9));
+    let cases: [(&str, Uses, Span); 8] = [
+        ("itself", |store, key, now| ask(store, Request { cost: 4, ..half(key) }, now), hours(1)),
+        (
+            "hits",
+            |store, key, now| {
+                ask(store, half(key), now);
+                apply(store, Op::Hit { key, weight: 2, at: None }, now);
+            },
+            hours(1),
+        ),
+        (
+            "another limit",
+            |store, key, now| {
+                ask(store, half(key), now);
+                ask(store, Request { max: 1_000, window: minutes(1), ..half(key) }, now);
+            },
+            hours(1),
+        ),
+        (
+            "a longer limit",
+            |store, key, now| {
+                ask(store, half(key), now);
+                ask(store, Request { max: 9, window: hours(2), ..half(key) }, now);
+            },
+            hours(1),
+        ),
+        (
+            "an exempt request",
+            |store, key, now| {
+                ask(store, half(key), now);
+                ask(store, Request { admission: Admission::Exempt, ..half(key) }, now);
+            },
+            hours(1),
+        ),
+        (
+            "a joint request",
+            |store, key, now| {
+                ask(store, half(key), now);
+                let limits = vec![Limit { key, max: 100, window: minutes(1) }];
+                let joint = JointRequest { limits, cost: 2, at: None, is_peek: false };
+                apply(store, Op::LimitAll(Box::new(joint)), now);
+            },
+            hours(1),
+        ),
+        (
+            "hits ahead of the clock",
+            |store, key, now| {
+                let at = Some(now.saturating_add(seconds(9)));
+                ask(store, Request { cost: 4, window: seconds(2), at, ..half(key) }, now);
+            },
+            seconds(2),
+        ),
+        (
+            "hits long after the limit was asked",
+            |store, key, now| {
+                ask(store, Request { window: seconds(8), ..half(key) }, now);
+                let at = Some(now.saturating_add(seconds(9)));
+                apply(store, Op::Hit { key, weight: 4, at }, now);
+            },
+            seconds(8),
+        ),
+    ];
+    for (who, uses, window) in cases {
+        let store = Store::builder().retain(hours(3)).memory_ceiling(300_000).seed(7).build().expect("valid");
+        let key = |n: u32| format!("used up:{n}").into_bytes();
+        (0..100).for_each(|n| uses(&store, &key(n), start));
+        let now = start.saturating_add(seconds(10));
+        for n in 0..20_000 {
+            // Half of their limit is used, so that they are not evicted before the others.
+            let flood = format!("flood:{n}");
+            store.decide(half(flood.as_bytes()), now).expect("others go");
+        }
+        assert!(store.memory().evicted_keys > 10_000, "{who}");
+        for n in 0..100 {
+            let decision = store.decide(Request::new(&key(n), 4, window, 1), now).expect("decided");
+            assert!(!decision.is_allowed(), "{who}: {n}");
+        }
+        store.check_consistency();
     }
 }
