@@ -3,6 +3,7 @@
 
 pub mod address;
 mod error;
+mod escape;
 mod exempt;
 mod forwarded;
 pub mod limits;
@@ -11,6 +12,7 @@ mod template;
 
 pub use address::{Network, Prefix};
 pub use error::KeyError;
+pub use escape::push_escaped;
 pub use exempt::Exempt;
 pub use forwarded::client_address;
 pub use template::{Part, Template};

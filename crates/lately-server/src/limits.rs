@@ -202,8 +202,12 @@ pub const MAX_GRPC_MESSAGE_BYTES: usize = 64 << 10;
 /// Bytes of messages that a gRPC client may send ahead on a connection. See [`HTTP2_CONNECTION_BYTES`].
 pub const GRPC_CONNECTION_BYTES: RangeInclusive<u32> = 128 << 10..=1 << 20;
 
-/// Bytes of messages that a gRPC client may send ahead on a stream. The shortest hits are 8 bytes, which count as 248 in the
-/// least of [`GRPC_CONNECTION_BYTES`].
+/// The part of [`GRPC_CONNECTION_BYTES`] that a client may send ahead on a stream, which bounds what a stream carries in the time
+/// of a round trip. The shortest hits are 8 bytes, and count as 248 of half of the bytes of the connection: a larger part would
+/// have a connection with few streams closed for its short frames. hyper does not let a server choose that half.
+pub const GRPC_STREAM_SHARE: u32 = 128;
+
+/// The least that a client may send ahead on a stream.
 pub const GRPC_STREAM_BYTES: u32 = 2 << 10;
 
 /// The share of the memory ceiling that has places for gRPC calls in progress, of [`REQUEST_BYTES`] each: one sixteenth.
@@ -579,8 +583,13 @@ pub const MAX_WAITING_LOGINS: usize = 1_024;
 /// names without a user, and the server's random key decides which.
 pub const LOGIN_GROUPS: u64 = 16;
 
-/// Logins that wait at once, of one address and group of names.
+/// Logins that wait at once, of one address and group of names after a failed one. Then only the first login of a connection
+/// gets a place, from a connection that has failed.
 pub const MAX_WAITING_LOGINS_OF_ONE: usize = 16;
+
+/// Logins that wait at once, of one address and group of names without a failed one: the clients behind one address that connect
+/// again after a start.
+pub const MAX_FIRST_LOGINS_OF_ONE: usize = 256;
 
 /// Users whose passwords are remembered for one connection. The one that logged in longest ago is forgotten.
 pub const MAX_USERS_OF_CONNECTION: usize = 8;

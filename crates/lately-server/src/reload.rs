@@ -11,7 +11,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use tokio::sync::Notify;
+use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
 use crate::config::{Config, FileError, NamedLimit, Source, Tls, read_file};
@@ -26,12 +26,29 @@ use crate::tls::{self, CurrentTls};
 
 /// Makes a server reload its config file. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub struct Reloader(Arc<Notify>);
+pub struct Reloader(Arc<Reloads>);
+
+#[derive(Debug, Default)]
+struct Reloads {
+    /// How many were requested.
+    requested: watch::Sender<u64>,
+    /// How many of these are done.
+    done: watch::Sender<u64>,
+}
 
 impl Reloader {
     /// Requests a reload. The server logs the result: see [`Server::log_to`](crate::Server::log_to).
     pub fn reload(&self) {
-        self.0.notify_one();
+        self.0.requested.send_modify(|requested| *requested += 1);
+    }
+
+    /// Requests a reload, and waits until it is done or refused. Never ends once the server has stopped.
+    pub async fn reloaded(&self) {
+        self.reload();
+        let requested = *self.0.requested.borrow();
+        // The sender is not dropped before this ends.
+        let mut done = self.0.done.subscribe();
+        let _ = done.wait_for(|done| *done >= requested).await;
     }
 }
 
@@ -92,12 +109,17 @@ pub(crate) async fn keep(
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let is_watched = kept.as_ref().is_some_and(|reload| reload.source.is_regular);
     let is_any_watched = is_watched || rules.is_some();
+    let (mut requests, mut done) = (reloader.0.requested.subscribe(), 0);
     loop {
+        reloader.0.done.send_replace(done);
         let is_requested = tokio::select! {
             _ = ticks.tick(), if is_any_watched => false,
-            () = reloader.0.notified() => true,
+            _ = async { requests.wait_for(|requested| *requested > done).await.is_ok() } => true,
             () = stopper.stopped() => return,
         };
+        if is_requested {
+            done = *requests.borrow();
+        }
         if let Some(mut reload) = rules.take() {
             let checking = tokio::task::spawn_blocking(move || {
                 let change = reload.check(is_requested);

@@ -9,8 +9,8 @@ use std::time::Duration;
 use http::HeaderValue;
 use http::request::Parts;
 use lately::limits::MAX_LIMITS;
-use lately::{Clock, Pattern, Settings, Span, Store, SystemClock, minutes};
-use lately_keys::{Network, Prefix};
+use lately::{Clock, Lockout, Pattern, Settings, Span, Store, SystemClock, minutes};
+use lately_keys::{Exempt, KeyError, Network, Prefix};
 
 use crate::decider::{Decider, OnError};
 use crate::error::{BuildError, DecideError};
@@ -39,6 +39,8 @@ pub struct LimitsBuilder {
     find_peer: FindPeer,
     has_headers: bool,
     on_error: OnError,
+    /// The first name that no limit has, or the first text that is neither a network nor a pattern.
+    mistake: Option<BuildError>,
     #[cfg(feature = "server")]
     server: Option<Server>,
     #[cfg(feature = "server")]
@@ -57,6 +59,7 @@ impl LimitsBuilder {
             find_peer: Box::new(find_peer),
             has_headers: true,
             on_error: Box::new(|_| {}),
+            mistake: None,
             #[cfg(feature = "server")]
             server: None,
             #[cfg(feature = "server")]
@@ -79,8 +82,54 @@ impl LimitsBuilder {
     fn rule(mut self, name: &str, key: Key, (max, window): (u64, Span), is_shadow: bool) -> LimitsBuilder {
         let (name, denials) = (name.to_owned(), AtomicU64::new(0));
         let policy = HeaderValue::from_static("");
-        self.rules.push(Rule { name, key, max, window, is_shadow, denials, policy });
+        let (lockout, exempt) = (None, Vec::new());
+        self.rules.push(Rule { name, key, max, window, lockout, exempt, is_shadow, denials, policy });
         self
+    }
+
+    /// Has a denial of a limit that was added before lock the key out: each request of the key is denied for this long, whatever
+    /// counts then. Requests during a lockout do not extend it. A limit in shadow starts no lockouts.
+    ///
+    /// ```
+    /// # use lately_tower::{Limits, Lockout, by_client_address, days, minutes};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limits = Limits::builder()
+    ///     .limit("login", by_client_address(), 5, minutes(1))
+    ///     // 15 minutes, then 30, then an hour, and so on up to a day.
+    ///     .lockout("login", Lockout::growing(minutes(15), "2".parse()?, Some(days(1)))?)
+    ///     .build()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn lockout(mut self, limit: &str, lockout: impl Into<Lockout>) -> LimitsBuilder {
+        let lockout = lockout.into();
+        self.change(limit, |rule| rule.lockout = Some(lockout));
+        self
+    }
+
+    /// Leaves requests out of a limit that was added before: those of clients in a network, such as `10.0.0.0/8`, and those
+    /// whose key matches a pattern, such as `login:monitor*`, with the name of the limit and a colon before it. The limit neither
+    /// denies nor counts them. The address of the client is that of [`by_client_address`](crate::by_client_address), all of it,
+    /// whatever the key of the limit.
+    pub fn exempt<T: Into<String>>(
+        mut self,
+        limit: &str,
+        exempt: impl IntoIterator<Item = T>,
+    ) -> LimitsBuilder {
+        let parsed: Result<Vec<Exempt>, KeyError> =
+            exempt.into_iter().map(|text| text.into().parse()).collect();
+        match parsed {
+            Ok(exempt) => self.change(limit, |rule| rule.exempt.extend(exempt)),
+            Err(error) => _ = self.mistake.get_or_insert(BuildError::Exempt(error)),
+        }
+        self
+    }
+
+    fn change(&mut self, limit: &str, change: impl FnOnce(&mut Rule)) {
+        match self.rules.iter_mut().find(|rule| rule.name == limit) {
+            Some(rule) => change(rule),
+            None => _ = self.mistake.get_or_insert(BuildError::NoSuchLimit { name: limit.to_owned() }),
+        }
     }
 
     /// Sets which proxies may add addresses to `X-Forwarded-For`: addresses and networks. Default: none, and the header is not
@@ -174,6 +223,9 @@ impl LimitsBuilder {
     /// # Errors
     /// [`BuildError`] says what is wrong.
     pub fn build(self) -> Result<Limits, BuildError> {
+        if let Some(mistake) = self.mistake {
+            return Err(mistake);
+        }
         let rules = self.rules.into_iter().map(Rule::checked).collect::<Result<Vec<_>, _>>()?;
         let trusted_proxies =
             self.trusted_proxies.iter().map(|text| text.parse()).collect::<Result<Vec<Network>, _>>();

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use http::request::Parts;
 use lately::limits::MAX_KEY_BYTES;
 use lately::{Clock, Decision, JointRequest, Limit, LimitError, Request, Retry, Span, Store, Timestamp};
+use lately_keys::Exempt;
 
 use crate::answer::{Fields, Refusal};
 use crate::error::DecideError;
@@ -75,8 +76,8 @@ impl Decider {
         let mut asked = Vec::with_capacity(self.rules.len());
         for rule in &self.rules {
             match self.key_of(rule, parts).await {
-                Ok(Some(key)) => asked.push(Asked { rule, key }),
-                Ok(None) => {}
+                Ok(Some(key)) if !self.is_exempt(rule, &key, parts) => asked.push(Asked { rule, key }),
+                Ok(_) => {}
                 Err(error) => {
                     (self.on_error)(&error);
                     if !rule.is_shadow {
@@ -120,6 +121,18 @@ impl Decider {
         Ok(Some(key))
     }
 
+    /// Whether a limit does not apply to a request with this key.
+    fn is_exempt(&self, rule: &Rule, key: &[u8], parts: &Parts) -> bool {
+        if rule.exempt.is_empty() {
+            return false;
+        }
+        let client = self.addresses.client_address(parts);
+        rule.exempt.iter().any(|exempt| match exempt {
+            Exempt::Network(network) => client.is_some_and(|client| network.contains_address(client)),
+            Exempt::Pattern(pattern) => pattern.matches(key),
+        })
+    }
+
     /// Decides by limits, all or nothing: all of them in shadow, or none.
     async fn ask<'r>(&self, asked: &[Asked<'r>]) -> Result<Vec<Quota<'r>>, Verdict> {
         if asked.is_empty() {
@@ -154,14 +167,21 @@ impl Decider {
         // Limits in shadow come one by one.
         if let [only @ Asked { rule, key }] = asked {
             let request = Request::new(key, rule.max, rule.window, 1);
-            let request = Request { is_shadow: rule.is_shadow, ..request };
+            let request = Request { is_shadow: rule.is_shadow, lockout: rule.starts(), ..request };
             return Ok(vec![quota(only, self.store.decide(request, now)?)]);
         }
         let limits =
             asked.iter().map(|Asked { rule, key }| Limit { key, max: rule.max, window: rule.window });
         let joint = JointRequest { limits: limits.collect(), cost: 1, at: None, is_peek: false };
-        let decided = self.store.decide_all(joint, now)?;
-        Ok(asked.iter().zip(decided.decisions).map(|(asked, decision)| quota(asked, decision)).collect())
+        let mut decisions = self.store.decide_all(joint, now)?.decisions;
+        for (Asked { rule, key }, decision) in asked.iter().zip(&mut decisions) {
+            if rule.lockout.is_some() && !decision.is_allowed() {
+                // No limit has more room at the same time: it is denied again, and starts the lockout.
+                let request = Request::new(key, rule.max, rule.window, 1);
+                *decision = self.store.decide(Request { lockout: rule.lockout, ..request }, now)?;
+            }
+        }
+        Ok(asked.iter().zip(decisions).map(|(asked, decision)| quota(asked, decision)).collect())
     }
 
     /// How long until one more hit is free than is left now, for the headers.

@@ -30,6 +30,13 @@ pub enum BuildError {
         /// The name.
         name: String,
     },
+    /// No limit has the name for which a lockout or an exemption was given.
+    NoSuchLimit {
+        /// The name.
+        name: String,
+    },
+    /// What is exempt is neither a network nor a pattern.
+    Exempt(KeyError),
     /// This is no name of a header.
     Header {
         /// The text.
@@ -60,6 +67,10 @@ impl fmt::Display for BuildError {
                 "invalid name of a limit '{name}': give 1 to {MAX_NAME_BYTES} letters, digits, '-', '_' or '.'"
             ),
             BuildError::SameName { name } => write!(f, "two limits are named '{name}'"),
+            BuildError::NoSuchLimit { name } => {
+                write!(f, "no limit is named '{name}': add it before its lockout and exemptions")
+            }
+            BuildError::Exempt(error) => write!(f, "exempt: {error}"),
             BuildError::Header { name } => write!(f, "invalid name of a header '{name}'"),
             BuildError::Proxy(error) => write!(f, "trusted_proxies: {error}"),
             BuildError::Prefix { ipv4_bits, ipv6_bits } => write!(

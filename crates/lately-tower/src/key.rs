@@ -115,7 +115,8 @@ impl Key {
         Key { sources: vec![source] }
     }
 
-    /// This key or, of a request without it, another.
+    /// This key or, of a request without it, another. The alternatives count apart: a client that writes the address of
+    /// another into a header does not use up its limit.
     ///
     /// ```
     /// # use lately_tower::{by_client_address, by_header};
@@ -151,14 +152,19 @@ impl Key {
         parts: &Parts,
         addresses: &Addresses,
     ) -> Result<bool, DecideError> {
-        let mut append = |network: Option<Network>| {
+        let start_bytes = out.len();
+        let append = |out: &mut Vec<u8>, network: Option<Network>| {
             write!(out, "{}", network.ok_or(DecideError::NoPeer)?).expect("a Vec takes any bytes");
             Ok(true)
         };
-        for source in &self.sources {
+        for (index, source) in self.sources.iter().enumerate() {
+            if self.sources.len() > 1 {
+                out.truncate(start_bytes);
+                write!(out, "{}:", index + 1).expect("a Vec takes any bytes");
+            }
             let found = match source {
-                Source::ClientAddress => return append(addresses.client(parts)),
-                Source::PeerAddress => return append(addresses.peer(parts)),
+                Source::ClientAddress => return append(out, addresses.client(parts)),
+                Source::PeerAddress => return append(out, addresses.peer(parts)),
                 Source::HeaderText(_) => unreachable!("names were checked when the limits were built"),
                 Source::Header(name) => parts.headers.get(name).map(|value| value.as_bytes().to_vec()),
                 Source::Closure(key) => key(parts),

@@ -48,7 +48,9 @@ impl Limits {
         self.decider.rules.iter().map(|rule| (rule.name.as_str(), rule.denials.load(Relaxed)))
     }
 
-    /// The store with the counts of this process. A key is the name of a limit, a colon, and the key of a request.
+    /// The store with the counts of this process. A key is the name of a limit, a colon, and the key of a request. If the
+    /// limit has alternatives ([`Key::or`](crate::Key::or)), the number of the one that was used, from 1, and a colon stand
+    /// before the key of the request.
     #[must_use]
     pub fn store(&self) -> &Store {
         &self.decider.store

@@ -30,6 +30,8 @@
 //! - **Answers.** A denied request gets the status 429, `Retry-After`, and a problem document (RFC 9457); a gRPC request gets
 //!   the status `RESOURCE_EXHAUSTED`. All answers have `RateLimit-Policy` and `RateLimit`
 //!   (draft-ietf-httpapi-ratelimit-headers), unless [turned off](LimitsBuilder::without_headers).
+//! - **Lockouts and exemptions.** [`LimitsBuilder::lockout`] denies a key for a time after a denial, and longer each time if you
+//!   like. [`LimitsBuilder::exempt`] leaves clients of a network, or some keys, out of a limit.
 //! - **Shadow mode.** [`LimitsBuilder::shadow`] adds a limit that denies nothing. [`Limits::denials`] says how many requests
 //!   it would have denied.
 //! - **Bounded memory.** At [the ceiling](LimitsBuilder::memory_ceiling) keys are evicted, but never one that has used up its
@@ -57,7 +59,7 @@ pub use body::LimitBody;
 pub use builder::LimitsBuilder;
 pub use error::{BuildError, DecideError};
 pub use key::{Key, by, by_async, by_client_address, by_extension, by_header, by_peer_address};
-pub use lately::{Span, days, hours, milliseconds, minutes, seconds};
+pub use lately::{Factor, Lockout, Span, days, hours, milliseconds, minutes, seconds};
 pub use layer::{LimitFuture, LimitLayer, LimitService, Limits};
 #[cfg(feature = "server")]
 pub use server::{Away, ServerError};

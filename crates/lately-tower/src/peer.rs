@@ -27,10 +27,14 @@ impl Addresses {
 
     /// The network of the client. `None` when the address of the peer is not known.
     pub(crate) fn client(&self, parts: &Parts) -> Option<Network> {
+        self.client_address(parts).map(|client| self.prefix.network_of(client))
+    }
+
+    /// The whole address of the client. `None` when the address of the peer is not known.
+    pub(crate) fn client_address(&self, parts: &Parts) -> Option<IpAddr> {
         let peer = (self.find_peer)(parts)?;
         let forwarded = parts.headers.get_all(FORWARDED_FOR).iter();
-        let client = client_address(peer, &self.trusted_proxies, forwarded.map(http::HeaderValue::as_bytes));
-        Some(self.prefix.network_of(client))
+        Some(client_address(peer, &self.trusted_proxies, forwarded.map(http::HeaderValue::as_bytes)))
     }
 }
 

@@ -4,7 +4,8 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use http::HeaderValue;
-use lately::Span;
+use lately::{Lockout, Span};
+use lately_keys::Exempt;
 use lately_keys::quota::QuotaItem;
 
 use crate::error::BuildError;
@@ -18,6 +19,10 @@ pub(crate) struct Rule {
     pub(crate) key: Key,
     pub(crate) max: u64,
     pub(crate) window: Span,
+    /// How long a key is denied after a denial.
+    pub(crate) lockout: Option<Lockout>,
+    /// What the limit does not apply to.
+    pub(crate) exempt: Vec<Exempt>,
     /// Whether it denies nothing.
     pub(crate) is_shadow: bool,
     pub(crate) denials: AtomicU64,
@@ -43,6 +48,11 @@ impl Rule {
     pub(crate) fn item(&self) -> QuotaItem<'_> {
         let &Rule { ref name, max, window, .. } = self;
         QuotaItem { name, max, window_ms: window.as_millis(), remaining: max, more_after_ms: None }
+    }
+
+    /// The lockout that a denial starts. A limit in shadow starts none.
+    pub(crate) fn starts(&self) -> Option<Lockout> {
+        self.lockout.filter(|_| !self.is_shadow)
     }
 
     pub(crate) fn count_denial(&self) {

@@ -105,8 +105,32 @@ impl Server {
     ) -> Result<Vec<Quota<'r>>, ServerError> {
         let mut command = redis::cmd("MLIMIT");
         for Asked { rule, key } in asked {
-            command.arg(key).arg(rule.max).arg(format!("{}ms", rule.window.as_millis()));
+            command.arg(key).arg(rule.max).arg(ms(rule.window));
         }
+        let answer = self.query(command, now).await?;
+        let mut quotas = quotas(asked, &answer).ok_or(ServerError::Answer)?;
+        for (Asked { key, .. }, quota) in asked.iter().zip(&mut quotas) {
+            let Some(lockout) = quota.rule.starts().filter(|_| quota.is_denial()) else { continue };
+            // `MLIMIT` starts no lockouts. A limit of 0 denies, whatever has left the window meanwhile. With its short window,
+            // all is free again when the lockout ends.
+            let mut command = redis::cmd("LIMIT");
+            command.arg(key).arg(0).arg("1ms").arg("LOCKOUT").arg(ms(lockout.first()));
+            command
+                .arg("FACTOR")
+                .arg(lockout.factor().get().to_string())
+                .arg("MAX")
+                .arg(ms(lockout.longest()));
+            let answer = self.query(command, now).await?;
+            let locked = numbers(&answer).and_then(|numbers| Span::from_millis(numbers[4]));
+            let locked = locked.ok_or(ServerError::Answer)?;
+            if let Retry::After(wait) = &mut quota.retry {
+                *wait = locked.max(*wait);
+            }
+        }
+        Ok(quotas)
+    }
+
+    async fn query(&self, command: Cmd, now: Timestamp) -> Result<Value, ServerError> {
         let answer = match tokio::time::timeout(self.timeout, self.connection.query(command)).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(error)) => {
@@ -124,11 +148,31 @@ impl Server {
         if self.paused_until_ms.load(Relaxed) != 0 {
             self.paused_until_ms.store(0, Relaxed);
         }
-        quotas(asked, &answer).ok_or(ServerError::Answer)
+        Ok(answer)
     }
 
     fn pause(&self, now: Timestamp) {
         self.paused_until_ms.store(now.saturating_add(SERVER_PAUSE).as_millis(), Relaxed);
+    }
+}
+
+/// A span as an argument of a command.
+fn ms(span: Span) -> String {
+    format!("{}ms", span.as_millis())
+}
+
+/// Reads the answer of `LIMIT`.
+fn numbers(answer: &Value) -> Option<[i64; 5]> {
+    let Value::Array(numbers) = answer else { return None };
+    match numbers[..] {
+        [
+            Value::Int(allowed),
+            Value::Int(max),
+            Value::Int(remaining),
+            Value::Int(retry_ms),
+            Value::Int(reset_ms),
+        ] => Some([allowed, max, remaining, retry_ms, reset_ms]),
+        _ => None,
     }
 }
 
@@ -140,10 +184,7 @@ fn quotas<'r>(asked: &[Asked<'r>], answer: &Value) -> Option<Vec<Quota<'r>>> {
         return None;
     }
     let quota = |(asked, decision): (&Asked<'r>, &Value)| {
-        let Value::Array(numbers) = decision else { return None };
-        let &[Value::Int(allowed), _, Value::Int(remaining), Value::Int(retry_ms), _] = &numbers[..] else {
-            return None;
-        };
+        let [allowed, _, remaining, retry_ms, _] = numbers(decision)?;
         let retry = match allowed {
             1 => Retry::Now,
             _ => Span::from_millis(retry_ms).map_or(Retry::Never, Retry::After),

@@ -24,6 +24,9 @@ pub enum Admission {
     Overdraft,
     /// Always. Its hits count.
     Exempt,
+    /// Always, because its cost was spent already: the report of a request that [`Admission::Overdraft`] admitted. The whole
+    /// cost counts, also during a lockout, so that the hits may exceed the limit.
+    Spent,
 }
 
 impl Admission {
@@ -33,7 +36,7 @@ impl Admission {
         match self {
             Admission::Whole => Some(cost),
             Admission::Overdraft => Some(1),
-            Admission::Exempt => None,
+            Admission::Exempt | Admission::Spent => None,
         }
     }
 }
@@ -43,8 +46,8 @@ impl Admission {
 pub struct Decision {
     /// The most hits in any window.
     pub max: u64,
-    /// Hits that are left of `max`, after this request. Below 0 for [`Admission::Overdraft`] only: by how many hits the
-    /// limit is exceeded.
+    /// Hits that are left of `max`, after this request. Below 0 for [`Admission::Overdraft`] and [`Admission::Spent`] only: by
+    /// how many hits the limit is exceeded.
     pub remaining: i64,
     /// Whether the request is allowed, and if not, when it would be.
     pub retry: Retry,

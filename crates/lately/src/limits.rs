@@ -30,7 +30,7 @@ pub const MAX_LIMITS: usize = 128;
 /// The longest name of a source, in bytes.
 pub const MAX_SOURCE_BYTES: usize = 256;
 
-/// Sources with a position. Above it, the least recently changed source is forgotten.
+/// Sources with a position. Above it, the owner with the most sources loses the least recently changed one.
 pub const MAX_SOURCES: usize = 10_000;
 
 /// One part of the ceiling in this many is the most that sources take. Above it, they are forgotten as above [`MAX_SOURCES`].

@@ -15,7 +15,6 @@ use lately_server::config::{Mode, RuleFolder, parse_address};
 use lately_server::limits::{MAX_GRPC_CONNECTIONS, MAX_HTTP_CONNECTIONS};
 use lately_server::{ClusterConfig, ClusterError, Config, Reloader, Server, ServerError, Stopper, Storage};
 use rustix::io::Errno;
-use sd_notify::NotifyState;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::error::{CliError, Outcome};
@@ -147,7 +146,7 @@ pub(crate) fn run(serve: &Serve) -> Result<Outcome, CliError> {
         let server = server.log_to(|line| output::message(&format_args!("lately: {line}")));
         let ready = || {
             announcement();
-            service_manager::notify(NotifyState::Ready);
+            service_manager::ready();
         };
         let served = server.when_ready(ready).run().await;
         // A start that failed is a stop, too.
@@ -395,7 +394,19 @@ fn announcement(
 /// Tells the service manager that the server stops, as soon as it does.
 async fn notify_stop(stopper: Stopper) {
     stopper.stopped().await;
-    service_manager::notify(NotifyState::Stopping);
+    service_manager::stopping();
+}
+
+/// Reloads the config file, and reports that to the service manager.
+async fn reload(reloader: Reloader, stopper: Stopper) {
+    let is_reported = service_manager::reloading();
+    tokio::select! {
+        () = reloader.reloaded() => {}
+        () = stopper.stopped() => return,
+    }
+    if is_reported {
+        service_manager::ready();
+    }
 }
 
 /// Handlers of signals.
@@ -422,7 +433,8 @@ impl Signals {
             tokio::select! {
                 _ = self.terminate.recv() => break,
                 _ = self.interrupt.recv() => break,
-                _ = self.hang_up.recv() => reloader.reload(),
+                // A reload may wait for a slow disk, and a stop does not wait for a reload.
+                _ = self.hang_up.recv() => drop(tokio::spawn(reload(reloader.clone(), stopper.clone()))),
             }
         }
         output::message(&"lately: stopping: waiting for clients to read their last replies");

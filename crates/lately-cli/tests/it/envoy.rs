@@ -1,6 +1,6 @@
 //! Envoy in front of an application, with the configuration of the guide, against a real server.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::path::Path;
@@ -57,13 +57,23 @@ struct Envoy {
     _folder: TempDir,
 }
 
-impl Envoy {
-    fn start(program: &OsStr, server: &Running) -> Envoy {
-        Envoy::start_with(program, server, "")
-    }
+/// Envoy, if it and curl are installed.
+fn program() -> Option<OsString> {
+    installed("LATELY_TEST_ENVOY").filter(|_| has("curl"))
+}
 
-    /// An Envoy that sends another descriptor, of these actions.
-    fn start_with(program: &OsStr, server: &Running, actions: &str) -> Envoy {
+/// A server with the limits of the guide, its folder, and an Envoy that asks it.
+fn stage() -> Option<(TempDir, Running, Envoy)> {
+    let program = program()?;
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = lately(folder.path(), "127.0.0.1:0").loaded();
+    let envoy = Envoy::start(&program, &server, "");
+    Some((folder, server, envoy))
+}
+
+impl Envoy {
+    /// An Envoy that asks a server. It sends another descriptor of these actions, if there are any.
+    fn start(program: &OsStr, server: &Running, actions: &str) -> Envoy {
         let folder = tempfile::tempdir().expect("a folder");
         let (file, admin) = (folder.path().join("envoy.yaml"), folder.path().join("admin"));
         let lately = server.grpc.rsplit_once(':').expect("a port").1;
@@ -129,13 +139,7 @@ fn lately(folder: &Path, grpc: &str) -> Running {
 #[test]
 #[cfg(target_os = "linux")]
 fn envoy_limits_by_address_path_and_header() {
-    let Some(program) = installed("LATELY_TEST_ENVOY") else { return };
-    if !has("curl") {
-        return;
-    }
-    let folder = tempfile::tempdir().expect("a folder");
-    let server = lately(folder.path(), "127.0.0.1:0").loaded();
-    let envoy = Envoy::start(&program, &server);
+    let Some((_folder, server, envoy)) = stage() else { return };
     for left in (0..5).rev() {
         let (status, answer) = envoy.get("127.0.0.2", "/", &[]);
         assert!(status == 200 && answer.ends_with("\r\n\r\nin"), "{answer}");
@@ -167,13 +171,7 @@ fn envoy_limits_by_address_path_and_header() {
 #[test]
 #[cfg(target_os = "linux")]
 fn envoy_reports_costs_when_responses_end() {
-    let Some(program) = installed("LATELY_TEST_ENVOY") else { return };
-    if !has("curl") {
-        return;
-    }
-    let folder = tempfile::tempdir().expect("a folder");
-    let server = lately(folder.path(), "127.0.0.1:0").loaded();
-    let envoy = Envoy::start(&program, &server);
+    let Some((_folder, server, envoy)) = stage() else { return };
     let used = |expected: u64| becomes(|| server.ask::<u64>("HITS tokens:tokens=a") == expected);
     envoy.check("127.0.0.7", "/", &["-H", "x-team: a", "-H", "x-tokens: 600"], &[200]);
     assert!(used(600), "the report of the first response");
@@ -189,13 +187,7 @@ fn envoy_reports_costs_when_responses_end() {
 #[test]
 #[cfg(target_os = "linux")]
 fn envoy_survives_a_killed_server() {
-    let Some(program) = installed("LATELY_TEST_ENVOY") else { return };
-    if !has("curl") {
-        return;
-    }
-    let folder = tempfile::tempdir().expect("a folder");
-    let server = lately(folder.path(), "127.0.0.1:0").loaded();
-    let envoy = Envoy::start(&program, &server);
+    let Some((folder, server, envoy)) = stage() else { return };
     envoy.check("127.0.0.3", "/login", &[], &[200, 200, 429]);
     let grpc = server.grpc.clone();
     server.signal("KILL");
@@ -210,16 +202,13 @@ fn envoy_survives_a_killed_server() {
 #[test]
 #[cfg(target_os = "linux")]
 fn envoy_is_limited_by_rules_of_envoyproxy_ratelimit() {
-    let Some(program) = installed("LATELY_TEST_ENVOY") else { return };
-    if !has("curl") {
-        return;
-    }
+    let Some(program) = program() else { return };
     let folder = tempfile::tempdir().expect("a folder");
     std::fs::write(folder.path().join("edge.yaml"), nth_block("yaml", 1)).expect("room");
     let rules = folder.path().to_str().expect("text");
     let server = serve_with(&["--ratelimit-config", rules]);
     let nested = "[{ request_headers: { header_name: x-api-key, descriptor_key: api_key } }, { request_headers: { header_name: \":path\", descriptor_key: path } }]";
-    let envoy = Envoy::start_with(&program, &server, nested);
+    let envoy = Envoy::start(&program, &server, nested);
     for left in (0..5).rev() {
         let (status, answer) = envoy.get("127.0.0.2", "/", &[]);
         assert!(status == 200, "{answer}");

@@ -65,6 +65,33 @@ fn the_service_manager_hears_of_the_start_and_the_stop() {
     }
 }
 
+/// The unit of `Type=notify-reload` waits for the second message.
+#[test]
+fn the_service_manager_hears_of_a_reload() {
+    let manager = Manager::new();
+    let config = manager.folder.path().join("lately.toml");
+    let write = |text: &str| std::fs::write(&config, text).expect("a file");
+    write("");
+    let path = config.to_str().expect("text");
+    let server = start_command(&mut serve_command(&manager.path, &["--in-memory", "--config", path]));
+    assert_eq!(manager.message(), "READY=1\n");
+    // A config that is refused is a reload that has ended, too.
+    for text in ["[[limit]]\nname = \"a\"\nmax = 1\nwindow = \"1m\"\n", "["] {
+        write(text);
+        server.signal("HUP");
+        let message = manager.message();
+        let at = message.strip_prefix("RELOADING=1\nMONOTONIC_USEC=").unwrap_or_else(|| panic!("{message}"));
+        assert!(at.trim_end().parse::<u64>().is_ok_and(|at| at > 0), "{message}");
+        assert_eq!(manager.message(), "READY=1\n");
+        // The limits are there once it is ready.
+        assert_eq!(server.ask::<Vec<i64>>("LIMIT k @a PEEK")[..2], [1, 1]);
+    }
+    server.signal("TERM");
+    assert_eq!(manager.message(), "STOPPING=1\n");
+    assert_eq!(server.ended().code, Some(0));
+    assert!(manager.has_no_message());
+}
+
 #[test]
 fn a_start_that_fails_is_never_ready() {
     let manager = Manager::new();

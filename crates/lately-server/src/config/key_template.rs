@@ -5,7 +5,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use axum::http::HeaderName;
-use lately_keys::{Exempt, KeyError, Part, Prefix, Template};
+use lately_keys::{Exempt, KeyError, Part, Prefix, Template, push_escaped};
 
 /// The field that is the address of the client.
 const CLIENT: &str = "client";
@@ -61,6 +61,19 @@ impl KeyTemplate {
             },
         };
         let fields = template.fields().iter().map(field).collect::<Result<_, _>>()?;
+        for (index, part) in template.parts().iter().enumerate() {
+            let is_field = |part: &Part| !matches!(part, Part::Text(_));
+            let wrong = match template.parts().get(index + 1) {
+                Some(Part::Text(text)) if text.starts_with('%') && index + 2 < template.parts().len() => {
+                    "the text between two fields starts with %"
+                }
+                Some(next) if is_field(part) && is_field(next) => "two fields have no text between them",
+                _ => continue,
+            };
+            return Err(format!(
+                "invalid key '{text}': {wrong}: separate them as in {{client}}:{{header:x-user}}"
+            ));
+        }
         Ok(KeyTemplate { template, fields })
     }
 
@@ -84,15 +97,13 @@ impl KeyTemplate {
         client: IpAddr,
         header: impl Fn(&HeaderName) -> Option<Cow<'h, [u8]>>,
     ) -> Vec<u8> {
-        let mut address = Vec::new();
-        if let Some(part) = self.template.address_part() {
-            self.write(&self.template.parts()[part], (prefix, client), &header, &mut address);
-        }
-        address
+        let part = self.template.address_part().map(|part| &self.template.parts()[part]);
+        part.map(|part| self.value(part, (prefix, client), &header)).unwrap_or_default()
     }
 
     /// The key of a request. A field that is an address becomes its network, by the lengths in the template, else by
-    /// `prefix`.
+    /// `prefix`. Requests with different fields have different keys: in each field but the last, the first byte of the text
+    /// after it is escaped.
     pub(crate) fn key<'h>(
         &self,
         prefix: Prefix,
@@ -100,31 +111,41 @@ impl KeyTemplate {
         header: impl Fn(&HeaderName) -> Option<Cow<'h, [u8]>>,
     ) -> Vec<u8> {
         let mut key = Vec::new();
-        for part in self.template.parts() {
-            self.write(part, (prefix, client), &header, &mut key);
+        let mut left = self.fields.len();
+        for (index, part) in self.template.parts().iter().enumerate() {
+            if let Part::Text(text) = part {
+                key.extend_from_slice(text.as_bytes());
+                continue;
+            }
+            let value = self.value(part, (prefix, client), &header);
+            left -= 1;
+            match self.template.parts().get(index + 1) {
+                Some(Part::Text(after)) if left > 0 => {
+                    push_escaped(&mut key, &value, &after.as_bytes()[..1]);
+                }
+                _ => key.extend_from_slice(&value),
+            }
         }
         key
     }
 
-    /// Appends a part of a key.
-    fn write<'h>(
+    /// The value of a part.
+    fn value<'h>(
         &self,
         part: &Part,
         (prefix, client): (Prefix, IpAddr),
         header: &impl Fn(&HeaderName) -> Option<Cow<'h, [u8]>>,
-        key: &mut Vec<u8>,
-    ) {
+    ) -> Vec<u8> {
         let (field, prefix) = match part {
-            Part::Text(text) => return key.extend_from_slice(text.as_bytes()),
+            Part::Text(text) => return text.clone().into_bytes(),
             Part::Field(field) => (&self.fields[*field], prefix),
             Part::Network(field, own) => (&self.fields[*field], own.or_v6_of(prefix)),
         };
         match field {
-            Field::Client => key.extend_from_slice(prefix.network_of(client).to_string().as_bytes()),
-            Field::Header(name) => match header(name) {
-                Some(value) => key.extend_from_slice(&prefix.apply(value.trim_ascii())),
-                None => key.extend_from_slice(MISSING),
-            },
+            Field::Client => prefix.network_of(client).to_string().into_bytes(),
+            Field::Header(name) => {
+                header(name).map_or(MISSING.to_vec(), |value| prefix.apply(value.trim_ascii()).into_owned())
+            }
         }
     }
 }
@@ -138,7 +159,48 @@ impl fmt::Display for KeyTemplate {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    /// The key of a request with these headers.
+    fn key_of(template: &str, headers: &[(&str, &str)]) -> Vec<u8> {
+        let header = |name: &HeaderName| {
+            headers.iter().find(|(header, _)| name == header).map(|(_, value)| value.as_bytes().into())
+        };
+        let prefix = Prefix::new(32, 64).expect("lengths");
+        let client = IpAddr::from([192, 0, 2, 1]);
+        KeyTemplate::parse(template).expect(template).key(prefix, client, header)
+    }
+
+    #[test]
+    fn a_client_cannot_move_the_ends_of_fields() {
+        let check = |template: &str, [a, b]: [&str; 2], expected: &str| {
+            let key = key_of(template, &[("a", a), ("b", b)]);
+            assert_eq!(String::from_utf8_lossy(&key), expected);
+        };
+        check("{header:a}:{header:b}", ["x", "y"], "x:y");
+        check("{header:a}:{header:b}", ["x:y", "z"], "x%3ay:z");
+        // The last field ends with the key.
+        check("{header:a}:{header:b}", ["x", "y:z%"], "x:y:z%");
+        check("k:{header:a}", ["x:y%", ""], "k:x:y%");
+        check("{header:a} - {header:b}.", ["x - y", "z."], "x%20-%20y - z..");
+        check("{header:a}:{header:b}", ["2001:db8::1", "x"], "2001%3adb8%3a%3a/64:x");
+    }
+
+    proptest! {
+        #[test]
+        fn different_fields_have_different_keys(
+            texts in proptest::array::uniform2("[:/ab2.é-]{1,3}"),
+            [one, other] in proptest::array::uniform2(proptest::array::uniform3("[:/%ab2f.é-]{0,6}")),
+        ) {
+            let template = format!("{{header:a}}{}{{header:b}}{}{{header:c}}", texts[0], texts[1]);
+            let key = |[a, b, c]: &[String; 3]| key_of(&template, &[("a", a), ("b", b), ("c", c)]);
+            let prefix = Prefix::new(32, 64).expect("lengths");
+            let counted = |fields: &[String; 3]| fields.each_ref().map(|field| prefix.apply(field.as_bytes()).into_owned());
+            prop_assert_eq!(key(&one) == key(&other), counted(&one) == counted(&other), "{:?}", key(&one));
+        }
+    }
 
     #[test]
     fn a_key_is_made_of_headers_and_the_client() {
@@ -184,5 +246,7 @@ mod tests {
         check("{header:x y}", "'x y' is no name of a header");
         check("{header:X-Forwarded-For}", "a client can forge 'x-forwarded-for': write {client}");
         check("{header:forwarded/24}", "a client can forge 'forwarded'");
+        check("{client}{header:a}", "two fields have no text between them: separate them as in {client}:");
+        check("k{client}%{header:a}", "the text between two fields starts with %");
     }
 }

@@ -19,6 +19,12 @@ pub(crate) const DEFAULT_IPV4_PREFIX: u8 = 32;
 /// A client of IPv6 has a network of at least this length to itself, and any address in it.
 pub(crate) const DEFAULT_IPV6_PREFIX: u8 = 64;
 
+/// The start of the keys of descriptors that bring their limit along, where no limit of the config is for them.
+pub(crate) const DOMAIN_PREFIX: &str = "domain:";
+
+/// The start of the keys that the rules of envoyproxy/ratelimit count.
+pub(crate) const RATELIMIT_PREFIX: &str = "ratelimit:";
+
 /// A limit with a name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NamedLimit {
@@ -112,7 +118,13 @@ pub(crate) fn info_name(name: &str) -> String {
     name.replace(':', "_")
 }
 
+/// Starts of keys that have their own meaning. A limit on descriptors with such a name would count under their keys.
+const TAKEN: [&str; 2] = [DOMAIN_PREFIX, RATELIMIT_PREFIX];
+
 fn invalid_name(name: &str) -> String {
+    if let Some(taken) = TAKEN.iter().find(|taken| name.starts_with(**taken)) {
+        return format!("invalid name '{name}': other keys start with '{taken}'");
+    }
     match name.strip_prefix('@') {
         Some(bare) if is_name(bare) => {
             format!("invalid name '{name}': requests write the @, the config does not: {bare}")
@@ -125,7 +137,8 @@ fn invalid_name(name: &str) -> String {
 
 fn is_name(name: &str) -> bool {
     let is_usual = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.:".contains(&byte);
-    (1..=MAX_LIMIT_NAME_BYTES).contains(&name.len()) && name.bytes().all(is_usual)
+    let is_taken = TAKEN.iter().any(|taken| name.starts_with(taken));
+    (1..=MAX_LIMIT_NAME_BYTES).contains(&name.len()) && name.bytes().all(is_usual) && !is_taken
 }
 
 /// The lockouts of a limit.

@@ -36,7 +36,9 @@ pub(crate) use file::read as read_file;
 pub use host::HostName;
 pub use key_template::KeyTemplate;
 pub use limit::NamedLimit;
-pub(crate) use limit::{DEFAULT_IPV4_PREFIX, DEFAULT_IPV6_PREFIX, info_name};
+pub(crate) use limit::{
+    DEFAULT_IPV4_PREFIX, DEFAULT_IPV6_PREFIX, DOMAIN_PREFIX, RATELIMIT_PREFIX, info_name,
+};
 pub(crate) use rule_folder::RuleFiles;
 pub use rule_folder::{RuleFolder, RuleFolderError};
 pub use source::Source;

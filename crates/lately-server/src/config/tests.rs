@@ -397,6 +397,10 @@ fn check_limits(check: impl Fn(&str, &str)) {
         let name = format!("invalid name '{bad}': give 1 to 64 letters, digits, or any of _ - . :");
         check(&limit("").replace("\"a\"", &format!("\"{bad}\"")), &format!(":2:8: {name}"));
     }
+    for (bad, taken) in [("domain:a", "domain:"), ("ratelimit:hour:a", "ratelimit:")] {
+        let name = format!("invalid name '{bad}': other keys start with '{taken}'");
+        check(&limit("").replace("\"a\"", &format!("\"{bad}\"")), &format!(":2:8: {name}"));
+    }
     let bare = "invalid name '@a': requests write the @, the config does not: a";
     check(&limit("").replace("\"a\"", "\"@a\""), &format!(":2:8: {bare}"));
     check(&limit("").replace("\"a\"", "7"), ":2:8: invalid type: integer `7`, expected a text in quotes");

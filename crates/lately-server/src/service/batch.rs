@@ -4,7 +4,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use lately::{Count, JointRequest, Op, Outcome, Question, Request, Span, Store, Throttle, Timestamp};
+use lately::{
+    Admission, Count, JointRequest, Op, Outcome, Question, Request, Span, Store, Throttle, Timestamp,
+};
 use lately_journal::Refused;
 
 use super::cluster::Cluster;
@@ -52,6 +54,8 @@ pub(crate) struct NamedRequest<'a> {
     pub(crate) address: Option<&'a [u8]>,
     /// A max and a window that replace those of the config.
     pub(crate) instead: Option<(u64, Span)>,
+    /// The cost was spent already. A limit with `overdraft` counts it even if there is no room.
+    pub(crate) is_spent: bool,
 }
 
 impl<'a> Batch<'a> {
@@ -140,11 +144,14 @@ impl<'a> Batch<'a> {
         service: &Service,
     ) -> Result<(), String> {
         let rules = self.rules.get_or_insert_with(|| service.rules.get());
-        let &NamedRequest { key, name, cost, at, is_peek, address, instead } = named;
+        let &NamedRequest { key, name, cost, at, is_peek, address, instead, is_spent } = named;
         let Some(number) = rules.find(name) else { return Err(rules.unknown(name)) };
         let limit = &rules.rule(number).limit;
         let lockout = limit.lockout.filter(|_| !limit.is_shadow);
-        let admission = limit.admission(key, address);
+        let admission = match limit.admission(key, address) {
+            Admission::Overdraft if is_spent => Admission::Spent,
+            admission => admission,
+        };
         let (max, window) = instead.unwrap_or((limit.max, limit.window));
         let request = Request::new(key, max, window, cost.unsigned_abs());
         let request = Request { at, is_peek, is_shadow: limit.is_shadow, lockout, admission, ..request };

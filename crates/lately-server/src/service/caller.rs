@@ -5,6 +5,8 @@
 //! for the same user makes the connection forget the right one: guesses on it wait like those on any other.
 
 use std::net::IpAddr;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ring::hmac::Tag;
@@ -18,11 +20,21 @@ pub(crate) struct Caller {
     pub(super) address: IpAddr,
     /// Users, each with the keyed hash of the password that was right.
     right: Mutex<Vec<(Arc<User>, Tag)>>,
+    /// A login on it has failed. Its further logins wait behind the first ones of other connections.
+    has_failed: AtomicBool,
 }
 
 impl Caller {
     pub(crate) fn new(address: IpAddr) -> Arc<Caller> {
-        Arc::new(Caller { address, right: Mutex::default() })
+        Arc::new(Caller { address, right: Mutex::default(), has_failed: AtomicBool::new(false) })
+    }
+
+    pub(super) fn has_failed(&self) -> bool {
+        self.has_failed.load(Relaxed)
+    }
+
+    pub(super) fn fail(&self) {
+        self.has_failed.store(true, Relaxed);
     }
 
     fn right(&self) -> MutexGuard<'_, Vec<(Arc<User>, Tag)>> {

@@ -119,7 +119,8 @@ impl<'r> LimitRequest<'r> {
             }
             Limiting::Named(rules, name) => {
                 batch.use_rules(Arc::clone(rules));
-                let named = NamedRequest { key, name, cost, at, is_peek, address, instead: None };
+                let named =
+                    NamedRequest { key, name, cost, at, is_peek, address, instead: None, is_spent: false };
                 batch.limit_by_name(&named, service).expect("the name was found");
             }
         }

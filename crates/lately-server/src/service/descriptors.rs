@@ -1,18 +1,19 @@
 //! Limits on descriptors, as Envoy sends them: lists of keys and values. A request has several, and each is decided on its
 //! own.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use lately::limits::MAX_KEY_BYTES;
 use lately::{Outcome, Request, Retry, Span};
 use lately_journal::Refused;
-use lately_keys::Prefix;
+use lately_keys::{Prefix, push_escaped};
 
 use super::commit::Changes;
 use super::named_limits::{RuleNumber, Rules};
 use super::{Batch, DecideError, Decided, NamedRequest, Service};
-use crate::config::{DEFAULT_IPV4_PREFIX, DEFAULT_IPV6_PREFIX};
+use crate::config::{DEFAULT_IPV4_PREFIX, DEFAULT_IPV6_PREFIX, DOMAIN_PREFIX};
 
 /// A key and its value.
 pub(crate) type Entry<'r> = (&'r str, &'r str);
@@ -63,6 +64,8 @@ pub(crate) struct Descriptor<'r> {
     pub(crate) entries: Vec<Entry<'r>>,
     /// Hits that it takes. 0 only checks. Below 0, hits are given back.
     pub(crate) cost: i64,
+    /// It has hits of its own, above 0. Envoy reports costs so once they are known, when the request has passed.
+    pub(crate) is_report: bool,
     /// A max and a window that the request brings along, in place of those of the config.
     pub(crate) limit: Option<(u64, Span)>,
 }
@@ -78,6 +81,7 @@ pub(crate) struct Match {
     max: u64,
     window: Span,
     cost: i64,
+    is_report: bool,
     /// The address of the client, as in the key. Empty if the descriptor has none.
     address: Vec<u8>,
 }
@@ -87,42 +91,36 @@ impl Match {
         let number = rules.find_by_descriptor(domain, &descriptor.entries);
         let rule = number.map(|number| &rules.rule(number).limit);
         let (max, window) = descriptor.limit.or(rule.map(|limit| (limit.max, limit.window)))?;
-        let (name, prefix) = match rule {
-            Some(limit) => (limit.name.as_str(), limit.prefix),
-            None => (domain, default_prefix()),
+        let (start, prefix) = match rule {
+            Some(limit) => (limit.name.clone().into_bytes(), limit.prefix),
+            None => (with_domain(DOMAIN_PREFIX, domain), default_prefix()),
         };
         let mut entries = descriptor.entries.clone();
         entries.sort_unstable();
-        let mut address = Vec::new();
-        let mut key = name.as_bytes().to_vec();
-        for (index, (entry, value)) in entries.into_iter().enumerate() {
-            let value = prefix.apply(value.as_bytes());
-            key.push(if index == 0 { b':' } else { b',' });
-            push_escaped(&mut key, entry.as_bytes());
-            key.push(b'=');
-            push_escaped(&mut key, &value);
-            if ADDRESSES.contains(&entry) {
-                address = value.into_owned();
-            }
-        }
+        let entries: Vec<(&str, Cow<'_, [u8]>)> =
+            entries.into_iter().map(|(name, value)| (name, prefix.apply(value.as_bytes()))).collect();
+        let address = entries.iter().rfind(|(name, _)| ADDRESSES.contains(name));
+        let address = address.map(|(_, value)| value.to_vec()).unwrap_or_default();
         Some(Match {
-            key: shortened(key, name.as_bytes()),
+            key: key_of(start, entries.into_iter()),
             number,
             max,
             window,
             cost: descriptor.cost,
+            is_report: descriptor.is_report,
             address,
         })
     }
 
     fn add_to<'m>(&'m self, batch: &mut Batch<'m>, rules: &'m Rules, service: &Service) {
-        let &Match { ref key, number, max, window, cost, ref address } = self;
+        let &Match { ref key, number, max, window, cost, is_report, ref address } = self;
         let is_peek = cost == 0;
         match number {
             Some(number) => {
                 let name = rules.rule(number).limit.name.as_bytes();
                 let (address, instead) = (Some(&**address), Some((max, window)));
-                let named = NamedRequest { key, name, cost, at: None, is_peek, address, instead };
+                let is_spent = is_report;
+                let named = NamedRequest { key, name, cost, at: None, is_peek, address, instead, is_spent };
                 batch.limit_by_name(&named, service).expect("it is a limit of this set");
             }
             None => {
@@ -139,24 +137,38 @@ fn default_prefix() -> Prefix {
     Prefix::new(DEFAULT_IPV4_PREFIX, DEFAULT_IPV6_PREFIX).expect("constants")
 }
 
-/// Adds a key or a value. Their separators are escaped, so that different descriptors have different keys.
-pub(super) fn push_escaped(key: &mut Vec<u8>, text: &[u8]) {
-    for &byte in text {
-        match byte {
-            b'%' | b',' | b'=' => key.extend_from_slice(format!("%{byte:02x}").as_bytes()),
-            _ => key.push(byte),
-        }
-    }
+/// The start of the keys of a domain.
+pub(super) fn with_domain(prefix: &str, domain: &str) -> Vec<u8> {
+    let mut start = prefix.as_bytes().to_vec();
+    push_escaped(&mut start, domain.as_bytes(), b":");
+    start
 }
 
+/// The key that a descriptor counts: `START:NAME=VALUE,NAME=VALUE`. Different starts and entries have different keys: a start
+/// has no `=`, so that the last `:` before the first `=` ends it, and no name has a `:`.
+///
 /// A key that is too long is replaced by its hash: an error would let the request pass where a proxy fails open.
-pub(super) fn shortened(key: Vec<u8>, name: &[u8]) -> Vec<u8> {
+pub(super) fn key_of<'e, V: AsRef<[u8]>>(
+    start: Vec<u8>,
+    entries: impl Iterator<Item = (&'e str, V)>,
+) -> Vec<u8> {
+    let start_bytes = start.len();
+    let mut key = start;
+    for (index, (name, value)) in entries.enumerate() {
+        key.push(if index == 0 { b':' } else { b',' });
+        push_escaped(&mut key, name.as_bytes(), b":,=");
+        key.push(b'=');
+        push_escaped(&mut key, value.as_ref(), b",=");
+    }
     if key.len() <= MAX_KEY_BYTES {
         return key;
     }
     let hash = ring::digest::digest(&ring::digest::SHA256, &key);
     let hex: String = hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
-    [name, b":sha256:", hex.as_bytes()].concat()
+    let hashed = format!(":sha256:{hex}");
+    key.truncate(start_bytes.min(MAX_KEY_BYTES - hashed.len()));
+    key.extend_from_slice(hashed.as_bytes());
+    key
 }
 
 /// The limits on the descriptors of a request.
@@ -172,6 +184,8 @@ pub(crate) struct DescriptorDecision {
     pub(crate) name: String,
     /// A limit in shadow allows everything.
     pub(crate) decided: Decided,
+    /// Whether it is over its limit: denied, or a report that came when there was no room.
+    pub(crate) is_over: bool,
 }
 
 impl Matches {
@@ -232,9 +246,13 @@ impl Service {
                     self.more_after(request, &decision, now)
                 }
             };
+            let had_room = decision.remaining.saturating_add(found.cost) > 0;
+            let is_shadow = found.number.is_some_and(|number| rules.rule(number).limit.is_shadow);
+            let is_late = found.is_report && decision.remaining < 0 && !had_room && !is_shadow;
+            let is_over = !decision.is_allowed() || is_late;
             let decided = Decided { decision, window: found.window, more_after };
             let name = found.number.map_or("", |number| &rules.rule(number).limit.name).to_owned();
-            Ok(Some(DescriptorDecision { name, decided }))
+            Ok(Some(DescriptorDecision { name, decided, is_over }))
         };
         each.iter().map(decide).collect()
     }
@@ -242,6 +260,8 @@ impl Service {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn pattern(entries: &[(&str, &str)]) -> DescriptorPattern {
@@ -270,28 +290,57 @@ mod tests {
         check(&[("a", "1"), ("b", "2")], &[("a", "1"), ("a", "1")], None);
     }
 
+    fn key(start: &str, entries: &[Entry<'_>]) -> String {
+        String::from_utf8(key_of(start.into(), entries.iter().copied())).expect("text")
+    }
+
     #[test]
-    fn different_descriptors_have_different_keys() {
-        let key = |entries: &[Entry<'_>]| {
-            let mut key = Vec::new();
-            for (name, value) in entries {
-                push_escaped(&mut key, name.as_bytes());
-                key.push(b'=');
-                push_escaped(&mut key, value.as_bytes());
-                key.push(b',');
+    fn separators_in_entries_are_escaped() {
+        assert_eq!(
+            key("address", &[("remote_address", "2001:db8::/64")]),
+            "address:remote_address=2001:db8::/64"
+        );
+        assert_eq!(key("n", &[("a", "1,b=2%"), ("c:d", "")]), "n:a=1%2cb%3d2%25,c%3ad=");
+        assert_eq!(key("n", &[]), "n");
+        // Both were `a:b:c=1`.
+        assert_ne!(key("a", &[("b:c", "1")]), key("a:b", &[("c", "1")]));
+        assert_eq!(with_domain("domain:", "a:b%=,"), b"domain:a%3ab%25=,");
+    }
+
+    /// The entries of a descriptor, with names and values.
+    fn any_entries() -> impl Strategy<Value = Vec<(String, String)>> {
+        proptest::collection::vec(("[:,=%ab3]{0,4}", "[:,=%ab3]{0,4}"), 0..3)
+    }
+
+    proptest! {
+        #[test]
+        fn different_descriptors_have_different_keys(
+            [start, other_start] in proptest::array::uniform2("[ab:]{1,3}"),
+            [entries, other_entries] in proptest::array::uniform2(any_entries()),
+            [domain, other_domain] in proptest::array::uniform2("[:,=%ab3]{0,4}"),
+        ) {
+            fn of(start: Vec<u8>, entries: &[(String, String)]) -> Vec<u8> {
+                key_of(start, entries.iter().map(|(name, value)| (&**name, value)))
             }
-            String::from_utf8(key).expect("text")
-        };
-        assert_eq!(key(&[("a", "1,b=2%")]), "a=1%2cb%3d2%25,");
-        assert_ne!(key(&[("a", "1,b=2")]), key(&[("a", "1"), ("b", "2")]));
+            let is_same = start == other_start && entries == other_entries;
+            prop_assert_eq!(of(start.into(), &entries) == of(other_start.into(), &other_entries), is_same);
+            let of_domain = |domain: &str, entries| of(with_domain("domain:", domain), entries);
+            let is_same = domain == other_domain && entries == other_entries;
+            prop_assert_eq!(of_domain(&domain, &entries) == of_domain(&other_domain, &other_entries), is_same);
+        }
     }
 
     #[test]
     fn a_long_key_is_hashed() {
-        let long = |bytes| vec![b'x'; bytes];
-        assert_eq!(shortened(long(MAX_KEY_BYTES), b"n"), long(MAX_KEY_BYTES));
-        let hashed = String::from_utf8(shortened(long(MAX_KEY_BYTES + 1), b"n")).expect("text");
+        let long = |bytes| "x".repeat(bytes);
+        let room = MAX_KEY_BYTES - "n:k=".len();
+        assert_eq!(key("n", &[("k", &long(room))]), format!("n:k={}", long(room)));
+        let hashed = key("n", &[("k", &long(room + 1))]);
         assert_eq!((hashed.len(), hashed.starts_with("n:sha256:")), (9 + 64, true));
-        assert_ne!(hashed.into_bytes(), shortened(long(MAX_KEY_BYTES + 2), b"n"));
+        assert_ne!(hashed, key("n", &[("k", &long(room + 2))]));
+        // The start is too long, too.
+        let hashed = key(&long(2_000), &[("k", "1")]);
+        assert_eq!((hashed.len(), hashed.starts_with("xxx")), (MAX_KEY_BYTES, true));
+        assert_ne!(hashed, key(&long(2_000), &[("k", "2")]));
     }
 }

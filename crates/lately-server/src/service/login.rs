@@ -3,7 +3,8 @@
 //! A password that was right before is known, and a login with it takes no time. Any other has to be verified, which takes
 //! long, so the client waits while a thread does it. After a failed login, the next ones of the same address wait first, one
 //! after the other and each time longer, whether their password is right or not. So an address has few guesses, however many
-//! connections it makes. The thread ends when nobody waits.
+//! connections it makes. The first login of a connection goes before those of connections that have failed, and takes the place
+//! of one if none is free: many clients may be behind one address. The thread ends when nobody waits.
 //!
 //! Names are in a fixed number of groups, which have their own delays. Nothing depends on whether a name has a user. A
 //! password that was right on the same connection does not wait (`caller.rs`), and a client that leaves gives its place in
@@ -27,7 +28,8 @@ use super::{Service, Stats};
 use crate::clock;
 use crate::limits::{
     FIRST_LOGIN_DELAY, FORGET_LOGINS, HTTP_LOGIN_TIMEOUT, LOGIN_GROUPS, MAX_FAILED_LOGINS,
-    MAX_PASSWORD_BYTES, MAX_WAITING_LOGINS, MAX_WAITING_LOGINS_OF_ONE, MOST_LOGIN_DELAY,
+    MAX_FIRST_LOGINS_OF_ONE, MAX_PASSWORD_BYTES, MAX_WAITING_LOGINS, MAX_WAITING_LOGINS_OF_ONE,
+    MOST_LOGIN_DELAY,
 };
 
 /// Why a login failed.
@@ -58,6 +60,8 @@ struct Attempt {
     password: Zeroizing<Vec<u8>>,
     source: Source,
     caller: Arc<Caller>,
+    /// A login on its connection has failed before.
+    is_further: bool,
     /// The client has closed its side of the connection.
     has_left: AtomicBool,
     wait: Arc<Wait>,
@@ -92,7 +96,7 @@ struct Failures {
 /// What waits, and what is known of places.
 #[derive(Default)]
 struct Queue {
-    /// By the moment from which each may be verified, then in the order of arrival.
+    /// By the moment from which each may be verified, then first logins before further ones, then in the order of arrival.
     waiting: BinaryHeap<Reverse<Waiting>>,
     /// How many wait of each place, if any.
     waiting_of: HashMap<Place, usize>,
@@ -191,12 +195,35 @@ impl Queue {
         self.failures.get(&place).map(|failures| failures.next).filter(|&next| next > moment)
     }
 
+    /// Whether a login of a place finds a free place in the queue.
+    fn has_room(&self, place: Place, moment: Instant) -> bool {
+        let most =
+            if self.has_failed(place, moment) { MAX_WAITING_LOGINS_OF_ONE } else { MAX_FIRST_LOGINS_OF_ONE };
+        let of_place = self.waiting_of.get(&place).copied().unwrap_or(0);
+        self.waiting.len() < MAX_WAITING_LOGINS && of_place < most
+    }
+
+    /// Takes the newest further login of the same place out, if a first login finds no room.
+    fn make_room(&mut self, attempt: &Attempt, moment: Instant) -> Option<Arc<Attempt>> {
+        let place = attempt.source.place;
+        if attempt.is_further || self.has_room(place, moment) {
+            return None;
+        }
+        let further =
+            |waiting: &&Waiting| waiting.attempt.is_further && waiting.attempt.source.place == place;
+        let all = self.waiting.iter().map(|Reverse(waiting)| waiting);
+        let newest = all.filter(further).max_by_key(|waiting| waiting.number)?;
+        let newest = Arc::clone(&newest.attempt);
+        self.remove(&newest);
+        Some(newest)
+    }
+
     /// Adds a login, if there is room.
     fn add(&mut self, attempt: &Arc<Attempt>, moment: Instant) -> bool {
-        let of_place = self.waiting_of.get(&attempt.source.place).copied().unwrap_or(0);
-        if self.waiting.len() >= MAX_WAITING_LOGINS || of_place >= MAX_WAITING_LOGINS_OF_ONE {
+        if !self.has_room(attempt.source.place, moment) {
             return false;
         }
+        let of_place = self.waiting_of.get(&attempt.source.place).copied().unwrap_or(0);
         self.waiting_of.insert(attempt.source.place, of_place + 1);
         self.last_number += 1;
         let (due, number) = (moment, self.last_number);
@@ -316,10 +343,15 @@ impl Service {
             password: Zeroizing::new(password.to_vec()),
             source,
             caller: Arc::clone(caller),
+            is_further: caller.has_failed(),
             has_left: AtomicBool::new(false),
             wait: Wait::new(),
             verdict: OnceLock::new(),
         });
+        if let Some(refused) = queue.make_room(&attempt, moment) {
+            refused.wait.done();
+            self.wake();
+        }
         if !queue.add(&attempt, moment) {
             return Login::Decided(Err(LoginError::Busy));
         }
@@ -359,6 +391,9 @@ impl Service {
                     Stats::add(&self.stats.failed_logins, u64::from(!is_right));
                     queue = logins.queue();
                     queue.decided(attempt.source, is_right, clock::moment());
+                    if !is_right {
+                        attempt.caller.fail();
+                    }
                     let _ = attempt.verdict.set(is_right);
                     attempt.wait.done();
                     self.wake();
@@ -375,7 +410,9 @@ impl Service {
             }
             return false;
         };
-        let is_right = user.password.verify(&attempt.password, &self.users.keyed);
+        let (password, keyed) = (&attempt.password, &self.users.keyed);
+        // Another login may have shown it while this one waited.
+        let is_right = user.password.is_known(password, keyed) || user.password.verify(password, keyed);
         if is_right {
             attempt.caller.remember(user, &attempt.password, &self.users);
         }
@@ -430,7 +467,8 @@ impl PartialOrd for Waiting {
 
 impl Ord for Waiting {
     fn cmp(&self, other: &Waiting) -> std::cmp::Ordering {
-        (self.due, self.number).cmp(&(other.due, other.number))
+        let order = |waiting: &Waiting| (waiting.due, waiting.attempt.is_further, waiting.number);
+        order(self).cmp(&order(other))
     }
 }
 
@@ -453,7 +491,12 @@ mod tests {
     }
 
     fn attempt(source: Source) -> Arc<Attempt> {
+        attempt_of(source, false)
+    }
+
+    fn attempt_of(source: Source, is_further: bool) -> Arc<Attempt> {
         Arc::new(Attempt {
+            is_further,
             user: None,
             password: Zeroizing::default(),
             source,
@@ -505,6 +548,7 @@ mod tests {
     #[test]
     fn few_logins_wait() {
         let (moment, mut queue) = (clock::moment(), Queue::default());
+        queue.decided(source(0), false, moment);
         for number in 0..MAX_WAITING_LOGINS_OF_ONE {
             assert!(queue.add(&attempt(source(0)), moment), "{number}");
         }
@@ -517,6 +561,50 @@ mod tests {
         assert!(!queue.add(&attempt(source(number + 1)), moment));
         fail(&mut queue, moment, &mut moment.clone());
         assert!(queue.add(&attempt(source(number + 1)), moment));
+    }
+
+    /// Symptom: of 50 clients behind one address that connected again after a start, 34 were refused. Cause: 16 logins of an
+    /// address could wait, even if none had failed.
+    #[test]
+    fn many_logins_of_an_address_wait_while_none_has_failed() {
+        let (moment, mut queue) = (clock::moment(), Queue::default());
+        for number in 0..MAX_FIRST_LOGINS_OF_ONE {
+            assert!(queue.add(&attempt(source(1)), moment), "{number}");
+        }
+        assert!(!queue.add(&attempt(source(1)), moment));
+        assert!(queue.add(&attempt(source(2)), moment));
+        // After a failure, no other gets in until fewer wait.
+        fail(&mut queue, moment, &mut moment.clone());
+        assert!(!queue.add(&attempt(source(1)), moment));
+    }
+
+    /// Symptom: connections with wrong passwords kept all others of the address out. Fix: the first login of a connection goes
+    /// before, and takes the place of the newest one that has failed before.
+    #[test]
+    fn the_first_login_of_a_connection_goes_before_further_ones() {
+        let (moment, mut queue) = (clock::moment(), Queue::default());
+        queue.decided(source(1), false, moment);
+        let further: Vec<_> = (0..MAX_WAITING_LOGINS_OF_ONE).map(|_| attempt_of(source(1), true)).collect();
+        assert!(further.iter().all(|attempt| queue.add(attempt, moment)));
+        // Another further login takes nobody's place.
+        let late = attempt_of(source(1), true);
+        assert!(queue.make_room(&late, moment).is_none() && !queue.add(&late, moment));
+        let first = attempt(source(1));
+        let refused = queue.make_room(&first, moment).expect("a further one");
+        assert!(Arc::ptr_eq(&refused, further.last().expect("there are some")));
+        assert!(queue.add(&first, moment) && !queue.add(&late, moment));
+        let later = moment + MOST_LOGIN_DELAY;
+        let order: Vec<_> = std::iter::from_fn(|| match queue.next(later) {
+            Next::Verify(attempt) => Some(attempt),
+            _ => None,
+        })
+        .collect();
+        assert!(Arc::ptr_eq(&order[0], &first) && Arc::ptr_eq(&order[1], &further[0]));
+        assert_eq!(order.len(), MAX_WAITING_LOGINS_OF_ONE);
+        // With room, nobody loses a place; and first logins take none of each other.
+        assert!(queue.make_room(&attempt(source(1)), moment).is_none());
+        while queue.add(&attempt(source(1)), moment) {}
+        assert!(queue.make_room(&attempt(source(1)), moment).is_none());
     }
 
     #[test]
@@ -541,7 +629,10 @@ mod tests {
 
     #[test]
     fn a_client_that_left_gives_its_place_back() {
-        let (moment, mut queue) = (clock::moment(), Queue::default());
+        let (before, mut queue) = (clock::moment(), Queue::default());
+        queue.decided(source(1), false, before);
+        // The delay is over.
+        let moment = before + FIRST_LOGIN_DELAY;
         let attempts: Vec<_> = (0..MAX_WAITING_LOGINS_OF_ONE).map(|_| attempt(source(1))).collect();
         assert!(attempts.iter().all(|attempt| queue.add(attempt, moment)));
         // Without a delay, it may wait for its answer.

@@ -10,10 +10,10 @@ use lately_journal::Refused;
 use lately_ratelimit::{Found, Limit, RuleNumber, Rules, Unit};
 
 use super::commit::Changes;
-use super::descriptors::{Descriptor, Entry, push_escaped, shortened};
+use super::descriptors::{self, Descriptor, Entry, with_domain};
 use super::rule_tally::{RuleHits, RuleTallies, RuleTally};
 use super::{Batch, DecideError, Decided, Service, Stats};
-use crate::config::RuleFolder;
+use crate::config::{RATELIMIT_PREFIX, RuleFolder};
 
 /// The current set of rules.
 #[derive(Default)]
@@ -41,6 +41,7 @@ struct RuleMatch {
     /// The limit and the key that it counts. `None` for an unlimited rule.
     limited: Option<(Limit, Vec<u8>)>,
     cost: i64,
+    is_report: bool,
     tally: Arc<RuleTally>,
 }
 
@@ -89,7 +90,8 @@ impl RateLimits {
         let entries = || descriptor.entries.iter().copied();
         let key = key_of((limit.unit, domain), entries());
         let tally = self.tallies.of(domain, &lately_ratelimit::path(entries())).unwrap_or_default();
-        RuleMatch { number: None, limited: Some((limit, key)), cost: descriptor.cost, tally }
+        let &Descriptor { cost, is_report, .. } = descriptor;
+        RuleMatch { number: None, limited: Some((limit, key)), cost, is_report, tally }
     }
 
     fn of(&self, found: Found<'_>, domain: &str, descriptor: &Descriptor<'_>) -> RuleMatch {
@@ -101,25 +103,15 @@ impl RateLimits {
         });
         let tally = metric.and_then(|name| self.tallies.of(domain, &name));
         let tally = tally.unwrap_or_else(|| Arc::clone(&self.of_rules[number.index()]));
-        RuleMatch { number: Some(number), limited, cost: descriptor.cost, tally }
+        let &Descriptor { cost, is_report, .. } = descriptor;
+        RuleMatch { number: Some(number), limited, cost, is_report, tally }
     }
 }
 
-/// The start of the keys that rules count. The name of the unit follows, so that each unit is a class of keys.
-const KEY_PREFIX: &str = "ratelimit:";
-
-/// The key that a rule counts. Different descriptors have different keys.
+/// The key that a rule counts. The name of the unit is in its start, so that each unit is a class of keys.
 fn key_of<'e>((unit, domain): (Unit, &str), entries: impl Iterator<Item = Entry<'e>>) -> Vec<u8> {
-    let domain = domain.replace('%', "%25").replace(':', "%3a");
-    let prefix = format!("{KEY_PREFIX}{}:{domain}", unit.name()).into_bytes();
-    let mut key = prefix.clone();
-    for (index, (name, value)) in entries.enumerate() {
-        key.push(if index == 0 { b':' } else { b',' });
-        push_escaped(&mut key, name.as_bytes());
-        key.push(b'=');
-        push_escaped(&mut key, value.as_bytes());
-    }
-    shortened(key, &prefix)
+    let start = with_domain(&format!("{RATELIMIT_PREFIX}{}:", unit.name()), domain);
+    descriptors::key_of(start, entries)
 }
 
 /// The classes of the keys that rules count: hits are kept for the unit.
@@ -137,7 +129,7 @@ pub(crate) fn classes() -> impl Iterator<Item = (Pattern, Settings)> {
         let window = window(unit);
         let settings =
             Settings::builder().resolution(resolution).window(window).exact(window).retain(window).build();
-        let pattern = Pattern::new(format!("{KEY_PREFIX}{}:*", unit.name()).as_bytes());
+        let pattern = Pattern::new(format!("{RATELIMIT_PREFIX}{}:*", unit.name()).as_bytes());
         (pattern, settings.expect("they agree with each other"))
     })
 }
@@ -261,8 +253,12 @@ impl RuleMatch {
         let (limit, key) = self.limited.as_ref()?;
         let is_shadow = self.number.is_some_and(|number| limits.rules.rule(number).is_shadow);
         let cost = self.cost.unsigned_abs();
-        // Several hits count if there is room for one. Whether they are over the limit is another question.
-        let admission = if cost > 1 { Admission::Overdraft } else { Admission::Whole };
+        // A report counts, and other hits if there is room for one. Whether they are over the limit is another question.
+        let admission = match cost {
+            _ if self.is_report => Admission::Spent,
+            0 | 1 => Admission::Whole,
+            _ => Admission::Overdraft,
+        };
         let request = Request::new(key, u64::from(limit.requests), window(limit.unit), cost);
         Some(Request { is_peek: cost == 0, is_shadow, admission, ..request })
     }
@@ -318,13 +314,18 @@ mod tests {
     /// What was counted.
     type Counts = HashMap<ModelEntries, u64>;
 
+    /// Whether descriptors of this cost have it as hits of their own.
+    fn is_report(cost: u64) -> bool {
+        cost == 5
+    }
+
     /// Whether the descriptor is over its limit, whatever the mode, and how many hits are left.
-    fn decide(counts: &mut Counts, found: &ModelFound<'_>, cost: u64) -> (bool, u64) {
+    fn decide(counts: &mut Counts, found: &ModelFound<'_>, (cost, is_report): (u64, bool)) -> (bool, u64) {
         let max = u64::from(found.rule.requests.expect("it is limited"));
         let count = counts.entry(found.counted.clone()).or_default();
         let is_over = *count + cost > max;
-        // Hits count while there is room for one.
-        *count += if *count < max { cost } else { 0 };
+        // Hits count while there is room for one, and reports always.
+        *count += if *count < max || is_report { cost } else { 0 };
         (is_over, max.saturating_sub(*count))
     }
 
@@ -333,7 +334,7 @@ mod tests {
         let key = |domain: &str, entries: &[Entry<'_>]| {
             String::from_utf8(key_of((Unit::Hour, domain), entries.iter().copied())).expect("text")
         };
-        assert_eq!(key("a:b%", &[("c", "1,2"), ("d=", "")]), "ratelimit:hour:a%3ab%25:c=1%2c2,d%3d=");
+        assert_eq!(key("a:b%", &[("c", "1,2"), ("d=:", "")]), "ratelimit:hour:a%3ab%25:c=1%2c2,d%3d%3a=");
         assert_ne!(key("a:b", &[("c", "1")]), key("a", &[("b:c", "1")]));
         assert_ne!(key("a", &[("c", "1,d=2")]), key("a", &[("c", "1"), ("d", "2")]));
         assert_ne!(key("a", &[("c", "1"), ("d", "2")]), key("a", &[("d", "2"), ("c", "1")]));
@@ -364,7 +365,7 @@ mod tests {
             while !choices.is_empty() {
                 let request = choices.request();
                 let of_request: Vec<Descriptor<'_>> =
-                    request.iter().map(|(entries, cost)| Descriptor { entries: entries.clone(), cost: i64::try_from(*cost).expect("little"), limit: None }).collect();
+                    request.iter().map(|(entries, cost)| Descriptor { entries: entries.clone(), cost: i64::try_from(*cost).expect("little"), is_report: is_report(*cost), limit: None }).collect();
                 let matches = service.match_rules("d", &of_request).expect("it has a file");
                 let answers = service.decide_by_rules(&matches).now_or_never().expect("there is no disk").expect("room");
                 let (mut denies, mut quotas, mut quotas_over) = (false, 0, 0);
@@ -373,7 +374,7 @@ mod tests {
                         (None, RuleAnswer::NoRule) => {}
                         (Some(found), RuleAnswer::Unlimited) => prop_assert_eq!(found.rule.requests, None),
                         (Some(found), RuleAnswer::Limited { decided, is_over: answer, .. }) => {
-                            let (is_over, left) = decide(&mut counts, found, *cost);
+                            let (is_over, left) = decide(&mut counts, found, (*cost, is_report(*cost)));
                             let is_over = is_over && !found.rule.is_shadow;
                             prop_assert_eq!(*answer, is_over, "{:?}", entries);
                             prop_assert_eq!(decided.decision.left(), left, "{:?}", entries);

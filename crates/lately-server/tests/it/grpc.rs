@@ -227,8 +227,31 @@ fn an_overdraft_is_denied_with_the_next_request() {
     check(500, &["OK", "OK address 3/MINUTE left 0 reset 60.000"]);
     // No room for one.
     check(0, &["OVER_LIMIT", "OVER_LIMIT address 3/MINUTE left 0 reset 60.000"]);
+    // Requests that ran at the same time report what they spent. It counts, although Envoy could not deny them.
     check(1, &["OVER_LIMIT", "OVER_LIMIT address 3/MINUTE left 0 reset 60.000"]);
-    server.connect().ask("HITS address:remote_address=192.0.2.1\r\n", ":502\r\n");
+    check(40, &["OVER_LIMIT", "OVER_LIMIT address 3/MINUTE left 0 reset 60.000"]);
+    server.connect().ask("HITS address:remote_address=192.0.2.1\r\n", ":543\r\n");
+}
+
+/// Without `overdraft`, and with hits of the request, a denied request counts nothing.
+#[test]
+fn only_reports_of_an_overdraft_count_without_room() {
+    let server = with_limits(&LIMITS.replace("name = \"path\"\n", "name = \"path\"\noverdraft = true\n"));
+    let over = |left| format!("OVER_LIMIT address 3/MINUTE left {left} reset 60.000");
+    check(&server, of_address("192.0.2.1", 3), &["OK", "OK address 3/MINUTE left 0 reset 60.000"]);
+    check(&server, of_address("192.0.2.1", 5), &["OVER_LIMIT", &over(0)]);
+    server.connect().ask("HITS address:remote_address=192.0.2.1\r\n", ":3\r\n");
+    let path = |of_request, of_descriptor| {
+        let mut asked = RateLimitRequest { hits_addend: of_request, ..asked(&["path=/a"]) };
+        asked.descriptors[0].hits_addend = of_descriptor;
+        answer(&server, asked).overall_code
+    };
+    let [ok, over] = [1, 2];
+    assert_eq!(path(1, Some(100)), ok);
+    assert_eq!(path(7, None), over);
+    server.connect().ask("HITS path:path=/a\r\n", ":100\r\n");
+    assert_eq!(path(1, Some(9)), over);
+    server.connect().ask("HITS path:path=/a\r\n", ":109\r\n");
 }
 
 #[test]
@@ -264,7 +287,7 @@ fn a_limit_that_a_descriptor_brings_along_replaces_that_of_the_config() {
     check(&server, with("plan=free", 1, 2), &["OK", "OK  1/MINUTE left 0 reset 60.000"]);
     check(&server, with("plan=free", 1, 2), &["OVER_LIMIT", "OVER_LIMIT  1/MINUTE left 0 reset 60.000"]);
     check(&server, with("plan=paid", 0, 2), &["OVER_LIMIT", "OVER_LIMIT  0/MINUTE left 0"]);
-    server.connect().ask("HITS edge:plan=free\r\n", ":1\r\n");
+    server.connect().ask("HITS domain:edge:plan=free\r\n", ":1\r\n");
     for unit in [0, 8, -1] {
         let answer = server.block_on(async {
             let mut client = client(&server).await;

@@ -1,5 +1,9 @@
 //! The bounds of HTTP connections in number, size and time.
 
+use axum::body::Body;
+use hyper::client::conn::http2;
+use hyper::{Request, StatusCode};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use lately_server::limits::{
     FAIR_BYTES, FAIR_SHARE, HTTP_LEAST_BYTES, HTTP_LOOK_EVERY, HTTP_TIMEOUT, MAX_DUMPS, MAX_HTTP_CONNECTIONS,
     MAX_HTTP_HEAD_BYTES, MAX_HTTP_HEADERS,
@@ -396,4 +400,37 @@ fn a_flood_of_resets_ends_its_connection() {
     let mut wire = Wire::connect(server.http);
     wire.send(REQUEST);
     wire.expect("HTTP/1.1 200 OK\r\n");
+}
+
+/// A client cannot keep the place of a dump that it does not read by sending other requests on its connection.
+#[test]
+fn a_dump_over_http_2_that_is_not_read_ends() {
+    on_paused_time(|server| async move {
+        fill(&server, 5_000).await;
+        let socket = TcpStream::connect(server.http).await.expect("it listens");
+        let mut builder = http2::Builder::new(TokioExecutor::new());
+        builder.initial_stream_window_size(16 << 10);
+        let (mut client, connection) =
+            builder.handshake::<_, Body>(TokioIo::new(socket)).await.expect("it speaks HTTP/2");
+        let connection = tokio::spawn(connection);
+        let request = |method: &str, path: &str, body: Body| {
+            let request = Request::builder().method(method).uri(format!("http://localhost{path}"));
+            request.header("content-type", "application/x-ndjson").body(body).expect("a request")
+        };
+        let dump = client.send_request(request("GET", "/v1/dump", Body::empty())).await.expect("an answer");
+        assert_eq!(dump.status(), StatusCode::OK);
+        let lines = "{\"key\":\"k\"}\n".repeat(2_000);
+        let mut passed = 0;
+        while passed < 2 * LOOKS {
+            let hits = request("POST", "/v1/hits", Body::from(lines.clone()));
+            let Ok(answer) = client.send_request(hits).await else { break };
+            assert_eq!(answer.status(), StatusCode::OK);
+            drop(answer);
+            looks(&server, 1).await;
+            passed += 1;
+        }
+        assert!((LOOKS - 2..=LOOKS + 2).contains(&passed), "{passed}");
+        assert!(connection.await.expect("no panic").is_err());
+        drop(dump);
+    });
 }

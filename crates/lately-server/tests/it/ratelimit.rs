@@ -140,27 +140,20 @@ fn rules_have_statistics() {
         let with = RateLimitRequest { hits_addend: addend, ..asked(&["a=1", "b=\"x\"", "c=1"]) };
         answer(&server, with);
     }
+    // Of the hits of `a`, the ninth and the tenth are near the limit.
     let expected = [
-        "config_reloads_total 0",
-        "config_errors_total 0",
-        "config_failing 0",
-        r#"total_hits_total{domain="edge",rule="a"} 12"#,
-        r#"total_hits_total{domain="edge",rule="b_\"x\""} 12"#,
-        r#"total_hits_total{domain="edge",rule="c"} 12"#,
-        r#"within_limit_total{domain="edge",rule="a"} 9"#,
-        r#"within_limit_total{domain="edge",rule="b_\"x\""} 0"#,
-        r#"within_limit_total{domain="edge",rule="c"} 12"#,
-        // The ninth and the tenth.
-        r#"near_limit_total{domain="edge",rule="a"} 2"#,
-        r#"near_limit_total{domain="edge",rule="b_\"x\""} 1"#,
-        r#"near_limit_total{domain="edge",rule="c"} 0"#,
-        r#"over_limit_total{domain="edge",rule="a"} 2"#,
-        r#"over_limit_total{domain="edge",rule="b_\"x\""} 11"#,
-        r#"over_limit_total{domain="edge",rule="c"} 0"#,
-        r#"shadow_mode_total{domain="edge",rule="a"} 0"#,
-        r#"shadow_mode_total{domain="edge",rule="b_\"x\""} 11"#,
-        r#"shadow_mode_total{domain="edge",rule="c"} 0"#,
+        ("total_hits", [12, 12, 12]),
+        ("within_limit", [9, 0, 12]),
+        ("near_limit", [2, 1, 0]),
+        ("over_limit", [2, 11, 0]),
+        ("shadow_mode", [0, 11, 0]),
     ];
+    let of_rules = expected.iter().flat_map(|(metric, hits)| {
+        let rules = ["a", r#"b_\"x\""#, "c"].into_iter().zip(hits);
+        rules.map(move |(rule, hits)| format!("{metric}_total{{domain=\"edge\",rule=\"{rule}\"}} {hits}"))
+    });
+    let of_files = ["config_reloads_total 0", "config_errors_total 0", "config_failing 0"].map(str::to_owned);
+    let expected: Vec<String> = of_files.into_iter().chain(of_rules).collect();
     assert_eq!(metrics(&server), expected);
     assert!(metrics(&Running::start()).is_empty());
 }
@@ -218,18 +211,20 @@ fn hits_past_the_limit_count_and_deny_the_next_request() {
     check(with(16, false), &over);
     check(with(0, false), &over);
     server.connect().ask("HITS ratelimit:minute:edge:model=a\r\n", ":20\r\n");
-    // There is no room for one: nothing counts.
+    // There is no room for one. The cost of the descriptor was spent all the same, that of the request was not.
     check(with(5, false), &over);
-    server.connect().ask("HITS ratelimit:minute:edge:model=a\r\n", ":20\r\n");
+    let of_request = RateLimitRequest { hits_addend: 7, ..asked(&["model=a"]) };
+    check(of_request, &over);
+    server.connect().ask("HITS ratelimit:minute:edge:model=a\r\n", ":25\r\n");
     // Hits that are given back are never denied.
-    let answer = answer(&server, with(15, true));
+    let answer = answer(&server, with(20, true));
     assert_eq!((answer.overall_code, answer.statuses[0].limit_remaining), (1, 5));
     check(with(1, false), &ok(4));
     let expected = [
-        r#"total_hits_total{domain="edge",rule="model"} 26"#,
+        r#"total_hits_total{domain="edge",rule="model"} 33"#,
         r#"within_limit_total{domain="edge",rule="model"} 5"#,
         r#"near_limit_total{domain="edge",rule="model"} 2"#,
-        r#"over_limit_total{domain="edge",rule="model"} 15"#,
+        r#"over_limit_total{domain="edge",rule="model"} 22"#,
         r#"shadow_mode_total{domain="edge",rule="model"} 0"#,
     ];
     assert_eq!(metrics(&server)[3..], expected);

@@ -1,4 +1,4 @@
-//! A client of HTTP/2 that sends short lines, each in a frame of its own, as fast as the server lets it.
+//! A client of HTTP/2: short lines, each in a frame of its own, as fast as the server lets it; a dump and a restore.
 
 use std::convert::Infallible;
 
@@ -44,4 +44,48 @@ fn short_lines_may_come_each_in_a_frame() {
         &answer[..],
         format!("{{\"accepted\":{LINES},\"rejected_lines\":0,\"rejected\":[]}}").as_bytes()
     );
+}
+
+/// Over one connection, and beside other requests on it.
+#[test]
+fn a_dump_and_a_restore_go_over_http_2() {
+    let server = Running::start();
+    let mut wire = server.connect();
+    for first in (0..20_000).step_by(500) {
+        let keys: String = (first..first + 500).map(|number| format!(" key:{number:0>50} 1")).collect();
+        wire.ask(format!("MHIT{keys}\r\n"), format!("*500\r\n{}", ":1\r\n".repeat(500)));
+    }
+    let restored = server.block_on(async {
+        let socket = TcpStream::connect(server.http).await.expect("it listens");
+        let (mut client, connection) =
+            handshake(TokioExecutor::new(), TokioIo::new(socket)).await.expect("it speaks HTTP/2");
+        let asked = async {
+            let mut ask = |method: &str, path: &str, body: Body| {
+                let request =
+                    Request::builder().method(method).uri(format!("http://localhost{path}")).body(body);
+                client.send_request(request.expect("a request"))
+            };
+            let [one, other] = [(); 2].map(|()| ask("GET", "/v1/dump", Body::empty()));
+            let health = ask("GET", "/healthz", Body::empty());
+            let (one, other, health) = tokio::join!(one, other, health);
+            assert_eq!(health.expect("an answer").status(), StatusCode::OK);
+            let whole = |answer: hyper::Response<hyper::body::Incoming>| {
+                axum::body::to_bytes(Body::new(answer.into_body()), 100 << 20)
+            };
+            let (one, other) = (one.expect("an answer"), other.expect("an answer"));
+            let (one, other) = tokio::join!(whole(one), whole(other));
+            let dump = one.expect("a dump");
+            assert_eq!(other.expect("a dump").len(), dump.len());
+            let refused = ask("POST", "/v1/restore", Body::from(dump.clone())).await.expect("an answer");
+            assert_eq!(refused.status(), StatusCode::CONFLICT);
+            let restored =
+                ask("POST", "/v1/restore?replace=true", Body::from(dump)).await.expect("an answer");
+            whole(restored).await.expect("an answer")
+        };
+        tokio::select! {
+            restored = asked => restored,
+            ended = connection => panic!("{ended:?}"),
+        }
+    });
+    assert!(restored.starts_with(b"{\"keys\":20000,"), "{restored:?}");
 }

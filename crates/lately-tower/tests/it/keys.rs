@@ -54,6 +54,8 @@ async fn a_request_without_a_key_is_not_limited_but_by_another() {
     check(by_extension(|user: &User| user.id.to_string()), &["", ""], &[200, 200]).await;
     let or = || by_header("x-api-key").or(by_client_address());
     check(or(), &["x-api-key: a", "", "", "x-api-key: a"], &[200, 200, 429, 429]).await;
+    // A client cannot use up the limit of an address by writing it into the header.
+    check(or(), &["x-api-key: 127.0.0.1", "", "x-api-key: 2:127.0.0.1"], &[200, 200, 200]).await;
 }
 
 #[tokio::test]

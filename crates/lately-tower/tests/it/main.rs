@@ -7,6 +7,7 @@ mod cancelled;
 mod common;
 mod hyper;
 mod keys;
+mod lockouts;
 mod server;
 mod several;
 mod shadow;

@@ -78,6 +78,26 @@ async fn processes_share_the_limits_of_a_server() {
     lately.end().await;
 }
 
+/// Lockouts are kept by the server, so that all processes know them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn processes_share_lockouts() {
+    let lately = Lately::start().await;
+    let mut webs = Vec::new();
+    for _ in 0..2 {
+        let builder = limit_of_three().limit("key", by_header("x-api-key"), 1, minutes(1));
+        let builder = builder.lockout("key", minutes(10)).exempt("ip", ["ip:no*"]);
+        webs.push(serve(&build(builder.server(lately.connect().await, Away::Deny))).await);
+    }
+    assert_eq!(webs[0].statuses(&["x-api-key: a"]).await, [200]);
+    for web in &webs {
+        let denied = web.get("x-api-key: a").await;
+        assert_eq!((denied.status(), denied.header("retry-after").as_str()), (429, "600"));
+    }
+    // Neither the lockout nor the denial counts for the other limit.
+    assert_eq!(webs[1].statuses(&["", "", ""]).await, [200, 200, 429]);
+    lately.end().await;
+}
+
 /// A service whose server ends after two of three requests, and how many errors were reported.
 async fn without_server(away: Away) -> (Web, Limits, Arc<ManualClock>, SocketAddr, Arc<AtomicU64>) {
     let lately = Lately::start().await;

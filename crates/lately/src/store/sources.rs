@@ -1,7 +1,8 @@
 //! How far a store has read the sources of its hits. Each source has a position, which changes in one commit
 //! with the counts. All positions are in one shard, so their changes are in one order.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
 
 use super::{SHARDS, Store};
 use crate::allocation::allocated;
@@ -9,7 +10,8 @@ use crate::delta::{Delta, DeltaBatch};
 use crate::limits::{MAX_SOURCE_BYTES, MAX_SOURCES, SOURCES_PART_OF_CEILING};
 use crate::time::Timestamp;
 
-/// The name of a source: a file, a partition of a topic.
+/// The name of a source: a file, a partition of a topic. What stands before its first colon is its owner, which is empty if there
+/// is no colon. When there are too many sources, those of the owner with the most are forgotten.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Source<'a>(&'a [u8]);
 
@@ -62,6 +64,10 @@ fn bytes_of(name: &[u8]) -> usize {
     allocated(name.len()) + SOURCE_BYTES
 }
 
+fn owner_of(name: &[u8]) -> &[u8] {
+    name.iter().position(|&byte| byte == b':').map_or(b"", |end| &name[..end])
+}
+
 impl Sources {
     fn insert(&mut self, name: Box<[u8]>, mark: Mark) -> Option<Mark> {
         let bytes = bytes_of(&name);
@@ -76,17 +82,34 @@ impl Sources {
         Some(removed)
     }
 
-    /// Sets a position. Past [`MAX_SOURCES`] and these bytes, other sources are forgotten. The same calls in the same order forget
-    /// the same ones.
+    /// Sets a position. Past [`MAX_SOURCES`] and these bytes, other sources are forgotten: of the owner whose sources take the most
+    /// memory, the one that changed least recently. So an owner with no more than its share keeps its sources, however many others
+    /// have. The same calls in the same order forget the same ones.
     pub(super) fn set(&mut self, name: &[u8], position: u64, most_bytes: usize) -> Before {
         self.heard += 1;
         let mark = self.insert(name.into(), Mark { position, heard: self.heard });
         let mut forgotten = Vec::new();
         while self.marks.len() > MAX_SOURCES || self.bytes > most_bytes && self.marks.len() > 1 {
-            let oldest = self.marks.iter().min_by_key(|(_, mark)| mark.heard).map(|(name, _)| name.clone());
-            forgotten.extend(oldest.and_then(|name| self.remove(&name)));
+            let oldest = self.oldest_of_largest().map(Into::into);
+            forgotten.extend(oldest.and_then(|name: Box<[u8]>| self.remove(&name)));
         }
         Before { mark, forgotten }
+    }
+
+    /// Of the owner whose sources take the most memory, the least recently changed source. The newest of all stays.
+    fn oldest_of_largest(&self) -> Option<&[u8]> {
+        // Of each owner: the bytes, and its oldest source.
+        let mut owners: HashMap<&[u8], (usize, Reverse<u64>, &[u8])> = HashMap::new();
+        for (name, mark) in &self.marks {
+            let oldest = if mark.heard == self.heard { u64::MAX } else { mark.heard };
+            let owner = owners.entry(owner_of(name)).or_insert((0, Reverse(u64::MAX), name));
+            owner.0 += bytes_of(name);
+            if oldest < owner.1.0 {
+                (owner.1, owner.2) = (Reverse(oldest), name);
+            }
+        }
+        let largest = owners.into_values().filter(|(_, Reverse(oldest), _)| *oldest < u64::MAX).max();
+        largest.map(|(_, _, name)| name)
     }
 
     /// Rolls a position back.
@@ -129,7 +152,7 @@ impl Store {
 
     /// Sets how far a source was read. If the hits of that part are in the same batch of `deltas`, both are
     /// kept or neither. Above [`MAX_SOURCES`], or above the part [`SOURCES_PART_OF_CEILING`] of the ceiling, the least
-    /// recently changed source is forgotten. [`Store::flush`] keeps the positions, so that nothing is read twice.
+    /// recently changed source of the owner with the most is forgotten. [`Store::flush`] keeps the positions, so that nothing is read twice.
     pub fn set_position(
         &self,
         source: Source<'_>,
@@ -223,6 +246,37 @@ mod tests {
         let before = sources.set(&name(5), 9, all);
         sources.roll_back(&name(5), before);
         assert_eq!(sources.marks[&name(5)[..]].position, 1);
+    }
+
+    /// Symptom: a user who sent hits of 10,000 sources had the positions of all others forgotten. Cause: the oldest source was
+    /// forgotten, whoever had it. Fix: the owner with the most loses one.
+    #[test]
+    fn an_owner_with_many_sources_leaves_those_of_others_alone() {
+        let (mut sources, all) = (Sources::default(), usize::MAX);
+        let has = |sources: &Sources, name: &[u8]| sources.marks.contains_key(name);
+        let others = [&b"web:access.log"[..], b"web:error.log", b"access.log", b":x:y", b"db:1"];
+        others.iter().for_each(|name| _ = sources.set(name, 1, all));
+        for number in 0..=MAX_SOURCES {
+            sources.set(&name(number), 1, all);
+        }
+        assert_eq!(sources.marks.len(), MAX_SOURCES);
+        assert!(others.iter().all(|name| has(&sources, name)));
+        assert!(!has(&sources, &name(0)) && has(&sources, &name(MAX_SOURCES)));
+        // Two owners share the rest. A new owner takes its place from the larger one.
+        for number in 0..MAX_SOURCES {
+            sources.set(format!("late:{number}").as_bytes(), 1, all);
+        }
+        let of = |sources: &Sources, owner: &[u8]| {
+            sources.marks.keys().filter(|name| owner_of(name) == owner).count()
+        };
+        let shares = [of(&sources, b"source"), of(&sources, b"late")];
+        assert_eq!(shares.iter().sum::<usize>(), MAX_SOURCES - others.len());
+        // Their names have about the same lengths.
+        assert!(shares.iter().all(|share| *share > MAX_SOURCES / 3), "{shares:?}");
+        assert!(others.iter().all(|name| has(&sources, name)));
+        // By memory, too. The newest source is never the one that goes.
+        sources.set(b"new:1", 1, 1);
+        assert!(sources.marks.len() == 1 && has(&sources, b"new:1"));
     }
 
     /// Symptom: 10,000 sources at a ceiling of 1 MiB evicted every key without a limit, and each new key was refused. Cause:

@@ -84,8 +84,9 @@ pub(super) struct Effect {
 pub(super) fn decide(state: &WindowState<'_>, asked: &Asked) -> (Decision, Effect) {
     let &Asked { max, cost, at, window, is_peek, is_shadow, lockout, admission } = asked;
     let is_exempt = admission == Admission::Exempt;
+    let needed = admission.needs(cost);
     // A request with a time ahead of the clock cannot be after a lockout that is still in force.
-    let locked_until = state.locked_until.filter(|&until| until > at.min(state.now) && !is_exempt);
+    let locked_until = state.locked_until.filter(|&until| until > at.min(state.now) && needed.is_some());
     // The limit that an exempt key exceeds denies nothing, so it does not protect the key from eviction.
     let left = |used: u64| (!is_exempt).then_some(max.saturating_sub(used));
     let nothing = Effect {
@@ -94,7 +95,7 @@ pub(super) fn decide(state: &WindowState<'_>, asked: &Asked) -> (Decision, Effec
         lockout: None,
         denial: None,
     };
-    let retry = match admission.needs(cost).map(|needed| max.checked_sub(needed)) {
+    let retry = match needed.map(|needed| max.checked_sub(needed)) {
         None => Retry::Now,
         Some(None) => Retry::Never,
         Some(Some(most)) if state.used <= most => Retry::Now,
@@ -140,7 +141,9 @@ pub(super) fn decide(state: &WindowState<'_>, asked: &Asked) -> (Decision, Effec
 fn remaining(state: &WindowState<'_>, asked: &Asked) -> i64 {
     match asked.max.checked_sub(state.used) {
         Some(left) => remaining_of(left),
-        None if asked.admission == Admission::Overdraft => -remaining_of(state.used - asked.max),
+        None if matches!(asked.admission, Admission::Overdraft | Admission::Spent) => {
+            -remaining_of(state.used - asked.max)
+        }
         None => 0,
     }
 }

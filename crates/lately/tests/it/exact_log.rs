@@ -65,7 +65,10 @@ impl ExactLog {
     fn remaining(&self, request: &Request<'_>, at_ms: i64) -> i64 {
         let signed = |hits: u64| i64::try_from(hits).expect("few hits");
         let remaining = signed(request.max) - signed(self.used(at_ms, request.window.as_millis()));
-        if request.admission == Admission::Overdraft { remaining } else { remaining.max(0) }
+        match request.admission {
+            Admission::Overdraft | Admission::Spent => remaining,
+            Admission::Whole | Admission::Exempt => remaining.max(0),
+        }
     }
 
     /// Gives hits of a request back, the newest first.
@@ -90,10 +93,10 @@ impl ExactLog {
         let needed = match request.admission {
             Admission::Whole => cost,
             Admission::Overdraft => 1,
-            Admission::Exempt => 0,
+            Admission::Exempt | Admission::Spent => 0,
         };
         let retry = match max.checked_sub(needed) {
-            _ if request.admission == Admission::Exempt => Retry::Now,
+            _ if matches!(request.admission, Admission::Exempt | Admission::Spent) => Retry::Now,
             None => Retry::Never,
             Some(most) => self.until(most, at_ms, window_ms).map_or(Retry::Now, Retry::After),
         };

@@ -35,7 +35,7 @@ enum Step {
 fn steps(len: usize) -> impl Strategy<Value = Vec<Step>> {
     let wait = prop::sample::select(vec![1_i64, 9, 250, 1_000, 7_321, 60_000, 3_600_000]);
     let back = prop_oneof![4 => Just(0_i64), 1 => -5_000..20_000_i64];
-    let admission = prop_oneof![6 => Just(Admission::Whole), 2 => Just(Admission::Overdraft), 1 => Just(Admission::Exempt)];
+    let admission = prop_oneof![6 => Just(Admission::Whole), 2 => Just(Admission::Overdraft), 1 => Just(Admission::Exempt), 1 => Just(Admission::Spent)];
     let step = prop_oneof![
         3 => (wait, 1_i64..=10).prop_map(|(most, share)| Step::Wait { ms: (most * share / 10).max(1) }),
         5 => (0_u64..4, back.clone(), prop::bool::weighted(0.2), admission.clone())
@@ -472,6 +472,26 @@ fn an_overdraft_admits_while_there_is_room_for_one() {
     assert_eq!(ask(11, 1_002), (-1, Retry::Now));
     let none = Request { admission: Admission::Overdraft, ..request(0, 1_000, 0) };
     assert_eq!(store.decide(none, time(START_MS)).expect("decided").retry, Retry::Never);
+}
+
+/// Requests that ran at the same time were all admitted, and the last ones report their costs when no room is left.
+#[test]
+fn what_was_spent_counts_without_room_and_during_a_lockout() {
+    let store = Store::builder().build().expect("valid");
+    let ask = |admission, cost: u64, lockout_ms: Option<i64>| {
+        let lockout = lockout_ms.map(|ms| span(ms).into());
+        let request = Request { admission, lockout, ..request(10, 1_000, cost) };
+        let Decision { remaining, retry, .. } = store.decide(request, time(START_MS)).expect("decided");
+        (remaining, retry)
+    };
+    assert_eq!(ask(Admission::Spent, 9, None), (1, Retry::Now));
+    assert_eq!(ask(Admission::Spent, 5, None), (-4, Retry::Now));
+    assert_eq!(ask(Admission::Spent, 6, None), (-10, Retry::Now));
+    assert_eq!(ask(Admission::Overdraft, 1, Some(60_000)), (-10, Retry::After(span(60_000))));
+    assert_eq!(ask(Admission::Spent, 7, Some(60_000)), (-17, Retry::Now));
+    assert_eq!(store.hits(b"k", span(1_000), time(START_MS)).estimate, 27);
+    assert_eq!(store.denied(b"k", None, None, time(START_MS)).estimate, 1);
+    assert!(!store.decide(request(100, 1_000, 1), time(START_MS + 2_000)).expect("decided").is_allowed());
 }
 
 #[test]

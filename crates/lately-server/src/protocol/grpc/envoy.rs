@@ -71,7 +71,8 @@ fn descriptor_of(descriptor: &RateLimitDescriptor, hits_addend: u32) -> Result<D
         hits.ok_or_else(|| Status::invalid_argument(format!("hits_addend is more than {MAX_TOTAL}")))?;
     let cost = if descriptor.is_negative_hits { -hits } else { hits };
     let limit = descriptor.limit.as_ref().map(limit_of).transpose()?;
-    Ok(Descriptor { entries, cost, limit })
+    let is_report = cost > 0 && descriptor.hits_addend.is_some();
+    Ok(Descriptor { entries, cost, is_report, limit })
 }
 
 /// The max and the window of a limit that a descriptor brings along.
@@ -83,14 +84,14 @@ fn limit_of(limit: &RateLimitOverride) -> Result<(u64, Span), Status> {
 }
 
 fn status_of(decided: Option<&DescriptorDecision>) -> DescriptorStatus {
-    let Some(DescriptorDecision { name, decided }) = decided else {
+    let Some(DescriptorDecision { name, decided, is_over }) = decided else {
         return DescriptorStatus { code: Code::Ok.into(), ..DescriptorStatus::default() };
     };
     let Decided { decision, window, .. } = decided;
     let unit = UNITS.iter().find(|(span, _)| span == window).map_or(Unit::Unknown, |(_, unit)| *unit);
     let [max, remaining] = [decision.max, decision.left()].map(|count| count.try_into().unwrap_or(u32::MAX));
     DescriptorStatus {
-        code: code(decision.is_allowed()),
+        code: code(!is_over),
         current_limit: Some(RateLimit { requests_per_unit: max, unit: unit.into(), name: name.clone() }),
         limit_remaining: remaining,
         duration_until_reset: reset_of(decided),

@@ -10,7 +10,7 @@ use axum::extract::{RawQuery, State};
 use axum::http::header::{
     ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, EXPECT, RETRY_AFTER, TRANSFER_ENCODING,
 };
-use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Version};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use hyper::body::Frame;
@@ -26,6 +26,16 @@ use crate::limits::{DUMP_PIECE_BYTES, HTTP_DISCARD_BYTES, LINGER, MAX_DUMPS, TRA
 use crate::service::Service;
 use crate::service::dumps::{RestoreError, Restored};
 use crate::service::spool_file::spool_folder;
+
+/// The pace of a transfer: that of its connection or, where it shares the connection with other requests, its own.
+fn pace_of(link: &Link, version: Version) -> Arc<Pace> {
+    if version != Version::HTTP_2 {
+        return Arc::clone(&link.pace);
+    }
+    let pace = Pace::of_transfer(&link.pace);
+    tokio::spawn(Pace::keep_up(Arc::downgrade(&pace)));
+    pace
+}
 
 /// The reason to refuse any dump or restore now, if there is one.
 fn refusal(service: &Service, headers: &HeaderMap) -> Option<Response> {
@@ -79,7 +89,6 @@ impl HttpBody for Pieces {
     get, path = "/v1/dump", tag = "server",
     responses(
         (status = 200, description = "The dump.", body = Vec<u8>, content_type = "application/vnd.lately.dump"),
-        (status = 505, description = "It needs HTTP/1.1.", body = Document, content_type = "application/problem+json"),
     ),
 )]
 pub(super) async fn dump(
@@ -87,6 +96,7 @@ pub(super) async fn dump(
     Extension(link): Extension<Link>,
     Extension(transfers): Extension<Transfers>,
     RawQuery(query): RawQuery,
+    version: Version,
     headers: HeaderMap,
 ) -> Response {
     if let Some(query) = query.filter(|query| !query.is_empty()) {
@@ -96,7 +106,7 @@ pub(super) async fn dump(
     if let Some(refusal) = refusal(&service, &headers) {
         return refusal;
     }
-    let place = match transfers.dumps.take(&link.pace).await {
+    let place = match transfers.dumps.take(&pace_of(&link, version)).await {
         Ok(place) => place,
         Err(seconds) => return busy(&format!("{MAX_DUMPS} other dumps are under way"), seconds),
     };
@@ -131,7 +141,6 @@ fn busy(detail: &str, seconds: u64) -> Response {
         (status = 409, description = "There are keys, and they may not be replaced.", body = Document, content_type = "application/problem+json"),
         (status = 415, description = "The body has a content coding.", body = Document, content_type = "application/problem+json"),
         (status = 501, description = "The body has an unknown transfer coding.", body = Document, content_type = "application/problem+json"),
-        (status = 505, description = "It needs HTTP/1.1.", body = Document, content_type = "application/problem+json"),
         (status = 507, description = "There is no room for it.", body = Document, content_type = "application/problem+json"),
     ),
 )]
@@ -140,11 +149,13 @@ pub(super) async fn restore(
     Extension(link): Extension<Link>,
     Extension(transfers): Extension<Transfers>,
     RawQuery(query): RawQuery,
+    version: Version,
     headers: HeaderMap,
     body: Body,
 ) -> Response {
+    let pace = &pace_of(&link, version);
     let begun = match begin_restore(&service, query.as_deref(), &headers) {
-        Ok(replace) => match transfers.restores.take(&link.pace).await {
+        Ok(replace) => match transfers.restores.take(pace).await {
             Ok(place) => Ok((place, replace)),
             Err(seconds) => Err(busy("another restore is under way", seconds).into()),
         },
@@ -157,7 +168,6 @@ pub(super) async fn restore(
             return *refusal;
         }
     };
-    let pace = &link.pace;
     let (send, pieces) = mpsc::channel(TRANSFER_PIECES);
     pace.set_upload(Some("nothing was changed"));
     // The thread holds the place, because it goes on when the client has gone.

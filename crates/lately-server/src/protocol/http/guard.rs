@@ -82,17 +82,6 @@ pub(super) async fn refuse_remote(
     problem(StatusCode::FORBIDDEN, "not local", &detail)
 }
 
-/// Refuses HTTP/2, where requests share the pace of their connection. Wraps the routes of long transfers.
-pub(super) async fn refuse_http2(request: Request, next: Next) -> Response {
-    if request.version() != Version::HTTP_2 {
-        return next.run(request).await;
-    }
-    let detail = format!("{} needs HTTP/1.1", request.uri().path());
-    let (head, body) = request.into_parts();
-    discard(&head.headers, body).await;
-    problem(StatusCode::HTTP_VERSION_NOT_SUPPORTED, "not over HTTP/2", &detail)
-}
-
 /// The names and addresses of this server.
 struct Own<'a> {
     /// The local address of the connection.

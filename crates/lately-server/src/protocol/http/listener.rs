@@ -35,10 +35,11 @@ use super::requests::{most_calls, most_requests};
 use super::stream::Stream;
 use crate::limits::{
     ACCEPT_RETRY, CONNECTIONS_SHARE, DRAIN_TIMEOUT, GRPC_CONNECTION_BYTES, GRPC_CONNECTION_MEMORY_BYTES,
-    GRPC_PING_EVERY, GRPC_PING_TIMEOUT, GRPC_STREAM_BYTES, GRPC_UNARY_PART, HTTP_LOOK_EVERY, HTTP_SEND_BYTES,
-    HTTP_TIMEOUT, HTTP2_CONNECTION_BYTES, HTTP2_SEND_BYTES, HTTP2_STREAM_SHARE, HTTP2_STREAMS_SHARE,
-    LEAST_GRPC_CONNECTIONS, LINGER, MAX_GRPC_CONNECTIONS, MAX_HTTP_CONNECTIONS, MAX_HTTP_HEAD_BYTES,
-    MAX_HTTP_HEADERS, MAX_HTTP2_ERRORS, MAX_HTTP2_RESETS, MAX_HTTP2_STREAMS,
+    GRPC_PING_EVERY, GRPC_PING_TIMEOUT, GRPC_STREAM_BYTES, GRPC_STREAM_SHARE, GRPC_UNARY_PART,
+    HTTP_LOOK_EVERY, HTTP_SEND_BYTES, HTTP_TIMEOUT, HTTP2_CONNECTION_BYTES, HTTP2_SEND_BYTES,
+    HTTP2_STREAM_SHARE, HTTP2_STREAMS_SHARE, LEAST_GRPC_CONNECTIONS, LINGER, MAX_GRPC_CONNECTIONS,
+    MAX_HTTP_CONNECTIONS, MAX_HTTP_HEAD_BYTES, MAX_HTTP_HEADERS, MAX_HTTP2_ERRORS, MAX_HTTP2_RESETS,
+    MAX_HTTP2_STREAMS,
 };
 use crate::protocol::pause;
 use crate::service::Service;
@@ -75,17 +76,15 @@ impl Speaks {
         }
     }
 
-    /// TLS as its clients need it. Those of gRPC insist that HTTP/2 is agreed on. Others that agree on it could neither
-    /// dump nor restore.
-    fn tls(self, tls: Arc<ServerConfig>) -> Arc<ServerConfig> {
-        match self {
-            Speaks::Http => tls,
-            Speaks::Grpc => {
-                let mut tls = (*tls).clone();
-                tls.alpn_protocols = vec![b"h2".to_vec()];
-                Arc::new(tls)
-            }
-        }
+    /// TLS with the protocols that clients may agree on. Those of gRPC insist on HTTP/2.
+    fn tls(self, tls: &ServerConfig) -> Arc<ServerConfig> {
+        let protocols: &[&[u8]] = match self {
+            Speaks::Http => &[b"h2", b"http/1.1"],
+            Speaks::Grpc => &[b"h2"],
+        };
+        let mut tls = tls.clone();
+        tls.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+        Arc::new(tls)
     }
 }
 
@@ -151,7 +150,7 @@ pub(crate) async fn serve(
         let link = Link::new(peer, local, speaks);
         // If this fails, slow clients are only noticed later.
         let _ = socket2::SockRef::from(&socket).set_send_buffer_size(HTTP_SEND_BYTES);
-        let stream = Stream::accept(socket, tls.as_ref().map(|tls| speaks.tls(tls.get())));
+        let stream = Stream::accept(socket, tls.as_ref().map(|tls| speaks.tls(&tls.get())));
         tokio::select! {
             () = connections.make_room() => connections.add(link, stream, &router, &stopper),
             () = stopper.stopped() => break,
@@ -320,7 +319,8 @@ fn http2_builder(speaks: Speaks, ceiling_bytes: u64) -> http2::Builder<TokioExec
                 .timer(TokioTimer::new())
                 .keep_alive_interval(GRPC_PING_EVERY)
                 .keep_alive_timeout(GRPC_PING_TIMEOUT);
-            (most_calls(ceiling_bytes) / GRPC_UNARY_PART, GRPC_STREAM_BYTES)
+            let stream_bytes = (connection_bytes / GRPC_STREAM_SHARE).max(GRPC_STREAM_BYTES);
+            (most_calls(ceiling_bytes) / GRPC_UNARY_PART, stream_bytes)
         }
     };
     let streams = u32::try_from(requests / HTTP2_STREAMS_SHARE).unwrap_or(u32::MAX).min(MAX_HTTP2_STREAMS);

@@ -7,12 +7,13 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 
 use crate::limits::{FAIR_BYTES, FAIR_SHARE, HTTP_LEAST_BYTES, HTTP_LOOK_EVERY, HTTP_TIMEOUT};
+use crate::protocol::pause;
 
 /// Bytes that a client must move between two looks.
 pub(super) const BYTES_A_LOOK: u64 = HTTP_LEAST_BYTES * HTTP_LOOK_EVERY.subsec_millis() as u64 / 1_000;
@@ -64,6 +65,26 @@ pub(in crate::protocol) struct Pace {
     ended: Notify,
     /// Of a connection that may be silent, as of gRPC: the number of open requests.
     open_requests: Option<AtomicUsize>,
+    /// Transfers over HTTP/2 that it carries, which have paces of their own.
+    carried: AtomicUsize,
+    /// Of such a transfer: the connection.
+    connection: Option<Carrier>,
+}
+
+/// The connection of a transfer over HTTP/2.
+struct Carrier(Arc<Pace>);
+
+impl Carrier {
+    fn of(connection: &Arc<Pace>) -> Carrier {
+        connection.carried.fetch_add(1, Relaxed);
+        Carrier(Arc::clone(connection))
+    }
+}
+
+impl Drop for Carrier {
+    fn drop(&mut self) {
+        self.0.carried.fetch_sub(1, Relaxed);
+    }
 }
 
 /// An open request of a connection that may be silent.
@@ -105,6 +126,23 @@ impl Pace {
         Pace { open_requests: Some(AtomicUsize::new(0)), ..Pace::default() }
     }
 
+    /// The pace of a dump or restore over HTTP/2, where requests share a connection: other requests do not count for it. The caller
+    /// has [`Pace::keep_up`] run.
+    pub(super) fn of_transfer(connection: &Arc<Pace>) -> Arc<Pace> {
+        Arc::new(Pace { connection: Some(Carrier::of(connection)), ..Pace::default() })
+    }
+
+    /// Closes the connection when a transfer on it is too slow. Ends with the transfer.
+    pub(super) async fn keep_up(transfer: Weak<Pace>) {
+        loop {
+            pause(HTTP_LOOK_EVERY).await;
+            let Some(pace) = transfer.upgrade() else { return };
+            if pace.look().is_err() {
+                return pace.connection.iter().for_each(|connection| connection.0.end());
+            }
+        }
+    }
+
     /// Counts an open request, until the result is dropped.
     pub(in crate::protocol) fn open_request(self: &Arc<Pace>) -> OpenRequest {
         self.open_requests.iter().for_each(|open| _ = open.fetch_add(1, Relaxed));
@@ -114,16 +152,19 @@ impl Pace {
     /// From here on the server works.
     pub(super) fn is_at_us(&self) {
         self.is_ours.store(true, Relaxed);
+        self.connection.iter().for_each(|connection| connection.0.is_at_us());
     }
 
     /// From here on the server waits for the client.
     pub(super) fn is_at_the_client(&self) {
         self.is_ours.store(false, Relaxed);
+        self.connection.iter().for_each(|connection| connection.0.is_at_the_client());
     }
 
     /// The client has sent or received bytes.
     pub(super) fn moved(&self, bytes: usize) {
         self.moved_bytes.fetch_add(bytes as u64, Relaxed);
+        self.connection.iter().for_each(|connection| connection.0.moved(bytes));
     }
 
     /// The client begins anew, unless another wants its place: gives whether it may go on.
@@ -135,7 +176,7 @@ impl Pace {
     /// Has the connection closed after its next answer, because another wants its place. False when that was said before, or
     /// it carries a transfer.
     pub(super) fn want(&self) -> bool {
-        self.transfer().is_none() && !self.is_wanted.swap(true, Relaxed)
+        !self.carries() && !self.is_wanted.swap(true, Relaxed)
     }
 
     /// Begins or ends an upload. While one goes on, the client can get an error with this text.
@@ -213,6 +254,11 @@ impl Pace {
         self.ended.notified().await;
     }
 
+    /// Whether it is of a transfer, or of a connection that carries some.
+    fn carries(&self) -> bool {
+        self.has_transfer() || self.carried.load(Relaxed) > 0
+    }
+
     pub(super) fn has_transfer(&self) -> bool {
         self.transfer().is_some()
     }
@@ -252,7 +298,7 @@ impl Pace {
         if let Some(open) = &self.open_requests {
             return open.load(Relaxed) == 0;
         }
-        self.behind_bytes.load(Relaxed) > 0 && self.transfer().is_none()
+        self.behind_bytes.load(Relaxed) > 0 && !self.carries()
     }
 
     fn transfer(&self) -> MutexGuard<'_, Option<Transfer>> {
@@ -282,6 +328,49 @@ mod tests {
         assert_eq!(lasts(&Pace::default(), 1), LOOKS + 1);
         assert_eq!(lasts(&Pace::default(), BYTES_A_LOOK / 2), 2 * LOOKS);
         assert_eq!(lasts(&Pace::default(), BYTES_A_LOOK), u64::MAX);
+    }
+
+    /// A client cannot keep a dump that it does not read by what else it does on the connection.
+    #[test]
+    fn a_transfer_over_http_2_has_a_rate_of_its_own() {
+        let connection = Arc::<Pace>::default();
+        let transfer = Pace::of_transfer(&connection);
+        transfer.begin_transfer();
+        let looks = (1..).find(|_| {
+            connection.moved(1 << 20);
+            connection.renew();
+            assert_eq!(connection.look(), Ok(()));
+            transfer.look().is_err()
+        });
+        assert_eq!((looks, transfer.too_slow()), (Some(LOOKS), Some(TooSlow::Least)));
+        assert!(!connection.has_transfer(), "other requests on the connection have their own rates");
+        drop(transfer);
+        // The bytes of the transfer are bytes of the connection, which is not closed for another one.
+        let transfer = Pace::of_transfer(&connection);
+        for _ in 0..2 * LOOKS {
+            transfer.moved(usize::try_from(BYTES_A_LOOK).expect("little") - 1);
+            assert_eq!((connection.look(), transfer.look()), (Ok(()), Ok(())));
+        }
+        assert!(connection.behind_bytes.load(Relaxed) > 0 && !connection.may_go() && !connection.want());
+        drop(transfer);
+        assert!(connection.may_go() && connection.want());
+    }
+
+    #[test]
+    fn a_transfer_over_http_2_that_is_too_slow_closes_its_connection() {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        let runtime = builder.enable_all().start_paused(true).build().expect("a runtime");
+        runtime.block_on(async {
+            let connection = Arc::<Pace>::default();
+            let transfer = Pace::of_transfer(&connection);
+            Pace::keep_up(Arc::downgrade(&transfer)).await;
+            assert!(connection.is_ended());
+            // It ends with the transfer.
+            let connection = Arc::<Pace>::default();
+            let gone = Arc::downgrade(&Pace::of_transfer(&connection));
+            Pace::keep_up(gone).await;
+            assert!(!connection.is_ended());
+        });
     }
 
     /// Bytes that were moved early do not count later.

@@ -85,14 +85,14 @@ impl Requests {
         let request = if request.body().is_end_stream() {
             request
         } else {
-            request.map(|body| Body::new(Arriving { body, open: Arc::clone(&open) }))
+            request.map(|body| Body::new(Moving { body, way: Way::Arriving, open: Arc::clone(&open) }))
         };
         let response = next(request).await;
         if response.body().is_end_stream() {
             return Ok(response);
         }
         open.progress.is_at_the_client();
-        Ok(response.map(|body| Body::new(Leaving { body, given_bytes: 0, open })))
+        Ok(response.map(|body| Body::new(Moving { body, way: Way::Leaving { given_bytes: 0 }, open })))
     }
 
     async fn take(self: &Arc<Requests>, pace: &Arc<Pace>, version: Version) -> Option<OpenRequest> {
@@ -242,13 +242,23 @@ impl Progress {
     }
 }
 
-/// The body of a request.
-struct Arriving {
+/// The body of a request or of its response. The request keeps its place until the client has taken all of the response.
+struct Moving {
     body: Body,
+    way: Way,
     open: Arc<OpenRequest>,
 }
 
-impl HttpBody for Arriving {
+enum Way {
+    /// The client sends it.
+    Arriving,
+    Leaving {
+        /// Bytes of the last piece, which the client takes before more is asked for.
+        given_bytes: usize,
+    },
+}
+
+impl HttpBody for Moving {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -256,58 +266,32 @@ impl HttpBody for Arriving {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        let polled = Pin::new(&mut self.body).poll_frame(cx);
-        match &polled {
-            Poll::Pending => self.open.progress.is_at_the_client(),
-            Poll::Ready(Some(Ok(frame))) => self.open.progress.moved(frame.data_ref().map_or(0, Bytes::len)),
-            Poll::Ready(_) => self.open.progress.is_at_us(),
-        }
-        polled
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
-/// The body of a response. The request keeps its place until the client has taken all of it.
-struct Leaving {
-    body: Body,
-    /// Bytes of the last piece, which the client takes before more is asked for.
-    given_bytes: usize,
-    open: Arc<OpenRequest>,
-}
-
-impl HttpBody for Leaving {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        let polled = Pin::new(&mut self.body).poll_frame(cx);
-        let progress = &self.open.progress;
-        match polled {
-            Poll::Ready(Some(Ok(frame))) => {
-                progress.moved(self.given_bytes);
+        let Moving { body, way, open } = &mut *self;
+        let polled = Pin::new(body).poll_frame(cx);
+        let progress = &open.progress;
+        match (way, polled) {
+            (Way::Arriving, polled) => {
+                match &polled {
+                    Poll::Pending => progress.is_at_the_client(),
+                    Poll::Ready(Some(Ok(frame))) => progress.moved(frame.data_ref().map_or(0, Bytes::len)),
+                    Poll::Ready(_) => progress.is_at_us(),
+                }
+                polled
+            }
+            (Way::Leaving { given_bytes }, Poll::Ready(Some(Ok(frame)))) => {
+                progress.moved(*given_bytes);
                 progress.is_at_the_client();
-                let open = Arc::clone(&self.open);
-                let frame = frame.map_data(|bytes| Bytes::from_owner(Piece { bytes, _open: open }));
-                self.given_bytes = frame.data_ref().map_or(0, Bytes::len);
+                let _open = Arc::clone(open);
+                let frame = frame.map_data(|bytes| Bytes::from_owner(Piece { bytes, _open }));
+                *given_bytes = frame.data_ref().map_or(0, Bytes::len);
                 Poll::Ready(Some(Ok(frame)))
             }
             // A stream of gRPC has nothing to send. A long body of HTTP waits until the client has taken the last piece.
-            Poll::Pending if self.open.requests.speaks == Speaks::Grpc => {
-                progress.moved(self.given_bytes);
-                self.given_bytes = 0;
+            (Way::Leaving { given_bytes }, Poll::Pending) if open.requests.speaks == Speaks::Grpc => {
+                progress.moved(std::mem::take(given_bytes));
                 Poll::Pending
             }
-            polled => polled,
+            (Way::Leaving { .. }, polled) => polled,
         }
     }
 

@@ -16,7 +16,7 @@ use super::cluster;
 use super::counts;
 use super::decisions::{self, AUTH};
 use super::dumps::{self, discard};
-use super::guard::{refuse_foreign, refuse_http2, refuse_remote};
+use super::guard::{refuse_foreign, refuse_remote};
 use super::keys;
 use super::listener::Link;
 use super::login::{log_in, refused};
@@ -105,7 +105,6 @@ fn watched(service: Arc<Service>) -> Router {
 pub(crate) fn all(service: Arc<Service>) -> Router {
     let requests = Requests::of_http(&service);
     router(&TRANSFERS, &service)
-        .route_layer(from_fn(refuse_http2))
         .route_layer(from_fn(refuse_remote))
         .layer(Extension(Transfers::new(&service)))
         .merge(router(&COUNTING, &service))

@@ -51,7 +51,8 @@ fn op((key, kind, number, _): Step, now: Timestamp) -> Op<'static> {
         }
         96 => {
             // Requests of the fast path come after them.
-            let admission = if number % 2 == 0 { Admission::Overdraft } else { Admission::Exempt };
+            let admission = [Admission::Overdraft, Admission::Exempt, Admission::Overdraft, Admission::Spent]
+                [number as usize % 4];
             let lockout = Lockout::growing(seconds(1), Factor::new(2.0).expect("a factor"), Some(seconds(9)));
             let lockout = Some(lockout.expect("it fits"));
             let request = Request { admission, lockout, ..Request::new(key, max, window, cost * 7) };

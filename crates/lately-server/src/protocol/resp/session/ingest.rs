@@ -12,9 +12,9 @@ use crate::config::DEFAULT_USER;
 use crate::service::{self, IngestError, Ingested, code_of};
 
 impl Session {
-    /// Replies how far a source was read.
-    /// The name under which a source of this client is kept. Each user has sources of its own, so that no user can move those of
-    /// another one. Those of `default`, and without users, have their name alone. No name of a user has a colon.
+    /// The name under which a source of this client is kept: the user, a colon, and the name. So no user can move the sources of
+    /// another one, and each has its share of them. For `default`, and without users, it is the name alone. No name of a user has a
+    /// colon.
     fn name_of<'n>(&self, source: Source<'n>) -> Cow<'n, [u8]> {
         match self.principal.user() {
             Some(user) if user.name != DEFAULT_USER => {
@@ -24,6 +24,7 @@ impl Session {
         }
     }
 
+    /// Replies how far a source was read.
     pub(super) fn position(&self, source: Source<'_>, out: &mut Vec<u8>) {
         let name = self.name_of(source);
         let Some(source) = Source::new(&name) else { return write_too_long(out) };

@@ -229,7 +229,16 @@ impl<'a> Run<'a> {
                 return true;
             }
             Command::LimitByRule { key, name, cost, at, is_peek } => {
-                let named = NamedRequest { key, name, cost, at, is_peek, address: None, instead: None };
+                let named = NamedRequest {
+                    key,
+                    name,
+                    cost,
+                    at,
+                    is_peek,
+                    address: None,
+                    instead: None,
+                    is_spent: false,
+                };
                 if let Err(unknown) = self.batch.limit_by_name(&named, target.service) {
                     self.apply(target, out);
                     let begun = (target.service.moment)();
