@@ -275,7 +275,7 @@ impl Store {
         let hash = self.hash(key);
         let (mut shard, _, mut context) = self.lock_for(hash, now, Some(deltas));
         if shard.live(key, hash, &mut context).is_some() {
-            shard.take_back((key, hash), cells.collect(), &mut context);
+            shard.take_back((key, hash), &cells.collect::<Vec<_>>(), &mut context);
         }
     }
 

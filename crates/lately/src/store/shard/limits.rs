@@ -311,7 +311,7 @@ impl Shard {
     pub(in crate::store) fn take_back(
         &mut self,
         (key, hash): (&[u8], u64),
-        cells: Vec<(Cell, u64)>,
+        cells: &[(Cell, u64)],
         context: &mut Context<'_>,
     ) {
         let Some(place) = self.live_place(key, hash, context) else { return };
@@ -325,7 +325,7 @@ impl Shard {
             self.forget(place, Forgotten::Deleted, context);
             return;
         }
-        for of in &cells {
+        for of in cells {
             let taken =
                 self.change(place, context.classes, |entry, settings, now| take(entry, of, settings, now));
             let Some(GivenBack { entry, hits, .. }) = taken else { continue };

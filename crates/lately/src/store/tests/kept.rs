@@ -952,7 +952,9 @@ fn taken_back_hits_are_written_without_hits_of_other_batches() {
     original.roll_back(&mut batches[1]);
     original.end_rollback();
     let mut replay = replay(&copy, Portion::ALL);
-    [&batches[0], &batches[2]].map(|batch| replay.record(batch.deltas()).expect("well formed"));
+    for batch in [&batches[0], &batches[2]] {
+        replay.record(batch.deltas()).expect("well formed");
+    }
     replay.settle(u64::from(u32::MAX)).expect("well formed");
     for store in [&original, &copy] {
         assert_eq!(store.hits(b"k", minutes(5), now).estimate, 3);
