@@ -3,7 +3,7 @@
 //! A delta is a fact, not a command: it was checked when it happened, and is applied without a check. The
 //! rules, which tests of [`crate::Store::replay`] hold:
 //! - The deltas of one key, replayed on an empty store, give its answers. Hits may come in any order, but hits that
-//!   are given back must be there.
+//!   are given back or taken back must be there.
 //! - A key that is deleted and comes back has a higher generation. Deltas of an older generation change
 //!   nothing.
 //! - A flush has the number of the first generation after it. Keys of that generation survive a late replay
@@ -122,6 +122,19 @@ pub enum Delta<'a> {
         /// How many.
         hits: u64,
     },
+    /// Hits of the key between two times were removed, the oldest first.
+    TakenBack {
+        /// The key.
+        key: &'a [u8],
+        /// The key's generation.
+        generation: Generation,
+        /// No hits before this time were removed.
+        from: Timestamp,
+        /// No hits after this time were removed.
+        to: Timestamp,
+        /// How many.
+        hits: u64,
+    },
     /// The key's theoretical arrival time was set, by a request that keeps to a rate.
     Arrival {
         /// The key.
@@ -199,6 +212,7 @@ impl Delta<'_> {
             | Delta::Limited { generation, .. }
             | Delta::Denied { generation, .. }
             | Delta::GivenBack { generation, .. }
+            | Delta::TakenBack { generation, .. }
             | Delta::Arrival { generation, .. }
             | Delta::Guarded { generation, .. }
             | Delta::Forget { generation, .. }
@@ -216,6 +230,7 @@ impl Delta<'_> {
             | Delta::Limited { key, .. }
             | Delta::Denied { key, .. }
             | Delta::GivenBack { key, .. }
+            | Delta::TakenBack { key, .. }
             | Delta::Arrival { key, .. }
             | Delta::Guarded { key, .. }
             | Delta::Forget { key, .. }

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use tempfile::TempDir;
 
-use crate::until;
+use crate::{Certificates, until};
 
 /// The programs whose servers tests start.
 #[derive(Clone, Debug)]
@@ -84,6 +84,19 @@ impl RedisServer {
             }
         }
         panic!("{} does not start", program.0);
+    }
+
+    /// Starts a server that serves over TLS only, with the certificate `cert.pem` of an authority, and with more arguments.
+    ///
+    /// # Panics
+    /// It does not start.
+    #[must_use]
+    pub fn start_tls(program: &RedisProgram, certificates: &Certificates, more: &[&str]) -> RedisServer {
+        let file = |name| certificates.file(name).to_string_lossy().into_owned();
+        let (authority, certificate, key) = (file("ca.pem"), file("cert.pem"), file("key.pem"));
+        let port = ["--port", "0", "--tls-port", "{port}", "--tls-ca-cert-file", &authority];
+        let files = ["--tls-cert-file", &certificate, "--tls-key-file", &key];
+        RedisServer::start_program(program, &[&port[..], &files, more].concat())
     }
 
     /// Where it listens.

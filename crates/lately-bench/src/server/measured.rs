@@ -175,8 +175,9 @@ fn parse_csv(text: &str) -> Option<Measured> {
     Some(Measured { per_second, p50_us: p50 * 1e3, p99_us: p99 * 1e3, worst_us: max * 1e3, ..Measured::NONE })
 }
 
+/// The time of each operation.
 #[expect(clippy::cast_precision_loss, reason = "a mean is not counted to the last digit")]
-fn microseconds_each(nanoseconds: u64, operations: u64) -> f64 {
+pub(crate) fn microseconds_each(nanoseconds: u64, operations: u64) -> f64 {
     nanoseconds as f64 / 1e3 / operations as f64
 }
 

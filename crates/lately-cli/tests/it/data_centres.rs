@@ -35,18 +35,18 @@ impl Site {
 }
 
 /// Whether a key has this many hits on each of the nodes, asked until it has.
-fn all_say<'n>(nodes: impl IntoIterator<Item = &'n Running>, question: &str, hits: u64) -> bool {
+pub(crate) fn all_say<'n>(nodes: impl IntoIterator<Item = &'n Running>, question: &str, hits: u64) -> bool {
     nodes.into_iter().all(|node| becomes(|| node.ask::<u64>(question) == hits))
 }
 
 /// Hits each key on a node: the first once, the second twice, and so on.
-fn hit_all(node: &Running) {
+pub(crate) fn hit_all(node: &Running) {
     let pairs: Vec<String> = (0..KEYS).map(|key| format!("k{key} {}", key + 1)).collect();
     node.ask::<Vec<u64>>(&format!("MHIT {}", pairs.join(" ")));
 }
 
 /// Whether each node has the hits of this many rounds on every key, asked until it has.
-fn all_have<'n>(nodes: impl IntoIterator<Item = &'n Running>, rounds: u64) -> bool {
+pub(crate) fn all_have<'n>(nodes: impl IntoIterator<Item = &'n Running>, rounds: u64) -> bool {
     let keys: Vec<String> = (0..KEYS).map(|key| format!("k{key}")).collect();
     let expected: Vec<u64> = (1..=KEYS).map(|hits| hits * rounds).collect();
     let questions = ["5m", "7d"].map(|window| format!("MHITS {window} {}", keys.join(" ")));
@@ -115,6 +115,64 @@ fn a_deleted_key_is_deleted_in_all_data_centres() {
     assert!(becomes(|| nodes[0].info("lately_upstream_ok") == "0"));
     site.global.signal("CONT");
     assert!(all_say(&nodes, "HITS k", 0));
+}
+
+#[test]
+fn a_deletion_that_the_upstream_engine_refuses_is_sent_again() {
+    if !has("redis-server") {
+        return;
+    }
+    let site = Site::start();
+    let nodes = site.nodes();
+    nodes.iter().for_each(|node| _ = node.ask::<u64>("HIT k 5"));
+    assert!(all_say(&nodes, "HITS k", 20));
+    site.global.succeed("CONFIG SET maxmemory 1");
+    assert_eq!(nodes[0].ask::<u64>("DEL k"), 1);
+    let state = || nodes[0].infos(["lately_upstream_ok", "lately_upstream_unsent_deletions"]);
+    assert!(becomes(|| state() == ["0", "1"]), "{:?}", state());
+    assert!(nodes[0].get("/readyz").ends_with("\r\n\r\nready\ndegraded: upstream engine\n"));
+    assert!(nodes[0].get("/metrics").contains("\nlately_cluster_upstream_unsent_deletions 1\n"));
+    site.global.succeed("CONFIG SET maxmemory 0");
+    assert!(all_say(&nodes, "HITS k", 0));
+    assert!(becomes(|| state() == ["1", "0"]), "{:?}", state());
+}
+
+/// Symptom: hits of other data centres on deleted keys stayed for good. Cause: when too many deletions waited for the upstream engine,
+/// further ones were dropped, with a line in the log. Fix: they wait for room.
+#[test]
+fn deletions_wait_for_room_while_the_upstream_engine_is_away() {
+    if !has("redis-server") {
+        return;
+    }
+    let site = Site::start();
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("lately.toml");
+    let (local, global) = (site.local[0].url(), site.global.url());
+    let config = format!(
+        "[memory]\nceiling = \"8MiB\"\n[cluster]\nengine = \"redis\"\nnode = \"eu-1\"\nurls = [\"{local}\"]\nupstream = [\"{global}\"]\n"
+    );
+    std::fs::write(&path, config).expect("a file");
+    let nodes = [serve_with(&["--config", path.to_str().expect("text")]), site.node(1, "us-1")];
+    let keys: Vec<String> = (0..2_000).map(|key| format!("key{key}")).collect();
+    let question = format!("MHITS 5m {}", keys.join(" "));
+    let all_are =
+        |node: &Running, hits: u64| becomes(|| node.ask::<Vec<u64>>(&question) == vec![hits; keys.len()]);
+    let hits: Vec<String> = keys.iter().map(|key| format!("{key} 3")).collect();
+    nodes.iter().for_each(|node| _ = node.ask::<Vec<u64>>(&format!("MHIT {}", hits.join(" "))));
+    assert!(nodes.iter().all(|node| all_are(node, 6)));
+    site.global.signal("STOP");
+    assert_eq!(nodes[0].ask::<usize>(&format!("DEL {}", keys.join(" "))), keys.len());
+    let waiting = || {
+        let waiting = nodes[0].infos(["lately_unsent_deletions", "lately_upstream_unsent_deletions"]);
+        waiting.map(|keys| keys.parse::<usize>().expect("a number"))
+    };
+    // There is not room for all.
+    assert!(becomes(
+        || waiting().iter().all(|waiting| *waiting > 0) && waiting().iter().sum::<usize>() >= keys.len()
+    ));
+    site.global.signal("CONT");
+    assert!(nodes.iter().all(|node| all_are(node, 0)));
+    assert!(becomes(|| waiting() == [0, 0]));
 }
 
 #[test]

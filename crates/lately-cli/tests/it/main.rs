@@ -17,6 +17,7 @@ mod count;
 mod count_errors;
 mod count_real_log;
 mod data_centres;
+mod data_centres_engines;
 mod disk_fails;
 mod disk_full;
 mod dump;

@@ -8,7 +8,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use crate::common::{command, installed, lately, skip, test_file};
-use crate::running::{PATIENCE, Running, start, start_command};
+use crate::running::{FREE, PATIENCE, Running, start, start_command};
 
 /// A file of the repository.
 fn path(name: &str) -> PathBuf {
@@ -39,11 +39,12 @@ fn the_config_of_the_package_is_valid() {
     assert!(checked(&config).contains("storage: path /var/lib/lately, durability interval"));
     // With everything that it only suggests, too.
     let lines = config.lines().map(|line| match line.strip_prefix("# ") {
-        Some(rest) if rest.starts_with("[[") || rest.contains(" = ") => rest,
+        Some(rest) if rest.starts_with('[') || rest.contains(" = ") => rest,
         _ => line,
     });
     let whole = checked(&lines.collect::<Vec<_>>().join("\n"));
     assert!(whole.contains("metrics 0.0.0.0:9180") && whole.contains("limit login: 5 in 1m"), "{whole}");
+    assert!(whole.contains("node eu-1") && whole.contains("upstream redis://global"), "{whole}");
 }
 
 #[test]
@@ -59,15 +60,30 @@ fn the_unit_starts_a_server_that_reports_to_systemd() {
     let socket_path = folder.path().join("notify");
     let socket = UnixDatagram::bind(&socket_path).expect("a socket");
     socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    // The file of options is read, and what it suggests is put in place.
+    assert_eq!(value("EnvironmentFile="), "-/etc/default/lately");
+    let suggested = read("packaging/default/lately");
+    let options =
+        suggested.lines().find_map(|line| line.strip_prefix("# LATELY_OPTIONS=\"")?.strip_suffix('"'));
+    let rules = folder.path().join("rules");
+    fs::create_dir(&rules).expect("room");
+    fs::write(rules.join("web.yaml"), RULES).expect("room");
+    let options = options.expect("options").replace("/etc/lately/ratelimit", text(&rules));
     let started = value("ExecStart=/usr/bin/lately ").replace("/etc/lately/lately.toml", text(&config));
+    let started = started.strip_suffix("$LATELY_OPTIONS").expect("options").to_owned() + &options;
     let words: Vec<_> = started.split(' ').collect();
     let server = start_command(command(&words).env("NOTIFY_SOCKET", &socket_path)).loaded();
     let mut message = [0; 16];
     let bytes = socket.recv(&mut message).expect("a message");
     assert_eq!(&message[..bytes], b"READY=1\n");
     assert_eq!(server.ask::<u64>("HIT k"), 1);
+    assert!(server.get("/metrics").contains("\nlately_ratelimit_config_failing 0\n"));
     assert!(data.is_dir());
 }
+
+/// Rules of envoyproxy/ratelimit.
+const RULES: &str =
+    "domain: web\ndescriptors:\n  - key: path\n    rate_limit: { unit: minute, requests_per_unit: 5 }\n";
 
 /// The words of an instruction of the Dockerfile that is a list.
 fn instruction(name: &str) -> Vec<String> {
@@ -214,6 +230,72 @@ fn the_chart_mounts_passwords_and_certificates() {
     assert_eq!(paths, ["/etc/lately/config", "/var/lib/lately", "/etc/lately/passwords", "/etc/lately/tls"]);
 }
 
+/// The values give the server what it needs for several data centres, and for the rules of Envoy.
+#[test]
+fn the_chart_counts_together_and_mounts_rules() {
+    let values = json!({
+        "replicas": 2,
+        "insecure": true,
+        "cluster": {
+            "urls": ["redis://redis-0:6379", "redis://redis-1:6379"],
+            "node": "eu-$(POD_NAME)",
+            "upstream": {"existingSecret": "global", "key": "address"},
+        },
+        "ratelimit": {"existingConfigMap": "rules"},
+    });
+    let Some(objects) = objects(values) else { return };
+    let says = checked(config(&objects));
+    assert!(says.contains("grpc 0.0.0.0:7381"), "{says}");
+    let pod = &objects["StatefulSet hits-lately"]["spec"]["template"]["spec"];
+    let volumes = pod["volumes"].as_array().expect("volumes");
+    assert!(volumes.contains(&json!({"name": "ratelimit", "configMap": {"name": "rules"}})), "{volumes:?}");
+    let container = &pod["containers"][0];
+    let mount = json!({"name": "ratelimit", "mountPath": "/etc/lately/ratelimit", "readOnly": true});
+    assert!(container["volumeMounts"].as_array().expect("mounts").contains(&mount), "{container}");
+    assert!(
+        container["ports"]
+            .as_array()
+            .expect("ports")
+            .contains(&json!({"name": "grpc", "containerPort": 7381}))
+    );
+    let arguments: Vec<&str> = container["args"]
+        .as_array()
+        .expect("arguments")
+        .iter()
+        .map(|argument| argument.as_str().expect("text"))
+        .collect();
+    let expected = [
+        "--node=eu-$(POD_NAME)",
+        "--cluster=redis://redis-0:6379",
+        "--cluster=redis://redis-1:6379",
+        "--upstream=$(UPSTREAM_URL)",
+        "--ratelimit-config=/etc/lately/ratelimit",
+    ];
+    assert_eq!(arguments, expected);
+    let reference = json!({"secretKeyRef": {"name": "global", "key": "address"}});
+    assert_eq!(container["env"][1], json!({"name": "UPSTREAM_URL", "valueFrom": reference}));
+    let pod_name = json!({"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}});
+    assert_eq!(container["env"][0], pod_name);
+    for service in ["Service hits-lately", "Service hits-lately-headless"] {
+        let port = json!({"name": "grpc", "port": 7381, "targetPort": "grpc"});
+        assert!(objects[service]["spec"]["ports"].as_array().expect("ports").contains(&port), "{service}");
+    }
+    // The server takes these arguments.
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::write(folder.path().join("web.yaml"), RULES).expect("room");
+    let here = |argument: &str| {
+        let argument = argument
+            .replace("$(POD_NAME)", "hits-lately-0")
+            .replace("$(UPSTREAM_URL)", "redis://global:6379");
+        argument.replace("/etc/lately/ratelimit", text(folder.path()))
+    };
+    let arguments: Vec<String> = arguments.into_iter().map(here).collect();
+    let mut server = start(
+        &[&FREE[..], &["--in-memory"], &arguments.iter().map(String::as_str).collect::<Vec<_>>()].concat(),
+    );
+    server.wait_for_message("counting together with others as node eu-hits-lately-0 through ");
+}
+
 #[test]
 fn the_chart_refuses_values_that_contradict_each_other() {
     let both = json!({"insecure": true, "cluster": {"urls": ["redis://a/"], "existingSecret": "b"}});
@@ -221,6 +303,19 @@ fn the_chart_refuses_values_that_contradict_each_other() {
         (json!({}), "set passwords.existingSecret to a Secret with a password, or insecure=true"),
         (json!({"insecure": true, "replicas": 2}), "replicas is more than 1: set cluster.urls or"),
         (both, "set cluster.urls or cluster.existingSecret, not both"),
+        (
+            json!({"insecure": true, "cluster": {"upstream": {"urls": ["redis://a"]}}}),
+            "cluster.upstream is the server that data centres share: set cluster.urls",
+        ),
+        (
+            json!({"insecure": true, "replicas": 2, "cluster": {"urls": ["redis://a"], "node": "eu-1"}}),
+            "cluster.node needs $(POD_NAME), or the pods share a name",
+        ),
+        (
+            json!({"insecure": true, "cluster": {"urls": ["redis://a"], "upstream": {"urls": ["b"], "existingSecret": "c"}}}),
+            "set cluster.upstream.urls or cluster.upstream.existingSecret, not both",
+        ),
+        (json!({"insecure": true, "cluster": {"node": "eu 1"}}), "'eu 1' does not match pattern"),
         (
             json!({"insecure": true, "password": {"existingSecret": "a"}}),
             "additional properties 'password' not allowed",

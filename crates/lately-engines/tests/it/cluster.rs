@@ -1,9 +1,11 @@
 //! A Redis Cluster of six.
 
+use std::cell::RefCell;
 use std::process::{Command, Stdio};
+use std::time::Instant;
 
 use lately_engines::{Block, Engine, EngineError, Redis};
-use test_support::{RedisCluster, RedisProgram, RedisServer, has};
+use test_support::{RedisCluster, RedisProgram, RedisServer, has, print_uncaptured};
 
 use crate::node::{KEYS, Node};
 use crate::{START_MS, check, known, run, write};
@@ -100,6 +102,37 @@ fn commands_follow_a_slot_that_moves() {
     });
 }
 
+/// The keys of a node that is busy while slots move.
+const BUSY_KEYS: usize = 5_000;
+
+/// Sends counts of all keys of a busy node until slots of the first master have moved to the second. No write may fail. Prints how
+/// many writes a second the engine took meanwhile.
+#[expect(clippy::disallowed_methods, reason = "the rate is printed, and no check depends on it")]
+async fn write_while_slots_move(
+    cluster: &RedisCluster,
+    begin: impl FnOnce(&str, &str),
+    mut has_moved: impl FnMut() -> bool,
+) {
+    let urls = cluster.urls();
+    let mut node = Node::with_keys(&urls, BUSY_KEYS);
+    while !node.hit(0..BUSY_KEYS).await {}
+    let id = |third| cluster.master(third).command("CLUSTER MYID").lines().nth(1).expect("an id").to_owned();
+    let (life, begun, before) = (node.engine.life(), Instant::now(), node.writes);
+    begin(&id(0), &id(1));
+    loop {
+        assert!(node.hit(0..BUSY_KEYS).await, "no command fails");
+        if has_moved() {
+            break;
+        }
+    }
+    let (took, writes) = (begun.elapsed(), node.writes - before);
+    let each_second = writes as f64 / took.as_secs_f64();
+    print_uncaptured(&format!("{writes} writes in {took:.1?} while slots moved: {each_second:.0}/s"));
+    assert!(node.hit(0..BUSY_KEYS).await);
+    assert_eq!(node.engine.life(), life, "a slot that moves loses nothing");
+    node.check(&urls).await;
+}
+
 #[test]
 fn counts_survive_resharding() {
     let Some(program) = RedisProgram::redis() else { return };
@@ -107,55 +140,34 @@ fn counts_survive_resharding() {
         return;
     }
     let cluster = RedisCluster::start(&program);
-    let urls = cluster.urls();
-    let mut node = Node::new(&urls);
-    run(async {
-        while !node.hit(0..KEYS).await {}
-        let id =
-            |third| cluster.master(third).command("CLUSTER MYID").lines().nth(1).expect("an id").to_owned();
-        let mut reshard = Command::new("redis-cli")
+    let reshard = RefCell::new(None);
+    let begin = |from: &str, to: &str| {
+        let mut command = Command::new("redis-cli");
+        command
             .args(["--cluster", "reshard", &cluster.master(0).address().to_string()])
-            .args(["--cluster-from", &id(0), "--cluster-to", &id(1)])
+            .args(["--cluster-from", from, "--cluster-to", to])
             .args(["--cluster-slots", "1500", "--cluster-yes"])
             .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .spawn()
-            .expect("redis-cli");
-        let life = node.engine.life();
-        let ended = loop {
-            assert!(node.hit(0..KEYS).await, "no command fails");
-            if let Some(ended) = reshard.try_wait().expect("it runs") {
-                break ended;
-            }
-        };
-        assert!(ended.success(), "redis-cli: {ended}");
-        assert_eq!(node.engine.life(), life);
-        node.check(&urls).await;
-    });
+            .stdout(Stdio::null());
+        reshard.replace(Some(command.spawn().expect("redis-cli")));
+    };
+    let has_moved = || {
+        let ended = reshard.borrow_mut().as_mut().expect("it has begun").try_wait().expect("it runs");
+        assert!(ended.is_none_or(|ended| ended.success()), "redis-cli: {ended:?}");
+        ended.is_some()
+    };
+    run(write_while_slots_move(&cluster, begin, has_moved));
 }
 
 #[test]
 fn counts_survive_the_slot_migration_of_valkey() {
     let Some(program) = RedisProgram::valkey() else { return };
     let cluster = RedisCluster::start(&program);
-    let urls = cluster.urls();
-    let mut node = Node::new(&urls);
-    run(async {
-        while !node.hit(0..KEYS).await {}
-        let id = cluster.master(1).command("CLUSTER MYID").lines().nth(1).expect("an id").to_owned();
-        cluster.master(0).succeed(&format!("CLUSTER MIGRATESLOTS SLOTSRANGE 0 3000 NODE {id}"));
-        let life = node.engine.life();
-        loop {
-            assert!(node.hit(0..KEYS).await, "no command fails");
-            let slots = cluster.master(0).command("CLUSTER SLOTS");
-            if slots.contains(":3001\r") {
-                break;
-            }
-        }
-        assert!(node.hit(0..KEYS).await);
-        assert_eq!(node.engine.life(), life);
-        node.check(&urls).await;
-    });
+    let begin = |_: &str, to: &str| {
+        cluster.master(0).succeed(&format!("CLUSTER MIGRATESLOTS SLOTSRANGE 0 3000 NODE {to}"));
+    };
+    let has_moved = || cluster.master(0).command("CLUSTER SLOTS").contains(":3001\r");
+    run(write_while_slots_move(&cluster, begin, has_moved));
 }
 
 #[test]

@@ -188,11 +188,7 @@ fn a_server_that_became_a_replica_begins_another_life() {
 }
 
 fn tls(program: &RedisProgram, certificates: &Certificates, clients: &str) -> RedisServer {
-    let file = |name| certificates.file(name).to_string_lossy().into_owned();
-    let (authority, certificate, key) = (file("ca.pem"), file("cert.pem"), file("key.pem"));
-    let port = ["--port", "0", "--tls-port", "{port}", "--tls-auth-clients", clients];
-    let files = ["--tls-ca-cert-file", &authority, "--tls-cert-file", &certificate, "--tls-key-file", &key];
-    RedisServer::start_program(program, &[&port[..], &files].concat())
+    RedisServer::start_tls(program, certificates, &["--tls-auth-clients", clients])
 }
 
 #[test]

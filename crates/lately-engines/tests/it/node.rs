@@ -15,12 +15,20 @@ pub(crate) struct Node {
     counts: Vec<(String, Known)>,
     unsent: BTreeSet<usize>,
     life: u64,
+    /// Writes that the engine has acknowledged.
+    pub(crate) writes: usize,
 }
 
 impl Node {
     pub(crate) fn new(urls: &[String]) -> Node {
-        let counts = (0..KEYS).map(|key| (format!("key{key}"), known(0, START_MS, 0))).collect();
-        Node { engine: Redis::new(urls).expect("URLs"), counts, unsent: BTreeSet::new(), life: 0 }
+        Node::with_keys(urls, KEYS)
+    }
+
+    /// A node with another number of keys.
+    pub(crate) fn with_keys(urls: &[String], keys: usize) -> Node {
+        let counts = (0..keys).map(|key| (format!("key{key}"), known(0, START_MS, 0))).collect();
+        let engine = Redis::new(urls).expect("URLs");
+        Node { engine, counts, unsent: BTreeSet::new(), life: 0, writes: 0 }
     }
 
     /// Counts a hit of some keys, and tries once to send what is not sent. Whether nothing is left.
@@ -39,10 +47,12 @@ impl Node {
         if self.engine.send(&writes).await.is_err() {
             return false;
         }
+        self.writes += writes.len();
         self.unsent.clear();
         if self.engine.life() != self.life {
             self.life = self.engine.life();
-            self.unsent = (0..KEYS).filter(|&key| self.counts[key].1.tally.counted > 0).collect();
+            self.unsent =
+                (0..self.counts.len()).filter(|&key| self.counts[key].1.tally.counted > 0).collect();
         }
         self.unsent.is_empty()
     }

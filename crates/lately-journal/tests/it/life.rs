@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use lately::limits::MAX_KEY_BYTES;
 use lately::{
-    Count, Delta, DeltaBatch, Forgotten, Op, Outcome, Request, Source, Span, Store, Timestamp, days, hours,
-    minutes, seconds,
+    Cell, Count, Delta, DeltaBatch, Forgotten, Op, Outcome, Request, Source, Span, Store, Timestamp, days,
+    hours, minutes, seconds,
 };
 use lately_journal::limits::Bounds;
 use lately_journal::{
@@ -32,6 +32,12 @@ pub(crate) enum Action {
     /// Hits are given back.
     Refund {
         key: Vec<u8>,
+        hits: u64,
+    },
+    /// Hits of the last `width_ms` that another node has deleted are taken back.
+    TakeBack {
+        key: Vec<u8>,
+        width_ms: i64,
         hits: u64,
     },
     Delete {
@@ -80,17 +86,24 @@ fn evicted(deltas: &DeltaBatch) -> Vec<Action> {
     deltas.deltas().filter_map(evicted).collect()
 }
 
-/// A refund as it was applied, after the first `before` changes: fewer hits if there were fewer, and a deletion if none are
-/// left.
+/// Hits that were given back or taken back as it was applied, after the first `before` changes: fewer hits if there were fewer,
+/// and a deletion if none are left.
 fn as_applied(action: Action, deltas: &DeltaBatch, before: usize) -> Action {
-    let Action::Refund { key, .. } = action else { return action };
+    if !matches!(action, Action::Refund { .. } | Action::TakeBack { .. }) {
+        return action;
+    }
     // Evictions may follow.
-    match deltas.deltas().nth(before) {
-        Some(Ok((_, Delta::GivenBack { hits, .. }))) => Action::Refund { key, hits },
-        change => {
-            assert!(matches!(change, Some(Ok((_, Delta::Forget { .. })))), "{change:?}");
+    match (action, deltas.deltas().nth(before)) {
+        (Action::Refund { key, .. }, Some(Ok((_, Delta::GivenBack { hits, .. })))) => {
+            Action::Refund { key, hits }
+        }
+        (Action::TakeBack { key, width_ms, .. }, Some(Ok((_, Delta::TakenBack { hits, .. })))) => {
+            Action::TakeBack { key, width_ms, hits }
+        }
+        (Action::Refund { key, .. } | Action::TakeBack { key, .. }, Some(Ok((_, Delta::Forget { .. })))) => {
             Action::Delete { key }
         }
+        (action, change) => panic!("{action:?} made {change:?}"),
     }
 }
 
@@ -118,6 +131,12 @@ fn apply(store: &Store, action: &Action, now: Timestamp, deltas: &mut DeltaBatch
             let before = deltas.bytes().len();
             let request = Request::new(key, 0, days(7), *hits);
             store.apply_into(&[Op::Refund(Box::new(request))], now, &mut Vec::new(), deltas);
+            deltas.bytes().len() > before
+        }
+        Action::TakeBack { key, width_ms, hits } => {
+            let before = deltas.bytes().len();
+            let cell = Cell::of(now.as_millis(), *width_ms);
+            store.take_back(key, std::iter::once((cell, *hits)), now, deltas);
             deltas.bytes().len() > before
         }
         Action::Delete { key } => {
@@ -199,9 +218,13 @@ pub(crate) type Changed = Vec<(usize, DeltaBatch)>;
 /// The keys that were hit.
 pub(crate) fn hit_keys(deltas: &DeltaBatch) -> BTreeSet<Vec<u8>> {
     let hit = |delta| match delta {
-        Ok((_, Delta::Hits { key, .. } | Delta::Denied { key, .. } | Delta::GivenBack { key, .. })) => {
-            Some(key.to_vec())
-        }
+        Ok((
+            _,
+            Delta::Hits { key, .. }
+            | Delta::Denied { key, .. }
+            | Delta::GivenBack { key, .. }
+            | Delta::TakenBack { key, .. },
+        )) => Some(key.to_vec()),
         _ => None,
     };
     deltas.deltas().filter_map(hit).collect()

@@ -110,6 +110,10 @@ impl Simulation {
                 6..9 => Action::Deny { key, hits: 1 + rng.index(5) as u64 },
                 9 => Action::Abandon { key, weight },
                 10 => Action::Refund { key, hits: weight },
+                12 => {
+                    let width_ms = [1_000, 60_000, 3_600_000][rng.index(3)];
+                    Action::TakeBack { key, width_ms, hits: weight }
+                }
                 11 if rng.once_in(8) => Action::Refund { key, hits: u64::MAX },
                 _ => Action::Hit { key, weight, late_ms: 0 },
             }

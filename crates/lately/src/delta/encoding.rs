@@ -17,7 +17,7 @@ pub struct DeltaBatch {
     bytes: Vec<u8>,
     /// The state of each deleted key, in order, if it existed. It is restored when the batch is rolled back.
     pub(crate) deleted: Vec<Option<(Entry, Extras)>>,
-    /// The hits that were given back, in order. They are added again when the batch is rolled back.
+    /// The hits that were given back or taken back, in order. They are added again when the batch is rolled back.
     pub(crate) given_back: Vec<Entry>,
     /// What each new position replaced, in order.
     pub(crate) moved: Vec<Before>,
@@ -58,6 +58,7 @@ const GUARDED: u8 = 8;
 const POSITION: u8 = 9;
 const VOID: u8 = 10;
 const GIVEN_BACK: u8 = 11;
+const TAKEN_BACK: u8 = 12;
 // The second byte has flags for fields that are present because they differ from the default. Two more bits
 // are free, for an origin other than this server.
 /// Of a restored key: it has an arrival time; denied hits; a guard.
@@ -344,6 +345,13 @@ impl DeltaBatch {
             Delta::GivenBack { key, generation, from, hits } => {
                 self.append_hits(GIVEN_BACK, sequence, key, generation, (from, hits));
             }
+            Delta::TakenBack { key, generation, from, to, hits } => {
+                append(&mut self.bytes, (TAKEN_BACK, 0), sequence, key, generation, |head| {
+                    head.number(from.as_millis().cast_unsigned());
+                    head.number(to.as_millis().cast_unsigned());
+                    head.word(hits, size_of::<u64>());
+                });
+            }
             Delta::Arrival { key, generation, arrival } => {
                 append(&mut self.bytes, (ARRIVAL, 0), sequence, key, generation, |head| {
                     let (millis, ticks) = arrival.to_parts();
@@ -520,11 +528,16 @@ impl<'a> Deltas<'a> {
         let denied_len = if has(HAS_DENIED) { Number::take(bytes)? } else { 0 };
         let arrival = if kind == ARRIVAL { take_arrival(bytes)? } else { Arrival::default() };
         let position = if kind == POSITION { take_word(bytes)? } else { 0 };
+        let taken = if kind == TAKEN_BACK {
+            (take_time(bytes)?, take_time(bytes)?, take_word(bytes)?)
+        } else {
+            (at, at, hits)
+        };
         let key = bytes.split_off(..key_len)?;
         if key_len > MAX_KEY_BYTES
             || matches!(kind, FLUSH | VOID) != key.is_empty()
-            || hits == 0
-            || hits > MAX_TOTAL
+            || !(1..=MAX_TOTAL).contains(&hits)
+            || !(1..=MAX_TOTAL).contains(&taken.2)
         {
             return None;
         }
@@ -536,6 +549,10 @@ impl<'a> Deltas<'a> {
             }
             DENIED => Delta::Denied { key, generation, at, hits },
             GIVEN_BACK => Delta::GivenBack { key, generation, from: at, hits },
+            TAKEN_BACK => {
+                let (from, to, hits) = taken;
+                Delta::TakenBack { key, generation, from, to, hits }
+            }
             ARRIVAL => Delta::Arrival { key, generation, arrival },
             GUARDED => Delta::Guarded { key, generation, guard },
             DELETED => Delta::Forget { key, generation, why: Forgotten::Deleted },
@@ -582,6 +599,10 @@ impl<'a> Iterator for Deltas<'a> {
 
 fn take_word(bytes: &mut &[u8]) -> Option<u64> {
     Some(u64::from_le_bytes(*bytes.split_off(..size_of::<u64>())?.first_chunk()?))
+}
+
+fn take_time(bytes: &mut &[u8]) -> Option<Timestamp> {
+    Timestamp::from_millis(i64::try_from(Number::take(bytes)?).ok()?)
 }
 
 fn take_arrival(bytes: &mut &[u8]) -> Option<Arrival> {
@@ -646,6 +667,14 @@ mod tests {
             Delta::Denied { key: &long, generation: Generation(0), at: now, hits: 1 },
             Delta::GivenBack { key, generation: Generation(7), from: Timestamp::MIN, hits: MAX_TOTAL },
             Delta::GivenBack { key: &long, generation: Generation(0), from: now, hits: 1 },
+            Delta::TakenBack {
+                key: &long,
+                generation: Generation::MAX,
+                from: Timestamp::MIN,
+                to: Timestamp::MAX,
+                hits: MAX_TOTAL,
+            },
+            Delta::TakenBack { key, generation: Generation(0), from: now, to: now, hits: 1 },
             Delta::Arrival { key, generation: Generation(3), arrival: limits.arrival },
             Delta::Guarded { key, generation: Generation(0), guard },
             Delta::Guarded { key, generation: Generation(4), guard: EvictionGuard { limit: None, ..guard } },
@@ -675,6 +704,8 @@ mod tests {
             (0, 3),
             (0, 4),
             (11, 12),
+            (12, 13),
+            (13, 14),
             (u16::MAX, Number::MAX),
         ];
         let wanted: Vec<_> =

@@ -160,24 +160,21 @@ impl Entry {
         })
     }
 
-    /// Removes hits between two times, the oldest first. A piece that is partly in that range may lose all of
-    /// its hits.
-    pub(crate) fn take_from(
+    /// Removes hits of pieces that end between two times or cover the first, the oldest first: at most `hits`. Such a piece may
+    /// lose all of its hits, also those before and after the two times. Returns them.
+    pub(crate) fn take_back(
         &mut self,
-        (from_ms, to_ms): (i64, i64),
-        mut hits: u64,
+        (from_ms, last_ms): (i64, i64),
+        hits: u64,
         settings: &Settings,
         now: Timestamp,
-    ) {
+    ) -> Option<GivenBack> {
         let mut pieces = self.pieces(settings);
         pieces.list.sort_by_key(Piece::end_ms);
-        for piece in &mut pieces.list {
-            let is_between = (from_ms..to_ms).contains(&(piece.end_ms() - 1)) || piece.covers(from_ms);
-            let taken = if is_between { hits.min(piece.hits()) } else { 0 };
-            *piece.hits_mut() -= taken;
-            hits -= taken;
-        }
-        *self = if pieces.has_hits() { Entry::of_pieces(pieces, settings, now) } else { Entry::new() };
+        let is_between =
+            |piece: &Piece| (from_ms..=last_ms).contains(&(piece.end_ms() - 1)) || piece.covers(from_ms);
+        let of: Vec<_> = (0..pieces.list.len()).filter(|&index| is_between(&pieces.list[index])).collect();
+        self.remove(pieces, of, hits, settings, now)
     }
 
     /// The hits that are certainly in the window of a limit. Those of a pane that begins before the window may be older.
@@ -220,11 +217,26 @@ impl Entry {
         now: Timestamp,
     ) -> Option<GivenBack> {
         let mut pieces = self.pieces(settings);
+        pieces.list.sort_by_key(Piece::end_ms);
+        let of: Vec<_> =
+            (0..pieces.list.len()).rev().filter(|&index| is_of_them(&pieces.list[index])).collect();
+        self.remove(pieces, of, hits, settings, now)
+    }
+
+    /// Removes hits of these of its pieces, in this order: at most `hits`. Returns them.
+    fn remove(
+        &mut self,
+        mut pieces: Pieces,
+        indices: impl IntoIterator<Item = usize>,
+        hits: u64,
+        settings: &Settings,
+        now: Timestamp,
+    ) -> Option<GivenBack> {
         let (newest_ms, coarse_ms) = (pieces.newest_ms, pieces.coarse_ms);
         let mut given = Pieces { newest_ms, coarse_ms, ..Pieces::default() };
         let mut of = GivenBack { entry: Entry::new(), hits: 0, from_ms: i64::MAX };
-        pieces.list.sort_by_key(Piece::end_ms);
-        for piece in pieces.list.iter_mut().rev().filter(|piece| is_of_them(piece)) {
+        for index in indices {
+            let piece = &mut pieces.list[index];
             let taken = (hits - of.hits).min(piece.hits());
             if taken > 0 {
                 let mut part = *piece;

@@ -104,6 +104,9 @@ impl ClockShift {
             Delta::GivenBack { key, generation, from, hits } => {
                 Delta::GivenBack { key, generation, from: self.past(from), hits }
             }
+            Delta::TakenBack { key, generation, from, to, hits } => {
+                Delta::TakenBack { key, generation, from: self.past(from), to: self.past(to), hits }
+            }
             Delta::Limited { key, generation, until, past } => {
                 let past = past.map(|past| self.past_lockout(past));
                 Delta::Limited { key, generation, until: self.future(until), past }

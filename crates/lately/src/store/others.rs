@@ -273,18 +273,10 @@ impl Store {
     ) {
         deltas.advance(now);
         let hash = self.hash(key);
-        let (mut shard, now, mut context) = self.lock_for(hash, now, Some(deltas));
-        let Some(slot) = shard.live(key, hash, &mut context) else { return };
-        let settings = self.classes.settings(slot.class);
-        let mut entry = slot.state.hits().clone();
-        for (cell, hits) in cells {
-            entry.take_from((cell.start_ms, cell.end_ms()), hits, settings, now);
+        let (mut shard, _, mut context) = self.lock_for(hash, now, Some(deltas));
+        if shard.live(key, hash, &mut context).is_some() {
+            shard.take_back((key, hash), &cells.collect::<Vec<_>>(), &mut context);
         }
-        if entry.is_empty() {
-            shard.forget_key(key, hash, &mut context);
-            return;
-        }
-        shard.replace_hits((key, hash), &entry, &mut context);
     }
 
     fn replace(&self, others: &Others, key: &[u8], change: impl FnOnce(&mut OtherKey)) -> usize {

@@ -260,6 +260,12 @@ impl Store {
                     Ok(())
                 })
             }
+            Delta::TakenBack { key, generation, from, to, hits } => {
+                self.replay_life(key, hash, generation, now, |shard, context| {
+                    shard.take_back_again((key, hash), (from, to), hits, context);
+                    Ok(())
+                })
+            }
             Delta::Arrival { key, generation, arrival } => {
                 self.replay_life(key, hash, generation, now, |shard, context| {
                     let place = shard.slot_for(key, hash, context);

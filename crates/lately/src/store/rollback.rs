@@ -29,7 +29,7 @@ pub(super) struct Rollback {
 pub(super) struct Taken {
     /// The state of deleted keys that existed.
     pub(super) deleted: Vec<Option<(Entry, Extras)>>,
-    /// Hits that were given back.
+    /// Hits that were given back or taken back.
     pub(super) given_back: Vec<Entry>,
 }
 
@@ -104,7 +104,7 @@ impl Store {
         for (_, delta) in deltas.iter().rev() {
             self.take_position_back(delta, &mut moved);
             if !evicted.is_empty() && evicted.contains(&life_of(delta)) {
-                if let Delta::GivenBack { .. } = delta {
+                if let Delta::GivenBack { .. } | Delta::TakenBack { .. } = delta {
                     taken.given_back.pop();
                 }
                 continue;
@@ -112,6 +112,7 @@ impl Store {
             let (Delta::Hits { key, generation, .. }
             | Delta::Denied { key, generation, .. }
             | Delta::GivenBack { key, generation, .. }
+            | Delta::TakenBack { key, generation, .. }
             | Delta::Forget { key, generation, why: Forgotten::Deleted }
             | Delta::Restored { key, generation, .. }) = delta
             else {
@@ -122,7 +123,7 @@ impl Store {
             let life = AtomicU64::new(generation.0);
             context.generation = &life;
             shard.roll_back(delta, hash, (&mut taken, &mut rollback), &mut context);
-            if matches!(delta, Delta::Forget { .. } | Delta::GivenBack { .. }) {
+            if matches!(delta, Delta::Forget { .. } | Delta::GivenBack { .. } | Delta::TakenBack { .. }) {
                 // It is not known which of the hits that are back were sent.
                 shard.mark_all_unsent(key, hash);
             }

@@ -28,6 +28,22 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if and .Values.cluster.urls .Values.cluster.existingSecret -}}
 {{- fail "set cluster.urls or cluster.existingSecret, not both" -}}
 {{- end -}}
+{{- with .Values.cluster.upstream -}}
+{{- if and .urls .existingSecret -}}
+{{- fail "set cluster.upstream.urls or cluster.upstream.existingSecret, not both" -}}
+{{- end -}}
+{{- if and (or .urls .existingSecret) (not $.Values.cluster.urls) (not $.Values.cluster.existingSecret) -}}
+{{- fail "cluster.upstream is the server that data centres share: set cluster.urls or cluster.existingSecret, too, for that of this one" -}}
+{{- end -}}
+{{- end -}}
+{{- if and (gt (int .Values.replicas) 1) (not (contains "$(POD_NAME)" .Values.cluster.node)) -}}
+{{- fail "replicas is more than 1: cluster.node needs $(POD_NAME), or the pods share a name" -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* Not empty if gRPC is served. */ -}}
+{{- define "lately.grpc" -}}
+{{- if or .Values.grpc .Values.ratelimit.existingConfigMap -}}yes{{- end -}}
 {{- end -}}
 
 {{- /* The names by which HTTP clients in the cluster call the server. */ -}}

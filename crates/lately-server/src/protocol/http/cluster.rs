@@ -114,11 +114,11 @@ pub(super) async fn nodes(State(service): State<Arc<Service>>) -> Result<Json<Cl
         let state = upstream.state();
         UpstreamAnswer {
             engine: cluster.config.shown_upstream().join(" "),
-            staleness_ms: state.staleness_ms(now),
-            away_since: state.away_since.map(seconds),
+            staleness_ms: state.contact.staleness_ms(now),
+            away_since: state.contact.away_since.map(seconds),
             waiting_blocks: state.waiting_blocks,
             degraded: match state.problem() {
-                None if state.reached.is_none() => Some("it was not reached yet".to_owned()),
+                None if state.contact.reached.is_none() => Some("it was not reached yet".to_owned()),
                 problem => problem.map(str::to_owned),
             },
             aggregator: state.aggregator,

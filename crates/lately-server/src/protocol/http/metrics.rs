@@ -157,8 +157,8 @@ fn general(service: &Service) -> String {
     }
     if let Some(cluster) = &service.cluster {
         let state = cluster.state();
-        let staleness_ms = cluster.staleness_ms(service.now()).unwrap_or(-1);
-        let failing = u8::from(state.failure.is_some());
+        let staleness_ms = state.contact.staleness_ms(service.now()).unwrap_or(-1);
+        let failing = u8::from(state.contact.failure.is_some());
         metric(
             "lately_cluster_failing",
             gauge,
@@ -184,6 +184,12 @@ fn general(service: &Service) -> String {
             &service.unsent_keys(),
         );
         metric(
+            "lately_cluster_unsent_deletions",
+            gauge,
+            "Keys that were deleted here, and whose deletion the engine does not have yet.",
+            &cluster.unsent_deletions(),
+        );
+        metric(
             "lately_cluster_resent_hits_total",
             counter,
             "Hits of this node that the engine lacked, and that were sent again.",
@@ -207,13 +213,19 @@ fn general(service: &Service) -> String {
                 "lately_cluster_upstream_staleness_milliseconds",
                 gauge,
                 "How long ago the upstream engine was reached, -1 if it never was.",
-                &state.staleness_ms(service.now()).unwrap_or(-1),
+                &state.contact.staleness_ms(service.now()).unwrap_or(-1),
             );
             metric(
                 "lately_cluster_upstream_waiting_blocks",
                 gauge,
                 "Blocks of counts of this data centre that the upstream engine does not have yet.",
                 &state.waiting_blocks,
+            );
+            metric(
+                "lately_cluster_upstream_unsent_deletions",
+                gauge,
+                "Keys that were deleted here, and whose deletion the upstream engine does not have yet.",
+                &upstream.unsent_deletions(),
             );
         }
     }

@@ -10,6 +10,7 @@
 
 mod aggregator;
 mod config;
+mod contact;
 mod interest;
 mod name_claim;
 mod nodes;
@@ -34,6 +35,7 @@ use crate::limits::INTEREST_SHARE;
 use crate::service::Service;
 
 pub use config::ClusterConfig;
+use contact::Contact;
 use interest::{Answer, Interest, Question};
 pub(crate) use nodes::Node;
 use nodes::Nodes;
@@ -71,10 +73,7 @@ pub(crate) struct WaitingId(u64);
 /// How the exchange with the engine goes.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct State {
-    /// Why the last attempt failed. `None` when it did not.
-    pub(crate) failure: Option<String>,
-    /// When the engine was last reached.
-    pub(crate) reached: Option<Timestamp>,
+    pub(crate) contact: Contact,
     /// All hits from before then were sent. `None` before the engine was reached.
     pub(crate) sent_until: Option<Timestamp>,
     /// Hits that were missing in the engine, and were sent again. A hit is in a cell of each width, and counts for each.
@@ -214,13 +213,12 @@ impl Cluster {
     pub(crate) fn failing(&self) -> impl Iterator<Item = &'static str> + use<> {
         let is_upstream = |upstream: &Upstream| upstream.state().problem().is_some();
         let upstream = self.upstream.as_ref().is_some_and(is_upstream).then_some("upstream engine");
-        self.state().failure.map(|_| "engine").into_iter().chain(upstream)
+        self.state().contact.failure.map(|_| "engine").into_iter().chain(upstream)
     }
 
-    /// How long ago the engine was last reached; `None` when it never was.
-    pub(crate) fn staleness_ms(&self, now: Timestamp) -> Option<i64> {
-        let reached = self.state.lock().unwrap_or_else(PoisonError::into_inner).reached;
-        Some((now.as_millis() - reached?.as_millis()).max(0))
+    /// Keys that were deleted here, and whose deletion the engine does not have yet.
+    pub(crate) fn unsent_deletions(&self) -> usize {
+        self.outgoing.get().map_or(0, Outgoing::deleted_keys)
     }
 
     /// The age of the oldest hits that may not be sent; `None` when the engine was never reached.

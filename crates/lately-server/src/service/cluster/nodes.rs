@@ -110,10 +110,10 @@ impl Cluster {
             run_id: service.run_id.clone(),
             version: VERSION.to_owned(),
             seen_ms: service.now().as_millis(),
-            reached_ms: state.reached.map(Timestamp::as_millis),
+            reached_ms: state.contact.reached.map(Timestamp::as_millis),
             sent_until_ms: state.sent_until.map(Timestamp::as_millis),
             unsent_keys: service.store.unsent_keys(),
-            failure: state.failure,
+            failure: state.contact.failure,
         }
     }
 }
@@ -202,7 +202,7 @@ fn millis(duration: Duration) -> i64 {
 mod tests {
     use std::sync::Arc;
 
-    use lately::{Clock, ManualClock, milliseconds};
+    use lately::{Clock, ManualClock, Tier, milliseconds};
     use lately_engines::{Block, Known, Memory, OwnedBlock, Place, Told, Write};
 
     use super::*;
@@ -251,7 +251,7 @@ mod tests {
 
     fn reached(service: &Service) {
         let now = service.now();
-        cluster(service).set_state(|state| (state.failure, state.reached) = (None, Some(now)));
+        cluster(service).set_state(|state| _ = state.contact.note(None, Tier::Local, now));
     }
 
     #[test]
@@ -260,7 +260,7 @@ mod tests {
         let (one, other) = (service("b", &clock), service("a", &clock));
         assert_eq!(listed(&one), ["b: the engine was not reached yet"]);
         reached(&one);
-        cluster(&other).set_state(|state| state.failure = Some("it answered: OOM".to_owned()));
+        cluster(&other).set_state(|state| state.contact.failure = Some("it answered: OOM".to_owned()));
         renews(&mut engine, &other);
         renews(&mut engine, &one);
         assert_eq!(listed(&one), ["a: engine: it answered: OOM", "b: ok"]);

@@ -158,6 +158,11 @@ impl Outgoing {
         !deletions.keys.is_empty() && deletions.keys.contains_key(key)
     }
 
+    /// How many keys were deleted whose marks are not sent.
+    pub(super) fn deleted_keys(&self) -> usize {
+        self.deletions().keys.len()
+    }
+
     /// A key that was deleted and whose marks are not sent.
     pub(super) fn deleted(&self) -> Option<(Box<[u8]>, Timestamp)> {
         self.deletions().keys.iter().next().map(|(key, at)| (key.clone(), *at))

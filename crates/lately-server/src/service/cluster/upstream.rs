@@ -11,6 +11,7 @@ use lately_engines::{Engine, EngineError, OwnedBlock, Redis, Told};
 use tokio::sync::Notify;
 
 use super::aggregator;
+use super::contact::Contact;
 use super::name_claim::{Claim, NameClaim};
 use super::outgoing::{Pending, writes};
 use super::worker::{ClusterError, Signals, Warned, all_blocks, learn, parts, told_of};
@@ -37,12 +38,7 @@ pub(crate) struct Upstream {
 /// How it goes with the upstream engine.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct UpstreamState {
-    /// Why the last attempt to reach it failed. `None` when it did not.
-    pub(crate) failure: Option<String>,
-    /// Since when all attempts have failed.
-    pub(crate) away_since: Option<Timestamp>,
-    /// When it was last reached.
-    pub(crate) reached: Option<Timestamp>,
+    pub(crate) contact: Contact,
     /// The node that copies the counts of this data centre to it.
     pub(crate) aggregator: Option<String>,
     /// Why this node, as that one, cannot copy them.
@@ -54,17 +50,12 @@ pub(crate) struct UpstreamState {
 impl UpstreamState {
     /// Whether counts are exchanged with it, as far as this node knows.
     pub(crate) fn is_ok(&self) -> bool {
-        self.problem().is_none() && self.reached.is_some()
+        self.problem().is_none() && self.contact.is_ok()
     }
 
     /// Why counts may not be exchanged with it.
     pub(crate) fn problem(&self) -> Option<&str> {
-        self.failure.as_deref().or(self.copy_failure.as_deref())
-    }
-
-    /// How long ago it was last reached; `None` when it never was.
-    pub(crate) fn staleness_ms(&self, now: Timestamp) -> Option<i64> {
-        Some((now.as_millis() - self.reached?.as_millis()).max(0))
+        self.contact.failure.as_deref().or(self.copy_failure.as_deref())
     }
 }
 
@@ -134,8 +125,8 @@ impl Upstream {
     /// Asks what the engine has of blocks, if it can be asked. The last question was answered.
     pub(super) fn ask(&self, blocks: Vec<OwnedBlock>) -> Standing {
         let standing = {
-            let state = lock(&self.state);
-            match (&state.failure, state.reached) {
+            let contact = &lock(&self.state).contact;
+            match (&contact.failure, contact.reached) {
                 (Some(_), _) => Standing::Away,
                 (None, Some(_)) => Standing::Reached,
                 (None, None) => Standing::Unknown,
@@ -203,6 +194,11 @@ impl Upstream {
         }
     }
 
+    /// Keys that were deleted here, and whose hits of other data centres are not marked.
+    pub(crate) fn unsent_deletions(&self) -> usize {
+        lock(&self.deletions).keys.len()
+    }
+
     /// Memory of the deletions, in bytes.
     pub(super) fn held_bytes(&self) -> usize {
         lock(&self.deletions).bytes
@@ -255,37 +251,6 @@ pub(crate) async fn run(service: Arc<Service>, signals: Signals) -> Result<(), C
     read
 }
 
-/// Notes how an exchange went, and logs a change.
-fn note<T>(
-    service: &Service,
-    done: &Result<T, EngineError>,
-    tell: &(dyn Fn(&str) + Send + Sync),
-    now: Timestamp,
-) {
-    let (cluster, upstream) = (parts(service).0, upstream_of(service));
-    let failed_before = upstream.state().failure.is_some();
-    match done {
-        Ok(_) if failed_before => tell("the upstream engine is reached again"),
-        Err(error) if !failed_before => {
-            tell(&format!(
-                "the upstream engine cannot be reached: {error}: this data centre counts on, and its counts are sent later"
-            ));
-        }
-        _ => {}
-    }
-    cluster.interest.set_away(Tier::Upstream, done.is_err());
-    upstream.set_state(|state| match done {
-        Ok(_) => (state.failure, state.away_since, state.reached) = (None, None, Some(now)),
-        Err(error) => {
-            state.failure = Some(error.to_string());
-            state.away_since.get_or_insert(now);
-        }
-    });
-    if done.is_err() {
-        upstream.fail_question();
-    }
-}
-
 impl<E: Engine> UpstreamReader<E> {
     pub(super) fn new(service: Arc<Service>, engine: E) -> UpstreamReader<E> {
         UpstreamReader { service, engine, claim: NameClaim::default(), warning: None }
@@ -328,7 +293,7 @@ impl<E: Engine> UpstreamReader<E> {
     /// Does one thing between two exchanges, unless the engine is away. The next exchange reports a failure.
     async fn work(&mut self, work: Work) {
         let service = Arc::clone(&self.service);
-        if upstream_of(&service).state().failure.is_none() {
+        if upstream_of(&service).state().contact.failure.is_none() {
             let _ = match work {
                 Work::Answer => self.answer().await,
                 Work::Read => self.read(false).await,
@@ -342,7 +307,14 @@ impl<E: Engine> UpstreamReader<E> {
         tell: &(dyn Fn(&str) + Send + Sync),
     ) -> Result<Option<ClusterError>, EngineError> {
         let done = self.exchange_once().await;
-        note(&self.service, &done, tell, self.service.now());
+        let upstream = upstream_of(&self.service);
+        let (failure, now) = (done.as_ref().err().map(ToString::to_string), self.service.now());
+        parts(&self.service).0.interest.set_away(Tier::Upstream, failure.is_some());
+        if failure.is_some() {
+            upstream.fail_question();
+        }
+        let line = lock(&upstream.state).contact.note(failure, Tier::Upstream, now);
+        line.iter().for_each(|line| tell(line));
         done
     }
 

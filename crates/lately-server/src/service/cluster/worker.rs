@@ -37,30 +37,6 @@ pub(crate) struct Signals {
     pub(crate) tell: Arc<dyn Fn(&str) + Send + Sync>,
 }
 
-/// Notes how an exchange went, and logs a change.
-fn note(
-    cluster: &Cluster,
-    done: &Result<Option<ClusterError>, EngineError>,
-    tell: &(dyn Fn(&str) + Send + Sync),
-    (now, sent_until): (Timestamp, Option<Timestamp>),
-) {
-    let failed_before = cluster.state().failure.is_some();
-    match done {
-        Ok(_) if failed_before => tell("the cluster is reached again"),
-        Err(error) if !failed_before => {
-            tell(&format!(
-                "the cluster cannot be reached: {error}: this node counts on, and sends its counts later"
-            ));
-        }
-        _ => {}
-    }
-    cluster.interest.set_away(Tier::Local, done.is_err());
-    cluster.set_state(|state| match done {
-        Ok(_) => (state.failure, state.reached, state.sent_until) = (None, Some(now), sent_until),
-        Err(error) => state.failure = Some(error.to_string()),
-    });
-}
-
 /// Warnings are logged now and then.
 #[derive(Default)]
 pub(super) struct Warned(Option<Timestamp>);
@@ -109,6 +85,10 @@ pub(super) struct Worker<E> {
     warned: Warned,
     /// When counts may last have been lost or late on their way.
     pub(super) unsettled: Option<Timestamp>,
+    /// Whether the last exchange failed.
+    is_away: bool,
+    /// Why the engine did not take the marks of a deletion. They are sent again.
+    refused_deletion: Option<String>,
     pub(super) engine: E,
     /// The life of the engine to which everything was sent that is confirmed.
     life: u64,
@@ -171,7 +151,7 @@ pub(crate) async fn run(service: Arc<Service>, signals: Signals) -> Result<(), C
         }
         let rest = thread_cpu_time().saturating_sub(begun) * EXCHANGE_REST;
         pause = flush.max(rest.min(MAX_EXCHANGE_REST));
-        note(cluster, &done, &*signals.tell, (service.now(), worker.sent_until()));
+        worker.note(&done, &*signals.tell);
         let warning = worker.engine.warning().or_else(|| worker.warning.take());
         worker.warned.tell(warning, service.now(), &*signals.tell);
         if let Ok(Some(taken)) = done {
@@ -206,11 +186,39 @@ impl<E: Engine> Worker<E> {
             warning: None,
             warned: Warned::default(),
             unsettled: None,
+            is_away: false,
+            refused_deletion: None,
             engine,
             life: 0,
             claim: NameClaim::default(),
             removed: HashMap::new(),
         }
+    }
+
+    /// Notes how an exchange went, and logs a change.
+    fn note(
+        &mut self,
+        done: &Result<Option<ClusterError>, EngineError>,
+        tell: &(dyn Fn(&str) + Send + Sync),
+    ) {
+        let (cluster, outgoing) = parts(&self.service);
+        let (now, sent_until) = (self.service.now(), self.sent_until());
+        self.is_away = done.is_err();
+        cluster.interest.set_away(Tier::Local, self.is_away);
+        // A deletion that was refused is sent again after a pause. All is well only when the engine has it.
+        let failure = done
+            .as_ref()
+            .err()
+            .map(ToString::to_string)
+            .or_else(|| self.refused_deletion.clone().filter(|_| outgoing.deleted_keys() > 0));
+        let mut line = None;
+        cluster.set_state(|state| {
+            if done.is_ok() {
+                (state.contact.reached, state.sent_until) = (Some(now), sent_until);
+            }
+            line = state.contact.note(failure, Tier::Local, now);
+        });
+        line.iter().for_each(|line| tell(line));
     }
 
     /// Sends what was counted, then reads what is due.
@@ -373,16 +381,19 @@ impl<E: Engine> Worker<E> {
             let counts = outgoing.marks((deleted_at, now), told);
             outgoing.note_deleted(&key, &counts);
             let levels = service.store.settings_of(&key).levels();
-            self.write(&[Pending { key: &key, levels, counts }]).await?;
             if let Some(upstream) = &cluster.upstream
                 && !upstream.delete(&key, Deletion { at: deleted_at, local }, service.config.ceiling_bytes)
             {
+                // It is tried again in the next exchange.
                 self.warning = Some(
-                    "too many deletions wait for the upstream engine: hits of other data centres on further \
-                     deleted keys stay"
+                    "too many deletions wait for the upstream engine: further ones wait until it has taken some"
                         .to_owned(),
                 );
+                return Ok(());
             }
+            let marked = self.write(&[Pending { key: &key, levels, counts }]).await;
+            self.refused_deletion = marked.as_ref().err().map(ToString::to_string);
+            marked?;
             service.store.unlearn(&key);
             outgoing.marked(&key, deleted_at);
         }
@@ -457,8 +468,7 @@ impl<E: Engine> Worker<E> {
 
     /// Reads what other nodes counted of keys that somebody asked for, unless the engine is away.
     async fn read_wanted(&mut self) {
-        let service = Arc::clone(&self.service);
-        if parts(&service).0.state().failure.is_none() {
+        if !self.is_away {
             // The next exchange reports a failure.
             let _ = self.read(false).await;
         }

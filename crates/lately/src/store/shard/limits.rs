@@ -14,6 +14,7 @@ use crate::entry::{Entry, GivenBack, LimitWindow};
 use crate::error::HitError;
 use crate::gcra::Arrival;
 use crate::lockout::{PastLockout, StartedLockout};
+use crate::merge::Cell;
 use crate::settings::Settings;
 use crate::time::{Span, Timestamp};
 
@@ -325,6 +326,58 @@ impl Shard {
         if let Some(place) = self.place_of(key, hash) {
             self.change(place, context.classes, |entry, settings, now| {
                 entry.give_back_from(from.as_millis(), hits, settings, now);
+            });
+            self.keep_moments(place, context.classes);
+        }
+    }
+
+    /// Takes hits out of cells of a live key. The key is deleted when none are left. The change names the hits that are taken, not
+    /// those that are left: these may be of batches that are not written yet, and may be refused.
+    pub(in crate::store) fn take_back(
+        &mut self,
+        (key, hash): (&[u8], u64),
+        cells: &[(Cell, u64)],
+        context: &mut Context<'_>,
+    ) {
+        let Some(place) = self.live_place(key, hash, context) else { return };
+        let take = |entry: &mut Entry, &(cell, hits): &(Cell, u64), settings: &Settings, now| {
+            entry.take_back((cell.start_ms, cell.end_ms() - 1), hits, settings, now)
+        };
+        let Some(slot) = self.slot_at(place) else { return };
+        let (settings, mut left) = (context.classes.settings(slot.class), slot.state.hits().clone());
+        cells.iter().for_each(|of| drop(take(&mut left, of, settings, self.now)));
+        if left.is_empty() {
+            self.forget(place, Forgotten::Deleted, context);
+            return;
+        }
+        for of in cells {
+            let taken =
+                self.change(place, context.classes, |entry, settings, now| take(entry, of, settings, now));
+            let Some(GivenBack { entry, hits, .. }) = taken else { continue };
+            if let Some(batch) = context.deltas.as_deref_mut() {
+                batch.given_back.push(entry);
+            }
+            let [from, to] = [of.0.start_ms, of.0.end_ms() - 1]
+                .map(|ms| Timestamp::from_millis(ms).unwrap_or(Timestamp::MIN));
+            self.record_change(context, |shard| {
+                let generation = shard.generation_at(place);
+                Delta::TakenBack { key, generation, from, to, hits }
+            });
+        }
+        self.keep_moments(place, context.classes);
+    }
+
+    /// Replays that hits were taken back.
+    pub(in crate::store) fn take_back_again(
+        &mut self,
+        (key, hash): (&[u8], u64),
+        (from, to): (Timestamp, Timestamp),
+        hits: u64,
+        context: &mut Context<'_>,
+    ) {
+        if let Some(place) = self.place_of(key, hash) {
+            self.change(place, context.classes, |entry, settings, now| {
+                entry.take_back((from.as_millis(), to.as_millis()), hits, settings, now);
             });
             self.keep_moments(place, context.classes);
         }

@@ -114,28 +114,6 @@ impl Shard {
         Ok(place.is_some())
     }
 
-    /// Replaces the hits of a live key. That starts a generation. The limit state stays.
-    pub(in crate::store) fn replace_hits(
-        &mut self,
-        (key, hash): (&[u8], u64),
-        hits: &Entry,
-        context: &mut Context<'_>,
-    ) {
-        let Some(place) = self.live_place(key, hash, context) else { return };
-        let (mut entry, mut denied) = (Vec::new(), Vec::new());
-        let Some(slot) = self.slot_at(place) else { return };
-        let settings = context.classes.settings(slot.class);
-        hits.write(settings, &mut entry);
-        if let Some(hits) = slot.state.denied(settings, self.now) {
-            hits.write_panes(settings, &mut denied);
-        }
-        let (limited_until, past) = (slot.state.limited_until(), slot.state.past_lockout());
-        let (arrival, guard) = (slot.arrival(), slot.state.guard());
-        let limits = LimitState { limited_until, past, arrival, guard, denied: &denied };
-        let saved = SavedKey { key, generation: Generation::default(), limits, entry: &entry };
-        self.bring(&saved, hash, context).expect("what was written is read");
-    }
-
     /// Ends the generation of the live key at `place`, but keeps its slot for the new generation.
     fn end_life(&mut self, key: &[u8], place: u32, context: &mut Context<'_>) {
         let generation = self.generation_at(place);
@@ -195,7 +173,7 @@ impl Shard {
                 let owed = Owed { at, hits, is_denied: true };
                 self.subtract_from_life((key, hash), generation, owed, rollback, context);
             }
-            Delta::GivenBack { key, generation, .. } => {
+            Delta::GivenBack { key, generation, .. } | Delta::TakenBack { key, generation, .. } => {
                 let Some(entry) = taken.given_back.pop() else { return };
                 // If its other hits have expired meanwhile, the key may be gone, or in another generation.
                 let place = self.slot_for(key, hash, context);

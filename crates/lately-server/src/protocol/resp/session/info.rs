@@ -121,10 +121,11 @@ fn cluster(service: &Service, now: Timestamp) -> Vec<Field> {
         let state = cluster.state();
         fields.extend([
             field("lately_node", &cluster.config.node),
-            field("lately_engine_ok", &u8::from(state.failure.is_none() && state.reached.is_some())),
-            field("lately_staleness_ms", &cluster.staleness_ms(now).unwrap_or(-1)),
+            field("lately_engine_ok", &u8::from(state.contact.is_ok())),
+            field("lately_staleness_ms", &state.contact.staleness_ms(now).unwrap_or(-1)),
             field("lately_lag_ms", &cluster.lag_ms(now).unwrap_or(-1)),
             field("lately_unsent_keys", &service.unsent_keys()),
+            field("lately_unsent_deletions", &cluster.unsent_deletions()),
             field("lately_resent_hits", &state.resent_hits),
             field("lately_reconciled", &u8::from(state.is_reconciled)),
         ]);
@@ -132,9 +133,10 @@ fn cluster(service: &Service, now: Timestamp) -> Vec<Field> {
             let state = upstream.state();
             fields.extend([
                 field("lately_upstream_ok", &u8::from(state.is_ok())),
-                field("lately_upstream_staleness_ms", &state.staleness_ms(now).unwrap_or(-1)),
+                field("lately_upstream_staleness_ms", &state.contact.staleness_ms(now).unwrap_or(-1)),
                 field("lately_upstream_aggregator", &state.aggregator.as_deref().unwrap_or_default()),
                 field("lately_upstream_waiting_blocks", &state.waiting_blocks),
+                field("lately_upstream_unsent_deletions", &upstream.unsent_deletions()),
             ]);
         }
     }
