@@ -12,7 +12,7 @@ pub(crate) const MAX_THREADS: usize = 1_024;
 
 /// The memory ceiling that each thread of `serve` needs, below a ceiling for [`THREADS_WITHOUT_MORE`]: its buffers are a part of
 /// the memory beyond the ceiling.
-pub(crate) const CEILING_PER_THREAD_BYTES: u64 = 4 << 20;
+pub(crate) const CEILING_PER_THREAD_BYTES: u64 = 8 << 20;
 
 /// Threads whose buffers are in the memory that a process has beyond the ceiling. Further ones take half a MiB each on top.
 pub(crate) const THREADS_WITHOUT_MORE: usize = 16;

@@ -256,6 +256,13 @@ fn load(live: &Live, config: &Config) -> Result<Loaded, String> {
         ..Config::default()
     };
     check_addresses(&open).map_err(|error| error.to_string())?;
+    // The classes stay those of the start.
+    let longest = running.longest_retention();
+    if let Some(NamedLimit { name, window, .. }) = config.limits.iter().find(|limit| limit.window > longest) {
+        return Err(format!(
+            "limit '{name}': window {window} is longer than {longest}, the longest retention of the classes in force: new classes take effect at the next start"
+        ));
+    }
     let text = |error: FileError| error.to_string();
     let users = live.service.users.load(&config.users).map_err(text)?;
     // Whether there is TLS cannot change while the server runs.
@@ -286,6 +293,22 @@ mod tests {
 
     const ONE: &str = "[[limit]]\nname = \"a\"\nmax = 1\nwindow = 1\n";
     const RELOADED: &str = "config: lately.toml reloaded: 1 limit";
+
+    /// Symptom: after a reload every request of a limit was an error. Cause: its window was compared with the classes of the
+    /// file, which take effect at the next start. Fix: it is compared with those in force, too.
+    #[test]
+    fn a_limit_that_the_classes_in_force_cannot_decide_is_refused() {
+        let (mut reload, live) = (reload(), live());
+        let long = "[[class]]\nmatch = \"*\"\nretain = \"30d\"\n\n[[limit]]\nname = \"a\"\nmax = 1\nwindow = \"14d\"\n";
+        let change = reload.check(&live, found(Ok(long)), true);
+        assert!(change.loaded.is_none());
+        assert_eq!(
+            change.log_lines,
+            [
+                "config: limit 'a': window 14d is longer than 7d, the longest retention of the classes in force: new classes take effect at the next start: the old config stays"
+            ]
+        );
+    }
 
     fn live() -> Live {
         Live { service: service(), tls: None }

@@ -119,10 +119,10 @@ pub(crate) fn run(serve: &Serve) -> Result<Outcome, CliError> {
     config.loops = threads_in(config.ceiling_bytes, threads.get());
     if config.loops < threads.get() {
         output::message(&format_args!(
-            "lately: the memory ceiling of {} bytes has room for {} of {threads} threads: they need {} MiB of it each",
+            "lately: the memory ceiling of {} bytes has room for {} of {threads} threads: each needs {mib} MiB of it, and the rest of the server as much",
             config.ceiling_bytes,
             config.loops,
-            CEILING_PER_THREAD_BYTES >> 20,
+            mib = CEILING_PER_THREAD_BYTES >> 20,
         ));
     }
     tune_allocator(config.loops);
@@ -183,9 +183,10 @@ fn threads_for(cores: NonZeroUsize) -> NonZeroUsize {
     NonZeroUsize::new(cores.get() - 1).unwrap_or(NonZeroUsize::MIN)
 }
 
-/// As many of these threads as the ceiling has room for.
+/// As many of these threads as the ceiling has room for, beside the rest of the server.
 fn threads_in(ceiling_bytes: u64, threads: usize) -> usize {
-    match usize::try_from(ceiling_bytes / CEILING_PER_THREAD_BYTES) {
+    let rest_bytes = ceiling_bytes.saturating_sub(CEILING_PER_THREAD_BYTES);
+    match usize::try_from(rest_bytes / CEILING_PER_THREAD_BYTES) {
         Ok(room) if room < THREADS_WITHOUT_MORE => threads.min(room.max(1)),
         _ => threads,
     }
@@ -414,6 +415,8 @@ struct Signals {
     terminate: Signal,
     interrupt: Signal,
     hang_up: Signal,
+    /// Caught only: a write past a limit of file sizes is then an error, as on a full disk.
+    _file_too_large: Signal,
 }
 
 impl Signals {
@@ -424,6 +427,7 @@ impl Signals {
             terminate: catch(SignalKind::terminate())?,
             interrupt: catch(SignalKind::interrupt())?,
             hang_up: catch(SignalKind::hangup())?,
+            _file_too_large: catch(SignalKind::from_raw(signal_hook::consts::SIGXFSZ))?,
         })
     }
 
@@ -461,13 +465,14 @@ mod tests {
         const MIB: u64 = 1 << 20;
         let cases = [
             (1, 16, 1),
-            (7, 16, 1),
-            (8, 16, 2),
-            (16, 16, 4),
-            (16, 3, 3),
-            (63, 16, 15),
-            (64, 16, 16),
-            (64, 1_024, 1_024),
+            (16, 16, 1),
+            (23, 16, 1),
+            (24, 16, 2),
+            (32, 3, 3),
+            (32, 4, 3),
+            (135, 16, 15),
+            (136, 16, 16),
+            (136, 1_024, 1_024),
         ];
         for (ceiling_mib, threads, expected) in cases {
             assert_eq!(threads_in(ceiling_mib * MIB, threads), expected, "{ceiling_mib} {threads}");

@@ -159,3 +159,25 @@ fn hits_of_a_failed_sync_are_gone_after_a_kill() {
         check_failure("interval", &["fdatasync:error=EIO:delay_enter=1500000:when=2+"], 1);
     }
 }
+
+/// Symptom: a limit of file sizes ended the server. Cause: the first write past the limit sends a signal, which ends a
+/// process that does not catch it. Fix: the server catches it, and the write fails as on a full disk.
+#[test]
+fn hits_are_refused_past_a_limit_of_file_sizes() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = serve_in(folder.path(), &[]);
+    if let Err(why) = server.limit_file_bytes("65536") {
+        return skip(&why);
+    }
+    let refused = AtomicBool::new(false);
+    let expected = visit(&server, |exchange| {
+        let is_refused = |all_taken: bool| refused.fetch_or(!all_taken, Relaxed) || !all_taken;
+        assert!(becomes(|| is_refused(exchange())), "nothing was refused");
+        server.limit_file_bytes("unlimited").expect("a limit may be raised");
+        assert!(becomes(|| exchange()), "hits are not accepted again");
+    });
+    check_why(&expected, "a limit of file sizes");
+    expected.check(&server, "a limit of file sizes");
+    drop(server);
+    expected.check(&serve_in(folder.path(), &[]), "after a kill");
+}

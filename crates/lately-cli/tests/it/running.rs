@@ -178,6 +178,15 @@ impl Running {
     }
 
     /// Sends a signal, such as TERM.
+    /// Limits the size of the files that the server writes. Returns the error if that is not allowed.
+    pub(crate) fn limit_file_bytes(&self, most: &str) -> Result<(), String> {
+        let pid = self.child.id().to_string();
+        let output = Command::new("prlimit").args(["--pid", &pid, &format!("--fsize={most}:")]).output();
+        let output = output.map_err(|error| format!("prlimit: {error}"))?;
+        let why = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        if output.status.success() { Ok(()) } else { Err(why) }
+    }
+
     pub(crate) fn signal(&self, name: &str) {
         let kill = format!("kill -{name} {}", self.child.id());
         assert!(Command::new("sh").args(["-c", &kill]).status().expect("a shell").success(), "{kill}");

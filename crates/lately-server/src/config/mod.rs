@@ -186,6 +186,11 @@ impl Config {
         self.classes.iter().map(|(_, settings)| settings.max_skew()).fold(default, Span::max)
     }
 
+    /// The longest retention of a class, the default one included where keys have none.
+    pub(crate) fn longest_retention(&self) -> Span {
+        class::longest_retention(&self.classes)
+    }
+
     /// Reads a config file.
     ///
     /// # Errors

@@ -11,6 +11,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Context, Waker};
 
 use axum::body::HttpBody;
 use axum::extract::Request;
@@ -19,8 +20,9 @@ use axum::http::{HeaderValue, StatusCode, Version};
 use axum::middleware::{Next, from_fn};
 use axum::response::Response;
 use axum::{Extension, Router};
+use hyper::rt::Executor;
 use hyper::server::conn::{http1, http2};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use rustls::ServerConfig;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -164,7 +166,7 @@ pub(crate) async fn serve(
 /// The connections of a listener.
 struct Connections {
     most: usize,
-    http2: http2::Builder<TokioExecutor>,
+    http2: http2::Builder<AtOnce>,
     running: JoinSet<()>,
     /// The same connections, oldest first. Some may have ended.
     oldest: VecDeque<(AbortHandle, Arc<Pace>)>,
@@ -208,7 +210,7 @@ impl Connections {
 
 /// Serves a client until it is too slow. A slow upload gets an error, and so does a target that is none.
 async fn serve_one(
-    (pace, http2): (Arc<Pace>, http2::Builder<TokioExecutor>),
+    (pace, http2): (Arc<Pace>, http2::Builder<AtOnce>),
     stream: impl Future<Output = io::Result<Stream>>,
     service: TowerToHyperService<Router>,
     stopper: Stopper,
@@ -263,7 +265,7 @@ async fn while_it_keeps_up(
 
 /// Answers requests until the client ends. At a stop, it does not wait for a client that has sent nothing.
 async fn answer(
-    (socket, http2): (&mut Stream, http2::Builder<TokioExecutor>),
+    (socket, http2): (&mut Stream, http2::Builder<AtOnce>),
     service: TowerToHyperService<Router>,
     stopper: Stopper,
     has_fragment: &AtomicBool,
@@ -294,6 +296,22 @@ async fn answer(
     }
 }
 
+/// Runs the requests of connections of HTTP/2. Each begins as soon as its head was read. If it were only queued, a server at
+/// work for many connections would first read the heads of all their requests, and the memory for them has no place yet.
+#[derive(Clone, Copy, Debug)]
+struct AtOnce;
+
+impl<F: Future<Output = ()> + Send + 'static> Executor<F> for AtOnce {
+    fn execute(&self, request: F) {
+        let mut request = Box::pin(request);
+        // A task of its own polls what waits again, with its own waker.
+        let mut context = Context::from_waker(Waker::noop());
+        if request.as_mut().poll(&mut context).is_pending() {
+            tokio::spawn(request);
+        }
+    }
+}
+
 fn http1_builder() -> http1::Builder {
     let mut builder = http1::Builder::new();
     builder
@@ -303,8 +321,8 @@ fn http1_builder() -> http1::Builder {
     builder
 }
 
-fn http2_builder(speaks: Speaks, ceiling_bytes: u64) -> http2::Builder<TokioExecutor> {
-    let mut builder = http2::Builder::new(TokioExecutor::new());
+fn http2_builder(speaks: Speaks, ceiling_bytes: u64) -> http2::Builder<AtOnce> {
+    let mut builder = http2::Builder::new(AtOnce);
     let bounds = match speaks {
         Speaks::Http => HTTP2_CONNECTION_BYTES,
         Speaks::Grpc => GRPC_CONNECTION_BYTES,
@@ -344,4 +362,40 @@ async fn renew(Extension(link): Extension<Link>, request: Request, next: Next) -
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use super::*;
+
+    /// Symptom: clients of HTTP/2 took more memory than the ceiling allows, by requests alone. Cause: all heads of all
+    /// connections were read before the first request began. Fix: each request begins at once.
+    #[test]
+    fn a_request_begins_before_the_next_is_read() {
+        let begun = Arc::new(AtomicUsize::new(0));
+        let count = {
+            let begun = Arc::clone(&begun);
+            async move { _ = begun.fetch_add(1, Relaxed) }
+        };
+        // Without a runtime: nothing is queued.
+        AtOnce.execute(count);
+        assert_eq!(begun.load(Relaxed), 1);
+    }
+
+    #[test]
+    fn a_request_that_waits_goes_on() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            let (sender, receiver) = tokio::sync::oneshot::channel();
+            let (done, is_done) = tokio::sync::oneshot::channel();
+            AtOnce.execute(async move {
+                let received: u32 = receiver.await.expect("it is sent");
+                done.send(received).expect("it is awaited");
+            });
+            sender.send(7).expect("it waits");
+            assert_eq!(is_done.await, Ok(7));
+        });
+    }
 }
