@@ -5,6 +5,7 @@
 //! without a script. All blocks of a key have the key as their hash tag, so they are in one slot.
 
 use std::collections::HashMap;
+use std::io::Write;
 
 use lately::{Cell, Origin, Tally};
 
@@ -21,7 +22,9 @@ const REMOVED: u8 = b'r';
 
 /// The name of a block.
 pub(crate) fn name(block: &Block<'_>) -> Vec<u8> {
-    let mut name = format!("lately:{}:{}:{{", block.width_ms, block.number).into_bytes();
+    // Room for both numbers.
+    let mut name = Vec::with_capacity(block.key.len() + 48);
+    _ = write!(name, "lately:{}:{}:{{", block.width_ms, block.number);
     name.extend_from_slice(block.key);
     name.push(b'}');
     name
@@ -49,7 +52,8 @@ pub(crate) fn members(known: &Known, origin: &str) -> impl Iterator<Item = (Vec<
     let scores = [(COUNTED, tally.counted), (DELETED, tally.deleted), (REMOVED, *removed)];
     scores.into_iter().filter(|&(_, score)| score > 0).map(move |(kind, score)| {
         let score = score.min(MOST_HITS);
-        let mut member = vec![kind, place];
+        let mut member = Vec::with_capacity(2 + origin.len());
+        member.extend_from_slice(&[kind, place]);
         member.extend_from_slice(origin.as_bytes());
         (member, score)
     })

@@ -484,11 +484,11 @@ pub(crate) const WARNING_EVERY_MS: i64 = 60_000;
 pub(crate) const CLUSTER_SEND_KEYS: usize = 500;
 
 /// Keys whose counts are sent between two pauses, about. Others wait for the next exchange.
-pub(crate) const CLUSTER_SEND_MOST_KEYS: usize = 20_000;
+pub(crate) const CLUSTER_SEND_MOST_KEYS: usize = 10_000;
 
 /// The pause after an exchange, as a multiple of the processor time that the exchange took. So exchanges take at most
-/// a fifth of a core. Counts of others are as old as the pause is long.
-pub(crate) const EXCHANGE_REST: u32 = 4;
+/// a tenth of a core. Counts of others are as old as the pause is long.
+pub(crate) const EXCHANGE_REST: u32 = 9;
 
 /// The longest such pause.
 pub(crate) const MAX_EXCHANGE_REST: Duration = Duration::from_secs(1);

@@ -11,6 +11,7 @@ mod slots;
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
+use std::mem;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -53,6 +54,10 @@ pub struct Redis {
     hasher: RandomState,
 }
 
+/// The room that a command has at first: for a `ZADD` of one count, so that most need no more.
+const USUAL_ARGUMENTS: usize = 6;
+const USUAL_BYTES: usize = 80;
+
 /// A command on one key.
 struct Command {
     /// Its name, for errors.
@@ -63,8 +68,8 @@ struct Command {
 
 impl Command {
     fn new(name: &'static str, key: &[u8]) -> Command {
-        let mut command = redis::cmd(name);
-        command.arg(key);
+        let mut command = Cmd::with_capacity(USUAL_ARGUMENTS, key.len() + USUAL_BYTES);
+        command.arg(name).arg(key);
         Command { name, slot: slot(key), command }
     }
 
@@ -269,7 +274,7 @@ impl Redis {
 
     /// Sends commands to the owners of their slots, to all owners at the same time, and returns the answers in the
     /// order of the commands. If one command fails, the others are sent nevertheless.
-    async fn run<T: FromRedisValue>(&mut self, commands: &[Command]) -> Result<Vec<T>, EngineError> {
+    async fn run<T: FromRedisValue>(&mut self, mut commands: Vec<Command>) -> Result<Vec<T>, EngineError> {
         let mut answers: Vec<Option<Value>> = vec![None; commands.len()];
         let mut unanswered: Vec<Unanswered> =
             (0..commands.len()).map(|index| Unanswered { index, redirected: None }).collect();
@@ -309,16 +314,18 @@ impl Redis {
             let mut exchanges = Vec::with_capacity(by_server.len());
             for (host, asking, indices) in by_server {
                 match self.connection(&host).await {
-                    Ok(connection) => exchanges.push(exchange(connection.clone(), commands, indices, asking)),
+                    Ok(connection) => {
+                        exchanges.push(exchange(connection.clone(), &mut commands, indices, asking));
+                    }
                     Err(error) => {
                         self.slots = None;
                         failed.get_or_insert(error);
                     }
                 }
             }
-            for (connection, indices, result) in join_all(exchanges).await {
+            for Exchanged { connection, sent, asking, indices, outcomes } in join_all(exchanges).await {
                 let host = connection.server();
-                let values = match result {
+                let values = match outcomes {
                     Ok(values) => values,
                     Err(error) => {
                         self.drop_connection(host);
@@ -326,7 +333,8 @@ impl Redis {
                         continue;
                     }
                 };
-                for (index, value) in indices.into_iter().zip(values) {
+                let sent = sent.cmd_iter().skip(usize::from(asking)).step_by(1 + usize::from(asking));
+                for ((index, value), sent) in indices.into_iter().zip(values).zip(sent) {
                     let (error, name) = match value {
                         Ok(value) => {
                             answers[index] = Some(value);
@@ -338,6 +346,7 @@ impl Redis {
                         if redirect == Redirect::Moved {
                             moved_to = Some(to.clone());
                         }
+                        commands[index].command = sent.clone();
                         unanswered.push(Unanswered { index, redirected: Some((to, redirect)) });
                         continue;
                     }
@@ -410,34 +419,49 @@ async fn ping(mut connection: Connection) -> (Connection, Result<Mode, Failure>)
 /// The answer to a command, or an error and the name of the failed command.
 type Outcome = Result<Value, (RedisError, &'static str)>;
 
-/// Sends some of the commands to one server.
-async fn exchange(
+/// Commands that were sent to one server, and what came of them.
+struct Exchanged {
+    connection: Connection,
+    /// The commands. With `asking`, each is behind an `ASKING`.
+    sent: Pipeline,
+    asking: bool,
+    /// Their indices.
+    indices: Vec<usize>,
+    outcomes: Result<Vec<Outcome>, EngineError>,
+}
+
+/// Takes some of the commands, and sends them to one server.
+fn exchange(
     mut connection: Connection,
-    commands: &[Command],
+    commands: &mut [Command],
     indices: Vec<usize>,
     asking: bool,
-) -> (Connection, Vec<usize>, Result<Vec<Outcome>, EngineError>) {
-    let mut pipeline = Pipeline::with_capacity(indices.len() * (1 + usize::from(asking)));
-    pipeline.ignore_errors();
+) -> impl Future<Output = Exchanged> + use<> {
+    let mut sent = Pipeline::with_capacity(indices.len() * (1 + usize::from(asking)));
+    sent.ignore_errors();
+    let mut names = Vec::with_capacity(indices.len());
     for &index in &indices {
         if asking {
-            pipeline.cmd("ASKING");
+            sent.cmd("ASKING");
         }
-        pipeline.add_command(commands[index].command.clone());
+        sent.add_command(mem::take(&mut commands[index].command));
+        names.push(commands[index].name);
     }
-    let outcomes = connection.run(&pipeline).await.map(|answers| {
-        let mut answers = answers.into_iter();
-        let mut next = |name| -> Outcome {
-            answers.next().expect("an answer to each command").map_err(|error| (error, name))
-        };
-        let outcomes = indices.iter().map(|&index| {
-            let asked = if asking { next("ASKING") } else { Ok(Value::Nil) };
-            let outcome = next(commands[index].name);
-            asked.and(outcome)
+    async move {
+        let outcomes = connection.run(&sent).await.map(|answers| {
+            let mut answers = answers.into_iter();
+            let mut next = |name| -> Outcome {
+                answers.next().expect("an answer to each command").map_err(|error| (error, name))
+            };
+            let outcomes = names.iter().map(|&name| {
+                let asked = if asking { next("ASKING") } else { Ok(Value::Nil) };
+                let outcome = next(name);
+                asked.and(outcome)
+            });
+            outcomes.collect()
         });
-        outcomes.collect()
-    });
-    (connection, indices, outcomes)
+        Exchanged { connection, sent, asking, indices, outcomes }
+    }
 }
 
 /// The server to which an error redirects a command.
@@ -476,7 +500,7 @@ impl Engine for Redis {
                     commands.push(Command::new("PEXPIREAT", &name).arg(keep_until.as_millis()));
                 }
             }
-            self.run::<Value>(&commands).await?;
+            self.run::<Value>(commands).await?;
             if self.lasting.len() > LASTING_BLOCKS {
                 self.lasting.clear();
             }
@@ -499,12 +523,12 @@ impl Engine for Redis {
         let command = |command| Command::new(command, name.as_bytes());
         let set = || command("SET").arg(holder);
         let answers: Vec<Option<String>> =
-            self.run(&[set().arg("NX").arg("PX").arg(lasts_ms), command("GET")]).await?;
+            self.run(vec![set().arg("NX").arg("PX").arg(lasts_ms), command("GET")]).await?;
         let (is_new, held) = (answers[0].is_some(), &answers[1]);
         match held {
             Some(held) if is_former(held) => {
                 // No other server takes the name while it exists.
-                self.run::<Value>(&[set().arg("PX").arg(lasts_ms)]).await?;
+                self.run::<Value>(vec![set().arg("PX").arg(lasts_ms)]).await?;
             }
             Some(held) if held != holder => return Ok(Some(held.clone())),
             _ => {
@@ -512,7 +536,7 @@ impl Engine for Redis {
                     // The name existed before. The server was emptied, or the claim expired.
                     self.begin_life();
                 }
-                self.run::<Value>(&[command("PEXPIRE").arg(lasts_ms)]).await?;
+                self.run::<Value>(vec![command("PEXPIRE").arg(lasts_ms)]).await?;
             }
         }
         self.claimed = Some(node.to_owned());
@@ -528,11 +552,11 @@ impl Engine for Redis {
             }
             None => vec![command("HDEL").arg(node)],
         };
-        self.run::<Value>(&commands).await.map(drop)
+        self.run::<Value>(commands).await.map(drop)
     }
 
     async fn nodes(&mut self) -> Result<Vec<(String, String)>, EngineError> {
-        let nodes: Vec<Vec<(Vec<u8>, Vec<u8>)>> = self.run(&[Command::new("HGETALL", NODES)]).await?;
+        let nodes: Vec<Vec<(Vec<u8>, Vec<u8>)>> = self.run(vec![Command::new("HGETALL", NODES)]).await?;
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         Ok(nodes.into_iter().flatten().map(|(node, status)| (text(node), text(status))).collect())
     }
@@ -548,7 +572,7 @@ impl Engine for Redis {
                 .iter()
                 .map(|block| Command::new("ZRANGE", &name(block)).arg(0).arg(-1).arg("WITHSCORES"))
                 .collect();
-            let sets: Vec<Vec<(Vec<u8>, f64)>> = self.run(&commands).await?;
+            let sets: Vec<Vec<(Vec<u8>, f64)>> = self.run(commands).await?;
             for (block, members) in blocks.iter().zip(&sets) {
                 let (counts, foreign) = read_block(block, members);
                 all.push(counts);
@@ -572,7 +596,7 @@ impl Engine for Redis {
                 let lasts_ms = milliseconds(CHANGED_LASTS);
                 [of_changed("SADD", set).arg(names), of_changed("PEXPIRE", set).arg(lasts_ms)]
             });
-            self.run::<Value>(&commands.collect::<Vec<_>>()).await?;
+            self.run::<Value>(commands.collect()).await?;
         }
         Ok(())
     }
@@ -580,13 +604,13 @@ impl Engine for Redis {
     async fn take_changed(&mut self, most: usize) -> Result<Vec<OwnedBlock>, EngineError> {
         let of_each = most.div_ceil(usize::from(CHANGED_SETS));
         let commands: Vec<_> = (0..CHANGED_SETS).map(|set| of_changed("SPOP", set).arg(of_each)).collect();
-        let names: Vec<Vec<Vec<u8>>> = self.run(&commands).await?;
+        let names: Vec<Vec<Vec<u8>>> = self.run(commands).await?;
         Ok(names.into_iter().flatten().filter_map(|name| read_name(&name)).collect())
     }
 
     async fn changed(&mut self) -> Result<usize, EngineError> {
         let commands: Vec<_> = (0..CHANGED_SETS).map(|set| of_changed("SCARD", set)).collect();
-        let counts: Vec<usize> = self.run(&commands).await?;
+        let counts: Vec<usize> = self.run(commands).await?;
         Ok(counts.into_iter().sum())
     }
 

@@ -24,6 +24,8 @@ pub(super) struct Tables {
     pages: Addresses,
     /// The tables as the shard itself holds them.
     held: usize,
+    /// Where the marks of unsent keys are; 0 if there are none.
+    marks: usize,
 }
 
 /// The tables of all shards, in one copy per group of threads. Reading writes to the lock of the copy, and
@@ -81,7 +83,7 @@ impl PrefetchTables {
             let current = hint.current.load(Relaxed);
             let next = match hint.tables[current].get() {
                 None => current,
-                Some(known) if known.tags.is_same(&tables.tags) => return true,
+                Some(known) if known.is_same(tables) => return true,
                 Some(_) => {
                     replaces = true;
                     1 - current
@@ -140,8 +142,12 @@ impl PrefetchTables {
 }
 
 impl Tables {
-    pub(super) fn new(table: &Table<Slot>) -> Tables {
-        Tables { tags: table.tags().clone(), pages: table.addresses().clone(), held: table.pages_at() }
+    pub(super) fn new(table: &Table<Slot>, marks: usize) -> Tables {
+        Tables { tags: table.tags().clone(), pages: table.addresses().clone(), held: table.pages_at(), marks }
+    }
+
+    fn is_same(&self, other: &Tables) -> bool {
+        self.tags.is_same(&other.tags) && self.marks == other.marks
     }
 
     /// Prefetches the tags where a search for `hash` begins.
@@ -177,6 +183,9 @@ impl Tables {
             let slot = page.wrapping_add(within);
             prefetch_all(slot);
         }
+        if self.marks != 0 {
+            prefetch(ptr::without_provenance::<u8>(self.marks).wrapping_add(place as usize));
+        }
     }
 }
 
@@ -195,7 +204,7 @@ mod tests {
     use super::*;
 
     fn tables(slots: usize) -> Tables {
-        Tables { tags: Tags::new(slots), pages: Addresses::default(), held: 0 }
+        Tables { tags: Tags::new(slots), pages: Addresses::default(), held: 0, marks: 0 }
     }
 
     #[test]

@@ -150,6 +150,11 @@ impl Unsent {
         self.before.is_empty()
     }
 
+    /// The address of the marks, for prefetching.
+    pub(super) fn marks_at(&self) -> usize {
+        self.marks.as_ptr().addr()
+    }
+
     pub(super) fn bytes(&self) -> usize {
         allocated(self.marks.capacity()) + allocated(self.before.capacity())
     }
@@ -181,6 +186,7 @@ impl Shard {
         self.move_all();
         let unsent = Unsent::new(self.places(), self.now());
         self.places_mut().track_unsent(unsent);
+        self.publish_again();
         self.account_side_tables();
     }
 

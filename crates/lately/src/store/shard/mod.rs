@@ -197,7 +197,7 @@ impl Shard {
 
     /// The tables for prefetching.
     pub(super) fn tables(&self) -> Tables {
-        Tables::new(&self.slots)
+        Tables::new(&self.slots, self.side.places.unsent().map_or(0, super::unsent::Unsent::marks_at))
     }
 
     pub(super) fn tables_are_published(&mut self) {
@@ -486,6 +486,11 @@ impl Shard {
 
     pub(super) fn side_places(&self) -> &Places {
         &self.side.places
+    }
+
+    /// Tables for prefetching have the marks of unsent keys, too.
+    pub(super) fn publish_again(&mut self) {
+        self.published = false;
     }
 
     #[inline]
