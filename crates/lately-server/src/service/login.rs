@@ -195,18 +195,19 @@ impl Queue {
         self.failures.get(&place).map(|failures| failures.next).filter(|&next| next > moment)
     }
 
-    /// Whether a login of a place finds a free place in the queue.
-    fn has_room(&self, place: Place, moment: Instant) -> bool {
+    /// By how many logins too many would wait with one more of a place.
+    fn excess(&self, place: Place, moment: Instant) -> usize {
         let most =
             if self.has_failed(place, moment) { MAX_WAITING_LOGINS_OF_ONE } else { MAX_FIRST_LOGINS_OF_ONE };
         let of_place = self.waiting_of.get(&place).copied().unwrap_or(0);
-        self.waiting.len() < MAX_WAITING_LOGINS && of_place < most
+        let too_many = (of_place + 1).saturating_sub(most);
+        too_many.max((self.waiting.len() + 1).saturating_sub(MAX_WAITING_LOGINS))
     }
 
-    /// Takes the newest further login of the same place out, if a first login finds no room.
+    /// Takes the newest further login of the same place out, if that makes room for a first login.
     fn make_room(&mut self, attempt: &Attempt, moment: Instant) -> Option<Arc<Attempt>> {
         let place = attempt.source.place;
-        if attempt.is_further || self.has_room(place, moment) {
+        if attempt.is_further || self.excess(place, moment) != 1 {
             return None;
         }
         let further =
@@ -220,7 +221,7 @@ impl Queue {
 
     /// Adds a login, if there is room.
     fn add(&mut self, attempt: &Arc<Attempt>, moment: Instant) -> bool {
-        if !self.has_room(attempt.source.place, moment) {
+        if self.excess(attempt.source.place, moment) > 0 {
             return false;
         }
         let of_place = self.waiting_of.get(&attempt.source.place).copied().unwrap_or(0);
@@ -568,14 +569,19 @@ mod tests {
     #[test]
     fn many_logins_of_an_address_wait_while_none_has_failed() {
         let (moment, mut queue) = (clock::moment(), Queue::default());
-        for number in 0..MAX_FIRST_LOGINS_OF_ONE {
+        let last = attempt(source(1));
+        for number in 1..MAX_FIRST_LOGINS_OF_ONE {
             assert!(queue.add(&attempt(source(1)), moment), "{number}");
         }
-        assert!(!queue.add(&attempt(source(1)), moment));
+        assert!(queue.add(&last, moment) && !queue.add(&attempt(source(1)), moment));
         assert!(queue.add(&attempt(source(2)), moment));
-        // After a failure, no other gets in until fewer wait.
-        fail(&mut queue, moment, &mut moment.clone());
+        // After a failure, no other gets in until fewer wait, and nobody loses a place for one that does not.
+        assert!(queue.remove(&last) && queue.add(&attempt_of(source(1), true), moment));
+        queue.decided(source(1), false, moment);
         assert!(!queue.add(&attempt(source(1)), moment));
+        let waiting = queue.waiting.len();
+        assert!(queue.make_room(&attempt(source(1)), moment).is_none());
+        assert_eq!(queue.waiting.len(), waiting);
     }
 
     /// Symptom: connections with wrong passwords kept all others of the address out. Fix: the first login of a connection goes

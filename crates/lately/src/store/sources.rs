@@ -45,6 +45,15 @@ pub(super) struct Sources {
     bytes: usize,
 }
 
+/// The sources of an owner.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Share<'s> {
+    bytes: usize,
+    /// When the least recently changed one changed, and its name. The newest of all does not count.
+    oldest: Reverse<u64>,
+    name: &'s [u8],
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Mark {
     position: u64,
@@ -98,18 +107,17 @@ impl Sources {
 
     /// Of the owner whose sources take the most memory, the least recently changed source. The newest of all stays.
     fn oldest_of_largest(&self) -> Option<&[u8]> {
-        // Of each owner: the bytes, and its oldest source.
-        let mut owners: HashMap<&[u8], (usize, Reverse<u64>, &[u8])> = HashMap::new();
+        let mut shares: HashMap<&[u8], Share<'_>> = HashMap::new();
         for (name, mark) in &self.marks {
-            let oldest = if mark.heard == self.heard { u64::MAX } else { mark.heard };
-            let owner = owners.entry(owner_of(name)).or_insert((0, Reverse(u64::MAX), name));
-            owner.0 += bytes_of(name);
-            if oldest < owner.1.0 {
-                (owner.1, owner.2) = (Reverse(oldest), name);
+            let share =
+                shares.entry(owner_of(name)).or_insert(Share { bytes: 0, oldest: Reverse(u64::MAX), name });
+            share.bytes += bytes_of(name);
+            if mark.heard < share.oldest.0 && mark.heard < self.heard {
+                (share.oldest, share.name) = (Reverse(mark.heard), name);
             }
         }
-        let largest = owners.into_values().filter(|(_, Reverse(oldest), _)| *oldest < u64::MAX).max();
-        largest.map(|(_, _, name)| name)
+        let largest = shares.into_values().filter(|share| share.oldest.0 < u64::MAX).max();
+        largest.map(|share| share.name)
     }
 
     /// Rolls a position back.

@@ -51,8 +51,11 @@ fn op((key, kind, number, _): Step, now: Timestamp) -> Op<'static> {
         }
         96 => {
             // Requests of the fast path come after them.
-            let admission = [Admission::Overdraft, Admission::Exempt, Admission::Overdraft, Admission::Spent]
-                [number as usize % 4];
+            let admission = match number % 4 {
+                0 | 2 => Admission::Overdraft,
+                1 => Admission::Exempt,
+                _ => Admission::Spent,
+            };
             let lockout = Lockout::growing(seconds(1), Factor::new(2.0).expect("a factor"), Some(seconds(9)));
             let lockout = Some(lockout.expect("it fits"));
             let request = Request { admission, lockout, ..Request::new(key, max, window, cost * 7) };
