@@ -123,6 +123,9 @@ pub const MAX_HTTP_CONNECTIONS: usize = 64;
 /// Bytes of the request line and headers of an HTTP request.
 pub const MAX_HTTP_HEAD_BYTES: usize = 16 << 10;
 
+/// Bytes that are read of an HTTP client before others have their turn.
+pub const HTTP_TURN_BYTES: usize = MAX_HTTP_HEAD_BYTES;
+
 /// Headers of an HTTP request.
 pub const MAX_HTTP_HEADERS: usize = 100;
 

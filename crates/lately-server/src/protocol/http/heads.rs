@@ -10,6 +10,7 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
 use super::stream::Stream;
+use crate::limits::HTTP_TURN_BYTES;
 
 /// The start of every HTTP/2 connection (RFC 9113, 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -39,19 +40,21 @@ impl Start {
     }
 }
 
-/// The socket of a client of HTTP/1. A read fails once a target has a `#`. Of HTTP/2 nothing is looked at.
+/// The socket of a client. After [`HTTP_TURN_BYTES`] others have their turn. In HTTP/1 a read fails once a target has a `#`.
 pub(super) struct Checked<'s> {
     /// Bytes that were read already.
     start: Vec<u8>,
     socket: &'s mut Stream,
     heads: Heads,
     has_fragment: &'s AtomicBool,
+    /// Bytes that were read in this turn.
+    turn_bytes: usize,
 }
 
 impl<'s> Checked<'s> {
     pub(super) fn new(socket: &'s mut Stream, start: Start, has_fragment: &'s AtomicBool) -> Checked<'s> {
         let heads = if start.is_http2 { Heads::Body } else { Heads::default() };
-        Checked { start: start.bytes, socket, heads, has_fragment }
+        Checked { start: start.bytes, socket, heads, has_fragment, turn_bytes: 0 }
     }
 }
 
@@ -61,6 +64,12 @@ impl AsyncRead for Checked<'_> {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if self.turn_bytes >= HTTP_TURN_BYTES {
+            // The other clients come first.
+            self.turn_bytes = 0;
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         let before = buf.filled().len();
         let polled = if self.start.is_empty() {
             Pin::new(&mut *self.socket).poll_read(cx, buf)
@@ -70,6 +79,8 @@ impl AsyncRead for Checked<'_> {
             self.start.drain(..count);
             Poll::Ready(Ok(()))
         };
+        let read_bytes = buf.filled().len() - before;
+        self.turn_bytes = if polled.is_ready() { self.turn_bytes + read_bytes } else { 0 };
         if self.heads.has_fragment(&buf.filled()[before..]) {
             self.has_fragment.store(true, Relaxed);
             return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
