@@ -128,6 +128,8 @@ impl FromStr for Network {
         // A network of IPv4 in IPv6 is one of IPv4.
         let (address, bits) = match (address.to_canonical(), bits.checked_sub(96)) {
             (v4, Some(v4_bits)) if v4.is_ipv4() && address.is_ipv6() => (v4, v4_bits),
+            // It would hold addresses that are not IPv4.
+            (v4, None) if v4.is_ipv4() && address.is_ipv6() => return Err(error()),
             _ => (address, bits),
         };
         Ok(Network { address: mask(address, bits), bits })

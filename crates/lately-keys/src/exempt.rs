@@ -73,14 +73,23 @@ impl FromStr for Exempt {
     type Err = KeyError;
 
     fn from_str(text: &str) -> Result<Exempt, KeyError> {
-        // A text that starts like a network but is not one is a mistake, not a pattern.
-        let starts_as_network = text.split('/').next().is_some_and(|first| is_address(first.as_bytes()));
         match text.parse() {
             Ok(network) => Ok(Exempt::Network(network)),
-            Err(error) if starts_as_network || text.is_empty() => Err(error),
+            Err(error) if is_like_a_network(text) || text.is_empty() => Err(error),
             Err(_) => Ok(Exempt::Pattern(Pattern::new(text.as_bytes()))),
         }
     }
+}
+
+/// Whether a text that is no network was meant as one, so that it is a mistake and no pattern: it starts with an address, or
+/// looks like a part of one, such as 10.0.0/24.
+fn is_like_a_network(text: &str) -> bool {
+    let first = text.split(['/', '-']).next().unwrap_or_default();
+    let is_part_of_ipv4 =
+        first.contains('.') && first.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    let is_part_of_ipv6 =
+        first.contains(':') && first.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b':');
+    is_address(first.as_bytes()) || is_part_of_ipv4 || is_part_of_ipv6 && text.contains('/')
 }
 
 #[cfg(test)]
@@ -98,7 +107,19 @@ mod tests {
         check("2001:db8::1", "2001:db8:0::1", "2001:db8::2");
         check("login:monitor*", "login:monitor-1", "login:jo");
         check("10.*", "10.x", "11.x");
-        for bad in ["10.0.0.0/33", "::/129", ""] {
+        check("cafe:1", "cafe:1", "cafe:2");
+        for bad in [
+            "10.0.0.0/33",
+            "::/129",
+            "",
+            "10.0.0/24",
+            "10.0/16",
+            "10.0.0",
+            "10.0.0.256",
+            "10.0.0.0-10.0.0.255",
+            "2001:db8/32",
+            "::ffff:10.0.0.0/8",
+        ] {
             assert!(bad.parse::<Exempt>().is_err(), "{bad}");
         }
     }
