@@ -15,7 +15,7 @@ use super::effect::{Applied, Effect};
 use super::named_limits::{LimitAnswer, RuleNumber, Rules};
 use super::response::WindowCount;
 use super::{Asked, Response, Service, Stats, rate};
-use crate::limits::{RUN_JOINT_OPERATIONS, RUN_OPERATIONS};
+use crate::limits::{RUN_JOINT_OPERATIONS, RUN_OPERATIONS, RUN_TIMED_OPERATIONS};
 
 /// Requests and, after execution, their responses. Keys borrow from the read buffer.
 #[derive(Default)]
@@ -32,8 +32,8 @@ pub(crate) struct Batch<'a> {
     named: Vec<(Range<usize>, RuleNumber)>,
     /// The named limits, taken when the first request names one.
     rules: Option<Arc<Rules>>,
-    /// Whether an operation names a time. Such operations may take long: a late hit moves the hits after it.
-    has_times: bool,
+    /// By how many operations fewer than usual are executed together, because some take long.
+    fewer: usize,
     /// The last operation without its key, and its named limit. Only for kinds of operations that are often repeated
     /// with other keys.
     last: Option<(Op<'a>, Option<RuleNumber>)>,
@@ -73,9 +73,17 @@ impl<'a> Batch<'a> {
         self.ops.len()
     }
 
-    /// Whether an operation names a time.
-    pub(crate) fn has_times(&self) -> bool {
-        self.has_times
+    /// The most operations that may be executed together with these.
+    #[inline(always)]
+    pub(crate) fn most_operations(&self) -> usize {
+        RUN_OPERATIONS - self.fewer
+    }
+
+    #[inline(always)]
+    fn times(&mut self, at: Option<Timestamp>) {
+        if at.is_some() {
+            self.fewer = self.fewer.max(RUN_OPERATIONS - RUN_TIMED_OPERATIONS);
+        }
     }
 
     /// Whether it must be executed before another `MLIMIT` is added. Each of those holds memory, which later ones reuse.
@@ -93,30 +101,31 @@ impl<'a> Batch<'a> {
 
     #[inline(always)]
     pub(crate) fn hit(&mut self, key: &'a [u8], weight: u64, at: Option<Timestamp>) {
-        self.has_times |= at.is_some();
+        self.times(at);
         self.push(Op::Hit { key, weight, at });
     }
 
     #[inline(always)]
     pub(crate) fn hits(&mut self, key: &'a [u8], window: Option<Span>, at: Option<Timestamp>) {
-        self.has_times |= at.is_some();
+        self.times(at);
         self.push(Op::Hits { key, window, at });
     }
 
     pub(crate) fn denied(&mut self, key: &'a [u8], window: Option<Span>, at: Option<Timestamp>) {
-        self.has_times |= at.is_some();
+        self.times(at);
         self.push(Op::Denied(Box::new(Question { key, window, at })));
     }
 
     #[inline(always)]
     pub(crate) fn limit(&mut self, request: Request<'a>) {
-        self.has_times |= request.at.is_some();
+        self.times(request.at);
         self.push(Op::of(request));
     }
 
     /// Gives the hits of a request back. [`Service::check_refund`] was called before.
     pub(crate) fn refund(&mut self, request: Request<'a>) {
-        self.has_times |= request.at.is_some();
+        // It writes all hits of the key anew.
+        self.fewer = RUN_OPERATIONS - 1;
         self.push(Op::Refund(Box::new(request)));
     }
 
@@ -125,7 +134,7 @@ impl<'a> Batch<'a> {
     }
 
     pub(crate) fn limit_all(&mut self, request: JointRequest<'a>) {
-        self.has_times |= request.at.is_some();
+        self.times(request.at);
         self.push(Op::LimitAll(Box::new(request)));
     }
 
@@ -206,7 +215,7 @@ impl<'a> Batch<'a> {
         self.ops.clear();
         self.outcomes.clear();
         self.named.clear();
-        (self.changes, self.would_deny, self.refused, self.has_times) = (0, 0, None, false);
+        (self.changes, self.would_deny, self.refused, self.fewer) = (0, 0, None, 0);
     }
 
     /// Releases the named limits: the next request takes the current ones.

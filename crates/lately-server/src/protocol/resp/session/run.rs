@@ -8,7 +8,7 @@ use lately_resp::{Command, CommandError, Encoder, Protocol};
 use super::decided::{self, Words};
 use super::integer;
 use super::written::{Written, refuse};
-use crate::limits::{OUTPUT_BYTES, RUN_OPERATIONS, RUN_TIMED_OPERATIONS, TURN_TIME};
+use crate::limits::{OUTPUT_BYTES, RUN_OPERATIONS, TURN_TIME};
 use crate::service::Service;
 use crate::service::{Batch, NamedRequest, Response, code_of, rate};
 
@@ -119,8 +119,8 @@ impl<'a> Run<'a> {
     /// Operations that still fit.
     #[inline(always)]
     fn room(&self) -> usize {
-        let most = if self.batch.has_times() { RUN_TIMED_OPERATIONS } else { RUN_OPERATIONS };
-        most.min(self.slowness.most_operations()).saturating_sub(self.batch.len())
+        let most = self.batch.most_operations().min(self.slowness.most_operations());
+        most.saturating_sub(self.batch.len())
     }
 
     /// Repeats the last request for other keys, if it is of a kind that is often repeated. Stops when the replies reach
