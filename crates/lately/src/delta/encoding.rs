@@ -1,6 +1,6 @@
 //! Encoding and decoding of deltas. The table is in the design document.
 
-use super::{Delta, Forgotten, Generation, LimitState, Sequence};
+use super::{CountedId, Delta, Forgotten, Generation, LimitState, Sequence};
 use crate::entry::Entry;
 use crate::error::Malformed;
 use crate::gcra::Arrival;
@@ -58,12 +58,14 @@ const GUARDED: u8 = 8;
 const POSITION: u8 = 9;
 const VOID: u8 = 10;
 const GIVEN_BACK: u8 = 11;
+const ID: u8 = 12;
 // The second byte has flags for fields that are present because they differ from the default. Two more bits
 // are free, for an origin other than this server.
-/// Of a restored key: it has an arrival time; denied hits; a guard.
+/// Of a restored key: it has an arrival time; denied hits; a guard; ids.
 const HAS_ARRIVAL: u8 = 1;
 const HAS_DENIED: u8 = 1 << 1;
 const HAS_GUARD: u8 = 1 << 2;
+const HAS_IDS: u8 = 1 << 7;
 /// Of a restored key and of a limited one, in place of `AT`: its next lockout grows from a past one.
 const HAS_PAST: u8 = 1 << 4;
 /// Not the first generation.
@@ -350,12 +352,25 @@ impl DeltaBatch {
                     head.number(guard.to_number());
                 });
             }
+            Delta::Id { key, generation, id } => {
+                let is_now = id.at == self.now;
+                let (flags, after_ms) =
+                    (if is_now { 0 } else { AT }, id.at.as_millis() - self.now.as_millis());
+                append(&mut self.bytes, (ID, flags), sequence, key, generation, |head| {
+                    if !is_now {
+                        head.number(zigzag(after_ms));
+                    }
+                    head.number(id.until.as_millis().cast_unsigned());
+                    head.word(id.salt, size_of::<u64>());
+                    head.word(id.fingerprint, size_of::<u64>());
+                });
+            }
             Delta::Forget { key, generation, why } => {
                 let kind = if why == Forgotten::Deleted { DELETED } else { EVICTED };
                 append(&mut self.bytes, (kind, 0), sequence, key, generation, |_| ());
             }
             Delta::Restored { key, generation, limits, entry } => {
-                let LimitState { limited_until, past, arrival, guard, denied } = limits;
+                let LimitState { limited_until, past, arrival, guard, denied, ids } = limits;
                 // A time of 0 means no limit.
                 let limited_ms = limited_until.map_or(0, Timestamp::as_millis);
                 let has_arrival = arrival != Arrival::default();
@@ -363,6 +378,7 @@ impl DeltaBatch {
                 let flags = flag(has_arrival, HAS_ARRIVAL)
                     | flag(!denied.is_empty(), HAS_DENIED)
                     | flag(guard.is_some(), HAS_GUARD)
+                    | flag(!ids.is_empty(), HAS_IDS)
                     | flag(past.is_some(), HAS_PAST);
                 append(&mut self.bytes, (RESTORED, flags), sequence, key, generation, |head| {
                     head.number(limited_ms.cast_unsigned());
@@ -373,9 +389,13 @@ impl DeltaBatch {
                     if !denied.is_empty() {
                         head.number(denied.len() as u64);
                     }
+                    if !ids.is_empty() {
+                        head.number(ids.len() as u64);
+                    }
                 });
                 self.bytes.extend_from_slice(entry);
                 self.bytes.extend_from_slice(denied);
+                self.bytes.extend_from_slice(ids);
                 if has_arrival {
                     let (millis, ticks) = arrival.to_parts();
                     self.bytes.extend_from_slice(&millis.to_le_bytes());
@@ -460,7 +480,8 @@ impl<'a> Deltas<'a> {
         if self.format == DeltaFormat::Current {
             let flags = *self.bytes.split_off_first()?;
             let known = match first {
-                RESTORED => HAS_ARRIVAL | HAS_DENIED | HAS_GUARD | HAS_PAST | GENERATION,
+                RESTORED => HAS_ARRIVAL | HAS_DENIED | HAS_GUARD | HAS_IDS | HAS_PAST | GENERATION,
+                ID => GENERATION | AT,
                 LIMITED => HAS_PAST | GENERATION,
                 HITS | DENIED | GIVEN_BACK => GENERATION | AT | SEVERAL | HUGE,
                 POSITION | VOID => 0,
@@ -508,6 +529,8 @@ impl<'a> Deltas<'a> {
         let guard = if is_guarded { Some(EvictionGuard::from_number(Number::take(bytes)?)?) } else { None };
         let entry_len = if kind == RESTORED { Number::take(bytes)? } else { 0 };
         let denied_len = if has(HAS_DENIED) { Number::take(bytes)? } else { 0 };
+        let ids_len = if has(HAS_IDS) { Number::take(bytes)? } else { 0 };
+        let id = if kind == ID { Some(take_id(at, bytes)?) } else { None };
         let arrival = if kind == ARRIVAL { take_arrival(bytes)? } else { Arrival::default() };
         let position = if kind == POSITION { take_word(bytes)? } else { 0 };
         let key = bytes.split_off(..key_len)?;
@@ -529,6 +552,7 @@ impl<'a> Deltas<'a> {
             ARRIVAL => Delta::Arrival { key, generation, arrival },
             GUARDED => Delta::Guarded { key, generation, guard: guard? },
             DELETED => Delta::Forget { key, generation, why: Forgotten::Deleted },
+            ID => Delta::Id { key, generation, id: id? },
             EVICTED => Delta::Forget { key, generation, why: Forgotten::Evicted },
             FLUSH => Delta::Flush { below: generation },
             POSITION if key_len <= MAX_SOURCE_BYTES => Delta::Position { source: key, position },
@@ -538,13 +562,14 @@ impl<'a> Deltas<'a> {
                 let limited_until = Some(until).filter(|&until| until > Timestamp::MIN);
                 let entry = bytes.split_off(..usize::try_from(entry_len).ok()?)?;
                 let denied = bytes.split_off(..usize::try_from(denied_len).ok()?)?;
+                let ids = bytes.split_off(..usize::try_from(ids_len).ok()?)?;
                 let arrival = if has(HAS_ARRIVAL) { take_arrival(bytes)? } else { arrival };
                 let past = if has_past {
                     Some(PastLockout::from_numbers((take_word(bytes)?, take_word(bytes)?))?)
                 } else {
                     None
                 };
-                let limits = LimitState { limited_until, past, arrival, guard, denied };
+                let limits = LimitState { limited_until, past, arrival, guard, denied, ids };
                 Delta::Restored { key, generation, limits, entry }
             }
             _ => return None,
@@ -572,6 +597,13 @@ impl<'a> Iterator for Deltas<'a> {
 
 fn take_word(bytes: &mut &[u8]) -> Option<u64> {
     Some(u64::from_le_bytes(*bytes.split_off(..size_of::<u64>())?.first_chunk()?))
+}
+
+/// Decodes the id of hits at a time.
+fn take_id(at: Timestamp, bytes: &mut &[u8]) -> Option<CountedId> {
+    let until = Timestamp::from_millis(i64::try_from(Number::take(bytes)?).ok()?)?;
+    let (salt, fingerprint) = (take_word(bytes)?, take_word(bytes)?);
+    (salt != 0 && until >= at).then_some(CountedId { salt, fingerprint, at, until })
 }
 
 fn take_arrival(bytes: &mut &[u8]) -> Option<Arrival> {
@@ -613,7 +645,8 @@ mod tests {
         let guard = EvictionGuard { until: now, is_full: true };
         let past = Some(PastLockout { length: Span::MAX, forgotten_at: Timestamp::MAX });
         let limits =
-            LimitState { limited_until: Some(now), past, arrival, guard: Some(guard), denied: &long };
+            LimitState { limited_until: Some(now), past, arrival, guard: Some(guard), denied: &long, ids: &long };
+        let id = CountedId { salt: u64::MAX, fingerprint: 7, at: now, until: Timestamp::MAX };
         let deltas = [
             Delta::Hits { key, generation: Generation(0), at: now, hits: 1 },
             Delta::Hits { key: &long, generation: Generation(7), at: Timestamp::MIN, hits: MAX_TOTAL },
@@ -640,6 +673,8 @@ mod tests {
                 generation: Generation(4),
                 guard: EvictionGuard { is_full: false, ..guard },
             },
+            Delta::Id { key, generation: Generation(0), id },
+            Delta::Id { key: &long, generation: Generation::MAX, id: CountedId { at: Timestamp::MIN, ..id } },
             Delta::Flush { below: Generation(9) },
             Delta::Position { source: &long[..MAX_SOURCE_BYTES], position: u64::MAX },
             Delta::Position { source: b"s", position: 0 },
@@ -666,7 +701,12 @@ mod tests {
             (0, 3),
             (0, 4),
             (11, 12),
+            (12, 1),
+            (13, 1),
+            (14, 1),
+            (15, 1),
         ];
+        assert_eq!(places.len(), deltas.len());
         let wanted: Vec<_> =
             places.into_iter().map(|(part, number)| sequence(part, number)).zip(deltas).collect();
         for &(sequence, delta) in &wanted {

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::Store;
 use super::eviction_guard::EvictionGuard;
-use crate::delta::{Delta, LimitState};
+use crate::delta::{CountedId, Delta, LimitState};
 use crate::gcra::Arrival;
 use crate::lockout::PastLockout;
 use crate::time::Timestamp;
@@ -88,6 +88,7 @@ impl ClockShift {
             arrival: self.arrival(limits.arrival),
             guard: limits.guard.map(|guard| self.guard(guard)),
             denied: limits.denied,
+            ids: limits.ids,
         }
     }
 
@@ -112,6 +113,10 @@ impl ClockShift {
             }
             Delta::Guarded { key, generation, guard } => {
                 Delta::Guarded { key, generation, guard: self.guard(guard) }
+            }
+            Delta::Id { key, generation, id } => {
+                let (at, until) = (self.past(id.at), self.future(id.until));
+                Delta::Id { key, generation, id: CountedId { at, until, ..id } }
             }
             Delta::Restored { key, generation, limits, entry } => {
                 Delta::Restored { key, generation, limits: self.limits(limits), entry }

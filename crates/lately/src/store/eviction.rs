@@ -14,7 +14,7 @@ use super::table::place_of;
 use super::tags::fraction;
 use crate::delta::{DeltaBatch, Forgotten};
 use crate::error::HitError;
-use crate::limits::{EVICTION_LOOKS, EVICTION_SAMPLE, EVICTION_SAMPLE_A_SHARD, FEWER_LOOKS_FOR_NEWCOMERS};
+use crate::limits::{EVICTION_LOOKS, EVICTION_SAMPLE, EVICTION_SAMPLE_A_SHARD, FEWER_LOOKS_FOR_NEWCOMERS, ID_BUCKETS_OF_A_SWEEP};
 use crate::time::Timestamp;
 
 /// Accounted memory, and counters of removed keys.
@@ -364,6 +364,7 @@ impl Store {
             shard.move_page();
             if place >= shard.places() {
                 shard.shrink();
+                shard.visit_ids(&self.ids, ID_BUCKETS_OF_A_SWEEP);
                 drop(shard);
                 self.sweep_others(index, now);
                 cursor = super::Cursor::at(index + 1, 0);

@@ -27,6 +27,8 @@ pub enum Op<'a> {
         /// When they happened; `None` is now.
         at: Option<Timestamp>,
     },
+    /// Count hits with an id: [`Store::hit_once`].
+    HitOnce(Box<HitOnce<'a>>),
     /// Read the hits in a window.
     Hits {
         /// The key.
@@ -64,6 +66,19 @@ pub enum Op<'a> {
     ThrottleBy(Box<Throttle<'a>>),
     /// Decide a request by several limits.
     LimitAll(Box<JointRequest<'a>>),
+}
+
+/// Hits with an id.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HitOnce<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// How many. 0 counts nothing and leaves no id.
+    pub weight: u64,
+    /// When they happened; `None` is now.
+    pub at: Option<Timestamp>,
+    /// The id: 1 to [`MAX_ID_BYTES`](crate::limits::MAX_ID_BYTES) bytes.
+    pub id: &'a [u8],
 }
 
 /// The arguments of [`Op::Denied`].
@@ -148,7 +163,7 @@ pub struct JointRequest<'a> {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Outcome {
-    /// The result of [`Op::Hit`]: the hits in the default window that ends at the hit, or why it was refused.
+    /// The result of [`Op::Hit`] and [`Op::HitOnce`]: the hits in the default window that ends at the hit, or why it was refused.
     Hit(Result<u64, HitError>),
     /// The result of [`Op::Hits`] and [`Op::Denied`].
     Hits(Count),
@@ -183,6 +198,7 @@ impl<'a> Op<'a> {
             Op::Hit { key, .. } | Op::Hits { key, .. } | Op::Limit { key, .. } | Op::Throttle { key, .. } => {
                 Some(key)
             }
+            Op::HitOnce(hit) => Some(hit.key),
             Op::Denied(question) => Some(question.key),
             Op::Decide(request) | Op::Refund(request) => Some(request.key),
             Op::ThrottleBy(request) => Some(request.key),

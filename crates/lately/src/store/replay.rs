@@ -273,6 +273,12 @@ impl Store {
                     Ok(())
                 })
             }
+            Delta::Id { key, generation, id } => {
+                self.replay_life(key, hash, generation, now, |shard, context| {
+                    shard.put_id_back((key, hash), id, context);
+                    Ok(())
+                })
+            }
             Delta::Forget { key, generation, .. } => {
                 let ended = Generation(generation.0.saturating_add(1));
                 self.replay_life(key, hash, ended, now, |_, _| Ok(()))

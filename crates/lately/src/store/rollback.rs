@@ -113,6 +113,7 @@ impl Store {
             | Delta::Denied { key, generation, .. }
             | Delta::GivenBack { key, generation, .. }
             | Delta::Forget { key, generation, why: Forgotten::Deleted }
+            | Delta::Id { key, generation, .. }
             | Delta::Restored { key, generation, .. }) = delta
             else {
                 continue;

@@ -1,14 +1,17 @@
 //! How hits enter a shard: by the fast path or the general path.
 
 use std::borrow::Borrow;
+use std::hash::BuildHasher;
 
 use super::super::check_key;
 use super::super::context::{Context, FastPath, Hit};
+use super::super::ids::is_id;
 use super::Shard;
 use crate::class::ClassId;
-use crate::delta::DeltaBatch;
+use crate::delta::{CountedId, Delta, DeltaBatch};
 use crate::entry::Fetched;
 use crate::error::HitError;
+use crate::fingerprint::fingerprint;
 use crate::frame::Frame;
 use crate::time::Timestamp;
 
@@ -88,6 +91,61 @@ impl Shard {
             _ => {}
         }
         counted
+    }
+
+    /// Counts hits with an id like [`Shard::hit`], unless hits of the key with this id are known whose time differs by less
+    /// than the span of the class. Then they count nothing.
+    pub(in crate::store) fn hit_once(
+        &mut self,
+        hit: &Hit<'_>,
+        id: &[u8],
+        found: Option<u32>,
+        context: &mut Context<'_>,
+    ) -> Result<u64, HitError> {
+        if !is_id(id) {
+            return Err(HitError::IdLength { bytes: id.len() });
+        }
+        let found = found.and_then(|place| self.alive(place, context));
+        let class = self.class_of(hit.key, found, context);
+        let dedupe = context.frame(class, self.now).1.dedupe();
+        let span = dedupe.ok_or(HitError::NoDedupe)?;
+        let at = hit.at.unwrap_or(self.now);
+        let is_known = found.is_some_and(|place| match self.side.places.salt(place) {
+            0 => false,
+            salt => self.side.ids.has(fingerprint(salt, id), at, span.as_millis(), context.ids.known(self.now)),
+        });
+        let weight = if is_known { 0 } else { hit.weight };
+        let counted = self.hit(&Hit { weight, ..*hit }, found, context)?;
+        if weight > 0 {
+            let place = self.place_near(found, hit.key, hit.hash).expect("it was just hit");
+            if found == Some(place) {
+                self.fill_guard(place, context);
+            }
+            let salt = self.salt_at(place);
+            let kept_from = at.max(self.now);
+            let until_ms = kept_from.as_millis() + span.as_millis() - 1;
+            let until = Timestamp::from_millis(until_ms).unwrap_or(Timestamp::MAX);
+            let id = CountedId { salt, fingerprint: fingerprint(salt, id), at, until };
+            self.change_ids(context.ids, |ids, known| ids.insert(id, known));
+            self.record_change(context, |shard| {
+                let generation = shard.generation_at(place);
+                Delta::Id { key: hit.key, generation, id }
+            });
+        }
+        Ok(counted)
+    }
+
+    /// The salt of the key at `place`. Its first id makes it.
+    fn salt_at(&mut self, place: u32) -> u64 {
+        let known = self.side.places.salt(place);
+        if known != 0 {
+            return known;
+        }
+        self.side.salts += 1;
+        // Nobody sees it, nor a hash of it that could be compared.
+        let salt = self.side.hasher.hash_one((self.part, self.side.salts)).max(1);
+        self.side.places.set_salt(place, salt);
+        salt
     }
 
     /// Appends the counted hits to the change record, if there is one, and marks the key as unsent, if such keys are marked.
