@@ -99,7 +99,8 @@ impl ExactLog {
     pub fn hit_once(&mut self, key: u8, at_ms: i64, count: u64, id: u8, now_ms: i64) -> HitOutcome {
         let now = self.see(now_ms);
         let Some(span_ms) = self.settings.dedupe_ms else { return HitOutcome::NoDedupe };
-        let is_same = |known: &CountedId| known.id == id && known.at_ms.abs_diff(at_ms) < span_ms.unsigned_abs();
+        let is_same =
+            |known: &CountedId| known.id == id && known.at_ms.abs_diff(at_ms) < span_ms.unsigned_abs();
         let count = if self.ids.get(&key).is_some_and(|ids| ids.iter().any(is_same)) { 0 } else { count };
         let outcome = self.hit(key, at_ms, count, now_ms);
         if let HitOutcome::Hits(_) = outcome
@@ -331,8 +332,7 @@ mod tests {
 
     #[test]
     fn refused_hits_and_hits_of_none_leave_no_id() {
-        let mut log =
-            ExactLog::new(ModelSettings { dedupe_ms: Some(600_000), ..ModelSettings::default() });
+        let mut log = ExactLog::new(ModelSettings { dedupe_ms: Some(600_000), ..ModelSettings::default() });
         assert_eq!(log.hit_once(0, NOW, 0, 0, NOW), HitOutcome::Hits(0));
         assert_eq!(log.hit_once(0, NOW + 10_001, 1, 0, NOW), HitOutcome::Future);
         assert_eq!(log.hit_once(0, NOW, MAX + 1, 0, NOW), HitOutcome::Overflow);

@@ -4,7 +4,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use lately::{Count, JointRequest, Op, Outcome, Question, Request, Span, Store, Throttle, Timestamp};
+use lately::{
+    Count, HitOnce, JointRequest, Op, Outcome, Question, Request, Span, Store, Throttle, Timestamp,
+};
 use lately_journal::Refused;
 
 use super::cluster::Cluster;
@@ -91,6 +93,21 @@ impl<'a> Batch<'a> {
     pub(crate) fn hit(&mut self, key: &'a [u8], weight: u64, at: Option<Timestamp>) {
         self.has_times |= at.is_some();
         self.push(Op::Hit { key, weight, at });
+    }
+
+    /// Counts hits, with an id or without.
+    pub(crate) fn hit_with(&mut self, hit: (&'a [u8], u64, Option<Timestamp>), id: Option<&'a [u8]>) {
+        let (key, weight, at) = hit;
+        match id {
+            Some(id) => self.hit_once(HitOnce { key, weight, at, id }),
+            None => self.hit(key, weight, at),
+        }
+    }
+
+    /// Counts hits with an id.
+    pub(crate) fn hit_once(&mut self, hit: HitOnce<'a>) {
+        self.has_times |= hit.at.is_some();
+        self.push(Op::HitOnce(Box::new(hit)));
     }
 
     #[inline(always)]
@@ -316,7 +333,7 @@ impl Service {
 
     /// Adds the outcomes to the statistics: those of changes when they are committed, the others at once.
     fn settle_batch(&self, batch: &mut Batch<'_>, mut changes: Option<&mut Changes>) {
-        let (mut counted, mut denied, mut refused) = (0_u64, 0_u64, 0_u64);
+        let (mut counted, mut denied, mut refused, mut repeated) = (0_u64, 0_u64, 0_u64, 0_u64);
         let Batch { ops, outcomes, named, rules, .. } = batch;
         let (mut outcomes, mut named) = (outcomes.iter_mut(), named.iter().peekable());
         for (number, op) in ops.iter().enumerate() {
@@ -349,6 +366,7 @@ impl Service {
             };
             denied = denied.saturating_add(applied.denied);
             refused = refused.saturating_add(applied.refused);
+            repeated = repeated.saturating_add(applied.repeated);
             match &mut changes {
                 Some(changes) if applied.is_change => {
                     batch.changes |= 1 << number;
@@ -360,6 +378,7 @@ impl Service {
         Stats::add(&self.stats.hits, counted);
         Stats::add(&self.stats.denied_hits, denied);
         Stats::add(&self.stats.refused_hits, refused);
+        Stats::add(&self.stats.repeated_hits, repeated);
     }
 }
 

@@ -644,8 +644,14 @@ mod tests {
         let arrival = Arrival::from_parts(u64::MAX, 7);
         let guard = EvictionGuard { until: now, is_full: true };
         let past = Some(PastLockout { length: Span::MAX, forgotten_at: Timestamp::MAX });
-        let limits =
-            LimitState { limited_until: Some(now), past, arrival, guard: Some(guard), denied: &long, ids: &long };
+        let limits = LimitState {
+            limited_until: Some(now),
+            past,
+            arrival,
+            guard: Some(guard),
+            denied: &long,
+            ids: &long,
+        };
         let id = CountedId { salt: u64::MAX, fingerprint: 7, at: now, until: Timestamp::MAX };
         let deltas = [
             Delta::Hits { key, generation: Generation(0), at: now, hits: 1 },

@@ -67,6 +67,8 @@ pub(super) struct Context<'a> {
     pub(super) is_clock_repaired: bool,
     /// Whether keys are marked that have hits to be sent to other nodes.
     pub(super) is_tracked: bool,
+    /// Whether the last hit with an id was counted before.
+    pub(super) is_repeated: bool,
     /// The change record, if there is one.
     pub(super) deltas: Option<&'a mut DeltaBatch>,
     /// A cache of the last frame.
@@ -81,8 +83,19 @@ impl<'a> Context<'a> {
         is_tracked: bool,
         deltas: Option<&'a mut DeltaBatch>,
     ) -> Context<'a> {
-        let (full, is_clock_repaired, met) = (None, false, None);
-        Context { classes, generation, ids, expired_keys, full, is_clock_repaired, is_tracked, deltas, met }
+        let (full, is_clock_repaired, is_repeated, met) = (None, false, false, None);
+        Context {
+            classes,
+            generation,
+            ids,
+            expired_keys,
+            full,
+            is_clock_repaired,
+            is_tracked,
+            is_repeated,
+            deltas,
+            met,
+        }
     }
 
     /// The edges of a class at `now`, and its settings.

@@ -236,9 +236,13 @@ impl<'a> Executor<'a> {
             Op::HitOnce(ref once) => {
                 let HitOnce { key, weight, at, id } = **once;
                 let hit = Hit { key, hash, weight, at, limit_window: None };
+                self.context.is_repeated = false;
                 let counted = self.hit(&hit, Some(id), place);
                 self.has_new_ids |= counted.is_ok();
-                Outcome::Hit(counted)
+                match counted {
+                    Ok(hits) if self.context.is_repeated => Outcome::Repeated(hits),
+                    counted => Outcome::Hit(counted),
+                }
             }
             Op::Hits { key, window, at } => {
                 Outcome::Hits(self.count((key, place), window, at, |locked, place, _| {
@@ -310,7 +314,7 @@ impl<'a> Executor<'a> {
             (&Op::Hit { at, .. }, Outcome::Hit(Ok(hits))) => {
                 *hits = hits.saturating_add(of_others(None, at).map_or(0, |count| count.estimate));
             }
-            (Op::HitOnce(hit), Outcome::Hit(Ok(hits))) => {
+            (Op::HitOnce(hit), Outcome::Hit(Ok(hits)) | Outcome::Repeated(hits)) => {
                 *hits = hits.saturating_add(of_others(None, hit.at).map_or(0, |count| count.estimate));
             }
             (&Op::Hits { window, at, .. }, Outcome::Hits(count)) => {
@@ -372,7 +376,9 @@ impl<'a> Executor<'a> {
         };
         let (locked, context) = self.parts();
         // An expired key was replaced by a new one at another place, which has no guard.
-        if let Some(place) = place.filter(|&place| hit.weight > 0 && id.is_none() && locked.is_at(place, hit.key)) {
+        if let Some(place) =
+            place.filter(|&place| hit.weight > 0 && id.is_none() && locked.is_at(place, hit.key))
+        {
             locked.fill_guard(place, context);
         }
         Ok(counted)

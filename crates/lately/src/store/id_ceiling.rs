@@ -6,25 +6,7 @@ use super::{SHARDS, Store};
 use crate::limits::{IDS_FORGOTTEN_AT_ONCE, IDS_SAMPLE, IDS_VISITED};
 use crate::time::Timestamp;
 
-/// The ids of counted hits.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct IdStats {
-    /// Ids that are kept. Some may be over, and be dropped soon.
-    pub ids: u64,
-    /// Their memory, in bytes. It is part of the memory in use.
-    pub bytes: u64,
-    /// Ids that were forgotten before their span was over, because they took too much memory.
-    pub forgotten: u64,
-}
-
 impl Store {
-    /// How many ids are kept, and how many were forgotten too early.
-    #[must_use]
-    pub fn id_stats(&self) -> IdStats {
-        let ids = (0..SHARDS).map(|index| self.lock(index, Timestamp::MIN).ids().len() as u64).sum();
-        IdStats { ids, bytes: self.ids.used_bytes(), forgotten: self.ids.forgotten() }
-    }
-
     /// Forgets ids if they take too much memory. One call visits some thousand ids, so it takes several until their memory
     /// is free: each is called for a batch of hits that adds far fewer. No shard may be locked.
     #[inline]

@@ -12,7 +12,7 @@ use thin_vec::ThinVec;
 use crate::allocation::allocated;
 use crate::delta::CountedId;
 use crate::leb128;
-use crate::limits::{IDS_PART_OF_CEILING, MAX_ID_BYTES};
+use crate::limits::IDS_PART_OF_CEILING;
 use crate::time::Timestamp;
 
 /// The mean number of ids in a bucket at which one more bucket is made.
@@ -48,8 +48,7 @@ const _: () = assert!(Timestamp::MAX.as_millis() < 1 << TIME_BITS, "every time f
 
 impl Id {
     fn new(id: CountedId) -> Id {
-        let (at_ms, until_ms) =
-            (id.at.as_millis().cast_unsigned(), id.until.as_millis().cast_unsigned());
+        let (at_ms, until_ms) = (id.at.as_millis().cast_unsigned(), id.until.as_millis().cast_unsigned());
         let half = |half: u64| (half & 0xffff) << TIME_BITS;
         Id([id.fingerprint, at_ms | half(id.salt), until_ms | half(id.salt >> 16)])
     }
@@ -173,6 +172,11 @@ impl Ids {
         self.bytes + allocated(self.buckets.capacity() * size_of::<ThinVec<Id>>())
     }
 
+    /// The number of ids, and their bytes.
+    pub(super) fn account(&self) -> (usize, usize) {
+        (self.len, self.bytes())
+    }
+
     /// The number of ids that were dropped too early since the last call.
     pub(super) fn take_forgotten(&mut self) -> u64 {
         std::mem::take(&mut self.forgotten)
@@ -182,7 +186,10 @@ impl Ids {
         assert_eq!(self.buckets.iter().map(ThinVec::len).sum::<usize>(), self.len, "ids are counted");
         assert_eq!(self.buckets.iter().map(bucket_bytes).sum::<usize>(), self.bytes, "buckets are accounted");
         for (index, bucket) in self.buckets.iter().enumerate() {
-            assert!(bucket.iter().all(|id| self.bucket_of(id.0[0]) == index), "an id is where it is looked up");
+            assert!(
+                bucket.iter().all(|id| self.bucket_of(id.0[0]) == index),
+                "an id is where it is looked up"
+            );
         }
     }
 
@@ -212,7 +219,9 @@ impl Ids {
         let Some(bucket) = self.buckets.get_mut(index) else { return };
         let (bytes, len) = (bucket_bytes(bucket), bucket.len());
         bucket.retain_mut(keep);
-        if bucket.capacity() - bucket.len() > MORE {
+        if bucket.is_empty() {
+            *bucket = ThinVec::new();
+        } else if bucket.capacity() - bucket.len() > MORE {
             bucket.shrink_to_fit();
         }
         self.len -= len - bucket.len();
@@ -322,15 +331,11 @@ pub(super) fn read_saved(mut bytes: &[u8]) -> Option<Vec<CountedId>> {
     Some(ids)
 }
 
-/// Whether these bytes may be an id.
-pub(super) fn is_id(id: &[u8]) -> bool {
-    (1..=MAX_ID_BYTES).contains(&id.len())
-}
-
 /// The memory of all ids of a store. Past a part of the ceiling, the ids that would be over next are forgotten.
 #[derive(Debug)]
 pub(super) struct IdMemory {
     most_bytes: u64,
+    count: AtomicU64,
     used_bytes: AtomicU64,
     /// See [`Known::floor_ms`].
     floor_ms: AtomicI64,
@@ -344,6 +349,7 @@ impl IdMemory {
     pub(super) fn new(ceiling_bytes: Option<u64>) -> IdMemory {
         IdMemory {
             most_bytes: ceiling_bytes.map_or(u64::MAX, |ceiling| ceiling / IDS_PART_OF_CEILING),
+            count: AtomicU64::new(0),
             used_bytes: AtomicU64::new(0),
             floor_ms: AtomicI64::new(i64::MIN),
             forgotten: AtomicU64::new(0),
@@ -356,15 +362,23 @@ impl IdMemory {
         Known { now_ms: now.as_millis(), floor_ms: self.floor_ms.load(Relaxed) }
     }
 
-    /// Records that ids which took `before` bytes take `after`, and that some were forgotten too early.
-    pub(super) fn change(&self, before: usize, after: usize, forgotten: u64) {
-        if before != after {
-            // Wrapping is correct: only the sum matters, and it is never negative.
-            self.used_bytes.fetch_add((after as u64).wrapping_sub(before as u64), Relaxed);
-        }
+    /// Records a change of the number of ids and of their bytes, and that some were forgotten too early.
+    pub(super) fn change(&self, before: (usize, usize), after: (usize, usize), forgotten: u64) {
+        let add = |to: &AtomicU64, before: usize, after: usize| {
+            if before != after {
+                // Wrapping is correct: only the sum matters, and it is never negative.
+                to.fetch_add((after as u64).wrapping_sub(before as u64), Relaxed);
+            }
+        };
+        add(&self.count, before.0, after.0);
+        add(&self.used_bytes, before.1, after.1);
         if forgotten > 0 {
             self.forgotten.fetch_add(forgotten, Relaxed);
         }
+    }
+
+    pub(super) fn count(&self) -> u64 {
+        self.count.load(Relaxed)
     }
 
     pub(super) fn used_bytes(&self) -> u64 {

@@ -48,7 +48,6 @@ use std::hash::BuildHasher;
 pub use builder::StoreBuilder;
 pub use eviction::{MemoryStats, Newcomers};
 pub use eviction_guard::EvictionGuard;
-pub use id_ceiling::IdStats;
 pub(crate) use key_state::Extras;
 pub use operation::{HitOnce, JointRequest, Limit, Op, Outcome, Question, Request};
 pub use others::{OwnSpan, Tier};
@@ -208,6 +207,19 @@ impl Store {
     /// [`HitError`] says why the hits were refused. Nothing changes then.
     pub fn hit_once(&self, hit: HitOnce<'_>, now: Timestamp) -> Result<u64, HitError> {
         self.apply_one(&Op::HitOnce(Box::new(hit)), now).into_hit()
+    }
+
+    /// Whether [`Store::hit_once`] would count nothing, because hits with this id were counted.
+    #[must_use]
+    pub fn is_repeated(&self, hit: &HitOnce<'_>, now: Timestamp) -> bool {
+        let hash = self.hash(hit.key);
+        let (mut shard, now, mut context) = self.lock_for(hash, now, None);
+        let Some(place) = shard.place_of(hit.key, hash).and_then(|place| shard.alive(place, &mut context))
+        else {
+            return false;
+        };
+        let span = self.settings_of(hit.key).dedupe();
+        span.is_some_and(|span| shard.has_id(place, hit.id, (hit.at.unwrap_or(now), span), &context))
     }
 
     /// The hits of `key` in the window of length `window` that ends now.

@@ -7,6 +7,7 @@ use crate::delta::DeltaBatch;
 use crate::error::{HitError, LimitError};
 use crate::gcra::{Rate, Throttle};
 use crate::limit::{Admission, Decision, JointDecision};
+use crate::limits::MAX_ID_BYTES;
 use crate::lockout::Lockout;
 use crate::time::{Span, Timestamp};
 
@@ -77,8 +78,21 @@ pub struct HitOnce<'a> {
     pub weight: u64,
     /// When they happened; `None` is now.
     pub at: Option<Timestamp>,
-    /// The id: 1 to [`MAX_ID_BYTES`](crate::limits::MAX_ID_BYTES) bytes.
+    /// The id: 1 to [`MAX_ID_BYTES`] bytes.
     pub id: &'a [u8],
+}
+
+impl HitOnce<'_> {
+    /// Checks the length of an id.
+    ///
+    /// # Errors
+    /// [`HitError::IdLength`] when it is empty or longer than [`MAX_ID_BYTES`].
+    pub fn check_id(id: &[u8]) -> Result<(), HitError> {
+        match id.len() {
+            1..=MAX_ID_BYTES => Ok(()),
+            bytes => Err(HitError::IdLength { bytes }),
+        }
+    }
 }
 
 /// The arguments of [`Op::Denied`].
@@ -165,6 +179,9 @@ pub struct JointRequest<'a> {
 pub enum Outcome {
     /// The result of [`Op::Hit`] and [`Op::HitOnce`]: the hits in the default window that ends at the hit, or why it was refused.
     Hit(Result<u64, HitError>),
+    /// The result of [`Op::HitOnce`] when hits with its id were counted before: the hits in the default window that ends at the
+    /// hit. Nothing was counted.
+    Repeated(u64),
     /// The result of [`Op::Hits`] and [`Op::Denied`].
     Hits(Count),
     /// The result of [`Op::Limit`], [`Op::Decide`], [`Op::Refund`], [`Op::Throttle`] and [`Op::ThrottleBy`].
@@ -239,6 +256,7 @@ impl Outcome {
     pub(super) fn into_hit(self) -> Result<u64, HitError> {
         match self {
             Outcome::Hit(result) => result,
+            Outcome::Repeated(hits) => Ok(hits),
             _ => unreachable!("a hit is answered with hits"),
         }
     }

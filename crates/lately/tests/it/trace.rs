@@ -23,8 +23,7 @@ pub(crate) fn check(bytes: &[u8]) -> Result<(), String> {
     let byte = |index: usize| header.get(index).copied().unwrap_or(0);
     // From the low bits: the subject, whether the settings are the defaults, and the start time.
     let what = byte(0);
-    let settings =
-        if what & 0x04 == 0 { settings([1, 2, 3, 4, 5, 6].map(byte)) } else { default_settings() };
+    let settings = if what & 0x04 == 0 { settings([1, 2, 3, 4, 5, 6].map(byte)) } else { default_settings() };
     let start_ms = [START_MS, 0, 1_000_123, MAX_TIME_MS - 1_000_123][usize::from(what >> 3 & 0x03)];
     let ops = warmed(&warm_up(byte(7), byte(8)), ops_from_bytes(rest));
     let merging = match what & 0x03 {

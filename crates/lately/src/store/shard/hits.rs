@@ -5,7 +5,7 @@ use std::hash::BuildHasher;
 
 use super::super::check_key;
 use super::super::context::{Context, FastPath, Hit};
-use super::super::ids::is_id;
+use super::super::operation::HitOnce;
 use super::Shard;
 use crate::class::ClassId;
 use crate::delta::{CountedId, Delta, DeltaBatch};
@@ -13,7 +13,7 @@ use crate::entry::Fetched;
 use crate::error::HitError;
 use crate::fingerprint::fingerprint;
 use crate::frame::Frame;
-use crate::time::Timestamp;
+use crate::time::{Span, Timestamp};
 
 impl Shard {
     /// The fast path: counts hits of now if the key is at `place`, lives, and has its hits in the slot or in
@@ -102,20 +102,20 @@ impl Shard {
         found: Option<u32>,
         context: &mut Context<'_>,
     ) -> Result<u64, HitError> {
-        if !is_id(id) {
-            return Err(HitError::IdLength { bytes: id.len() });
-        }
+        HitOnce::check_id(id)?;
         let found = found.and_then(|place| self.alive(place, context));
         let class = self.class_of(hit.key, found, context);
         let dedupe = context.frame(class, self.now).1.dedupe();
         let span = dedupe.ok_or(HitError::NoDedupe)?;
         let at = hit.at.unwrap_or(self.now);
-        let is_known = found.is_some_and(|place| match self.side.places.salt(place) {
-            0 => false,
-            salt => self.side.ids.has(fingerprint(salt, id), at, span.as_millis(), context.ids.known(self.now)),
-        });
+        let is_known = found.is_some_and(|place| self.has_id(place, id, (at, span), context));
         let weight = if is_known { 0 } else { hit.weight };
+        context.is_repeated = is_known;
         let counted = self.hit(&Hit { weight, ..*hit }, found, context)?;
+        if is_known && hit.weight > 0 {
+            // So that the answer waits until the hits that it repeats are written.
+            self.record_change(context, |_| Delta::Void);
+        }
         if weight > 0 {
             let place = self.place_near(found, hit.key, hit.hash).expect("it was just hit");
             if found == Some(place) {
@@ -133,6 +133,22 @@ impl Shard {
             });
         }
         Ok(counted)
+    }
+
+    /// Whether hits of the key at `place` with this id are known whose time differs by less than the span.
+    pub(in crate::store) fn has_id(
+        &self,
+        place: u32,
+        id: &[u8],
+        (at, span): (Timestamp, Span),
+        context: &Context<'_>,
+    ) -> bool {
+        match self.side.places.salt(place) {
+            0 => false,
+            salt => {
+                self.side.ids.has(fingerprint(salt, id), at, span.as_millis(), context.ids.known(self.now))
+            }
+        }
     }
 
     /// The salt of the key at `place`. Its first id makes it.

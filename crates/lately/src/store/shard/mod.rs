@@ -328,10 +328,10 @@ impl Shard {
     /// Changes the ids, and updates the accounts.
     fn change_ids<T>(&mut self, memory: &IdMemory, change: impl FnOnce(&mut Ids, Known) -> T) -> T {
         let ids = &mut self.side.ids;
-        let before = ids.bytes();
+        let before = ids.account();
         let result = change(ids, memory.known(self.now));
         let forgotten = ids.take_forgotten();
-        memory.change(before, ids.bytes(), forgotten);
+        memory.change(before, ids.account(), forgotten);
         self.account_side_tables();
         result
     }
@@ -502,7 +502,7 @@ impl Shard {
     /// Deletes all keys and frees their memory.
     pub(super) fn clear(&mut self, memory: &IdMemory) {
         let (now, number, salts) = (self.now, self.number, self.side.salts);
-        memory.change(self.side.ids.bytes(), 0, 0);
+        memory.change(self.side.ids.account(), (0, 0), 0);
         let (sources, mut places) = (mem::take(&mut self.side.sources), mem::take(&mut self.side.places));
         *self = Shard { now, number, ..Shard::new(self.part, self.side.hasher.clone()) };
         places.clear(self.slots.places());

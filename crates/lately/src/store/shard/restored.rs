@@ -180,7 +180,12 @@ impl Shard {
         let (entry, extras) = life.into_parts();
         let salt = self.side.places.salt(place);
         self.side.places.set_salt(place, 0);
-        self.end_generation((key, generation), (entry, Extras { salt, ..extras }), Forgotten::Deleted, context);
+        self.end_generation(
+            (key, generation),
+            (entry, Extras { salt, ..extras }),
+            Forgotten::Deleted,
+            context,
+        );
     }
 
     /// Appends the live keys and their state to `out`.
@@ -265,6 +270,7 @@ impl Shard {
                 if extras.salt != 0 {
                     // Ids of a later generation are gone then. Its hits are about to be rolled back, too.
                     self.side.places.set_salt(place, extras.salt);
+                    self.account_side_tables();
                 }
                 self.change_state(place, context.classes, |state, settings, now| {
                     state.hits_mut().absorb(entry, settings, now);

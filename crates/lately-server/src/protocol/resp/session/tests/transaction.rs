@@ -40,7 +40,10 @@ fn discard_drops_queued_commands() {
 fn an_error_while_queueing_aborts() {
     let aborting = [
         ("NOSUCH", "-ERR unknown command 'NOSUCH', with args beginning with: |"),
-        ("HIT", "-ERR wrong number of arguments for 'hit' command. Usage: HIT <key> [<count>] [AT <time>]|"),
+        (
+            "HIT",
+            "-ERR wrong number of arguments for 'hit' command. Usage: HIT <key> [<count>] [AT <time>] [ID <id>]|",
+        ),
         ("CLIENT NOSUCH", "-ERR unknown subcommand 'NOSUCH'. Try CLIENT HELP.|"),
         ("SHUTDOWN", "-ERR Command not allowed inside a transaction|"),
         ("SHUTDOWN ABORT", "-ERR Command not allowed inside a transaction|"),
