@@ -69,6 +69,11 @@ impl Rollback {
         self.debts.extract_if(.., is_owed).map(|debt| debt.hits).collect()
     }
 
+    /// Whether an earlier generation of the key was restored.
+    pub(super) fn has_earlier(&self, key: &[u8], generation: Generation) -> bool {
+        self.revived.iter().any(|(revived, life)| **revived == *key && *life < generation)
+    }
+
     pub(super) fn is_revived(&self, key: &[u8], generation: Generation) -> bool {
         self.revived.iter().any(|(revived, life)| **revived == *key && *life == generation)
     }

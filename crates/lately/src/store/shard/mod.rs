@@ -295,7 +295,6 @@ impl Shard {
         if slot.outlives_hits(self.now, kept_ms) {
             // The hits have expired, but the key stays for its limits.
             self.change(place, context.classes, |entry, _, _| *entry = Entry::new());
-            self.side.places.set_salt(place, 0);
             return Some(place);
         }
         self.expire(place, context);

@@ -267,8 +267,8 @@ impl Shard {
             Delta::Forget { key, generation, .. } => {
                 let Some((entry, extras)) = taken.deleted.pop().flatten() else { return };
                 let place = self.slot_for(key, hash, context);
-                if extras.salt != 0 {
-                    // Ids of a later generation are gone then. Its hits are about to be rolled back, too.
+                if !rollback.has_earlier(key, generation) {
+                    // The hits of later generations are rolled back, too, and their ids with them.
                     self.side.places.set_salt(place, extras.salt);
                     self.account_side_tables();
                 }
