@@ -129,7 +129,7 @@ fn finish(drafts: Vec<Draft>) -> Vec<Op> {
         };
         match op {
             Op::Hit { key, offset_ms, .. } | Op::HitOnce { key, offset_ms, .. } => {
-                hits.push((key, now_ms + offset_ms))
+                hits.push((key, now_ms + offset_ms));
             }
             Op::Advance { ms } | Op::Jump { ms } => now_ms = (now_ms + ms).clamp(0, MAX_TIME_MS),
             Op::Read { .. } | Op::Forget { .. } | Op::Merge { .. } => {}

@@ -86,7 +86,11 @@ mod tests {
     /// Data folders have these.
     #[test]
     fn fingerprints_never_change() {
-        assert_eq!(fingerprint(1, b"order-1"), fingerprint(1, b"order-1"));
+        assert_eq!(fingerprint(1, b"order-1"), 0x3b35_9411_d9a4_5568);
+        assert_eq!(
+            fingerprint(u64::MAX - 1, b"a longer id, of more than three words"),
+            0x714b_23bc_df8f_7ff2
+        );
         assert_ne!(fingerprint(1, b"order-1"), fingerprint(2, b"order-1"));
         assert_ne!(fingerprint(1, b"order-1"), fingerprint(1, b"order-2"));
     }

@@ -8,7 +8,7 @@ use crate::wire::{Reply, Wire};
 
 const LIMIT: &str = "Usage: LIMIT <key> (<max> <window>|<@name>) [COST <cost>] [PEEK] [OVERDRAFT] [LOCKOUT <lockout> [FACTOR <factor>] [MAX <longest>]] [AT <time>]";
 const MLIMIT: &str = "Usage: MLIMIT <key> <max> <window> ... [COST <cost>] [PEEK] [AT <time>]";
-const HIT: &str = "Usage: HIT <key> [<count>] [AT <time>]";
+const HIT: &str = "Usage: HIT <key> [<count>] [AT <time>] [ID <id>]";
 const HITS: &str = "Usage: HITS <key> [<window> ...] [BOUNDS|DENIED|STALENESS|BY ORIGIN] [AT <time>]";
 const COOLEST: &str = "Usage: COOLEST <k> [WINDOW <window>] [BELOW <n>] (<key> ...|PREFIX <prefix>)";
 const SERIES: &str = "Usage: SERIES <key> <window> <step> [AT <time>]";

@@ -89,7 +89,7 @@ struct OriginAnswer {
     ),
     responses(
         (status = 200, description = "The hits in the default window of the key, these included.", body = HitAnswer),
-        (status = 422, description = "The time is too old or too far ahead, or the count is too large.", body = Document, content_type = "application/problem+json"),
+        (status = 422, description = "The time is too old or too far ahead, the count is too large, or hits of the key have no ids.", body = Document, content_type = "application/problem+json"),
         (status = 507, description = "The memory ceiling is reached.", body = Document, content_type = "application/problem+json"),
     ),
 )]

@@ -347,7 +347,7 @@ impl Shard {
         if self.side.ids.len() == 0 {
             return 0;
         }
-        self.change_ids(memory, |ids, known| ids.prune_all(known))
+        self.change_ids(memory, Ids::prune_all)
     }
 
     pub(super) fn ids(&self) -> &Ids {

@@ -165,6 +165,30 @@ fn a_rollback_takes_ids_back_with_their_hits() {
     assert_eq!((hit(&store, b"new", b"1", START), hit(&store, b"gone", b"1", START)), (Ok(1), Ok(1)));
 }
 
+/// Symptom: after a failed write, a hit that had been kept counted again. Cause: two batches had deleted its key, and were rolled
+/// back in the order in which they were applied, so that the second deletion brought its own ids back in place of those of the
+/// first. Fix: those of the earliest generation stay.
+#[test]
+fn ids_of_the_first_generation_come_back() {
+    for is_reversed in [false, true] {
+        let store = store();
+        hit(&store, b"k", b"kept", START).expect("counted");
+        let mut failed = [DeltaBatch::default(), DeltaBatch::default()];
+        for (batch, id) in failed.iter_mut().zip([b"1", b"2"]) {
+            store.forget_into(b"k", START, Some(&mut *batch));
+            apply(&store, &[once(b"k", id)], START, batch);
+        }
+        if is_reversed {
+            failed.reverse();
+        }
+        failed.iter_mut().for_each(|batch| store.roll_back(batch));
+        store.end_rollback();
+        assert_eq!(hit(&store, b"k", b"kept", START), Ok(1), "{is_reversed}");
+        assert_eq!((hit(&store, b"k", b"1", START), hit(&store, b"k", b"2", START)), (Ok(2), Ok(3)));
+        store.check_consistency();
+    }
+}
+
 /// Past their part of the ceiling, the oldest ids are forgotten, and counted. Keys stay.
 #[test]
 fn the_oldest_ids_are_forgotten_first() {
