@@ -16,6 +16,19 @@ impl Store {
         }
     }
 
+    /// Forgets ids at once until they take no more than their part. For keys that were loaded: the ceiling may be lower than
+    /// before.
+    pub(super) fn keep_loaded_ids_to_ceiling(&self) {
+        while self.ids.is_full() {
+            let before_bytes = self.ids.used_bytes();
+            self.raise_floor(Timestamp::MIN);
+            (0..SHARDS).for_each(|index| _ = self.lock(index, Timestamp::MIN).prune_ids(&self.ids));
+            if self.ids.used_bytes() >= before_bytes {
+                break;
+            }
+        }
+    }
+
     #[cold]
     fn forget_ids(&self, now: Timestamp) {
         let to_visit = self.ids.to_visit();

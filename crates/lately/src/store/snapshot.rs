@@ -86,6 +86,7 @@ impl Store {
             }
             next?;
         }
+        self.keep_loaded_ids_to_ceiling();
         // Other keys expire as of the time of their own part.
         self.settle(b"", Timestamp::MIN, None);
         Ok(unreadable)
@@ -113,6 +114,7 @@ impl Store {
             let (mut shard, _, mut context) = self.lock_for(hash, now, Some(deltas));
             keys += usize::from(shard.bring(&keyed, hash, &mut context)?);
         }
+        self.keep_loaded_ids_to_ceiling();
         self.settle(b"", now, Some(deltas));
         Ok(keys)
     }

@@ -222,6 +222,28 @@ fn the_oldest_ids_are_forgotten_first() {
     assert!(stats.forgotten_ids > 0 && store.memory().forgotten_ids >= u64::from(first) - 5_000, "{stats:?}");
 }
 
+#[test]
+fn ids_keep_to_a_lower_ceiling_after_a_restart() {
+    let (store, ceiling) = (store(), 1 << 20);
+    for n in 0..50_000_u32 {
+        let now = START.saturating_add(Span::from_millis(i64::from(n) + 1).expect("a span"));
+        hit(&store, &(n % 500).to_le_bytes(), &n.to_le_bytes(), now).expect("counted");
+    }
+    assert!(store.memory().used_bytes > ceiling);
+    let small = dedupe(minutes(10)).memory_ceiling(ceiling).build().expect("valid");
+    let mut part = Vec::new();
+    for index in 0..Store::PARTS {
+        part.clear();
+        store.write_part(index, store.now(), &mut part);
+        assert!(small.read_part(&part, store.now()).expect("a part").is_empty());
+        assert!(small.memory().id_bytes <= ceiling / 2, "{:?}", small.memory());
+    }
+    let memory = small.memory();
+    assert_eq!((small.len(), memory.evicted_keys), (500, 0));
+    assert!(memory.ids > 10_000 && memory.forgotten_ids == 50_000 - memory.ids, "{memory:?}");
+    small.check_consistency();
+}
+
 /// Ids that are over take no memory for long.
 #[test]
 fn ids_that_are_over_are_dropped() {
