@@ -96,11 +96,13 @@ impl<'a> Executor<'a> {
                 FastPath::At(_, fetched) => fetched,
                 FastPath::Elsewhere => self.find(op, hash, place),
             };
-            if fetched == Fetched::Nothing {
+            let is_once = self.prefetch_salt(op, *place);
+            if fetched == Fetched::Nothing && !is_once {
                 out.push(self.apply_at(op, hash, *place));
                 continue;
             }
             deferred.push(index, hash, fetched);
+            deferred.once |= Numbers::from(is_once) << index;
             out.push(Outcome::Hit(Ok(0)));
         }
         if deferred.all > 0 {
@@ -126,12 +128,37 @@ impl<'a> Executor<'a> {
         answers: &mut [Outcome],
     ) {
         self.prefetch_behind(deferred.behind, |index| (hashes[index], places[index]));
+        if deferred.once != 0 {
+            self.prefetch_ids(deferred.once, ops, (hashes, places));
+        }
         for index in indexes(deferred.all) {
             let (op, hash, answer) = (&ops[index], hashes[index], &mut answers[index]);
             self.enter(hash);
             let fast = self.fast(op, hash, places[index], true, |outcome| *answer = outcome);
             if !matches!(fast, FastPath::Done(())) {
                 *answer = self.apply_after(&fast, op, hash, places[index]);
+            }
+        }
+    }
+
+    /// Prefetches the salt of a key whose operation has an id. Returns whether it has.
+    fn prefetch_salt(&mut self, op: &Op<'_>, place: Option<u32>) -> bool {
+        let (Op::HitOnce(_), Some(place)) = (op, place) else { return false };
+        self.parts().0.prefetch_salt(place);
+        true
+    }
+
+    /// Prefetches what the ids of these operations are compared with, in two passes so that cache misses overlap.
+    fn prefetch_ids(&mut self, numbers: Numbers, ops: &[Op<'_>], (hashes, places): (&[u64], &[Option<u32>])) {
+        let mut fingerprints = [None; STAGED];
+        for index in indexes(numbers) {
+            if let (Op::HitOnce(hit), Some(place)) = (&ops[index], places[index]) {
+                fingerprints[index] = self.shard(hashes[index]).prefetch_id(place, hit.id);
+            }
+        }
+        for index in indexes(numbers) {
+            if let Some(fingerprint) = fingerprints[index] {
+                self.shard(hashes[index]).ids().prefetch_bucket(fingerprint);
             }
         }
     }
@@ -485,6 +512,8 @@ struct Deferred {
     all: Numbers,
     /// The operations whose keys have deeper heap memory.
     behind: Numbers,
+    /// The operations with an id.
+    once: Numbers,
     /// A filter: one bit for each sixty-fourth of the hashes with a deferred operation.
     families: u64,
 }

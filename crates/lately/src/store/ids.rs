@@ -2,7 +2,7 @@
 //!
 //! A shard has the ids of all its keys in one hash table. It grows and shrinks by a bucket at a time (linear hashing: Litwin,
 //! "Linear hashing: a new tool for file and table addressing", 1980), so no hit waits while a large table is built anew. Ids
-//! that are over are dropped as others come to their bucket, and a few buckets at a time in turn.
+//! that are over are dropped when their bucket is full, and by the sweep.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize};
@@ -13,6 +13,7 @@ use crate::allocation::allocated;
 use crate::delta::CountedId;
 use crate::leb128;
 use crate::limits::IDS_PART_OF_CEILING;
+use crate::machine::prefetch;
 use crate::time::Timestamp;
 
 /// The mean number of ids in a bucket at which one more bucket is made.
@@ -21,9 +22,6 @@ const MEAN: usize = 8;
 const LEAST_MEAN: usize = 2;
 /// A full bucket gets room for so many more ids.
 const MORE: usize = 2;
-/// Buckets that are visited in turn for each new id.
-const VISITED: usize = 1;
-
 /// The ids of a shard.
 #[derive(Default, Debug)]
 pub(super) struct Ids {
@@ -102,7 +100,6 @@ impl Ids {
             self.buckets.push(ThinVec::new());
         }
         let index = self.bucket_of(id.0[0]);
-        self.prune(index, known);
         let bucket = &mut self.buckets[index];
         if let Some(same) = bucket.iter_mut().find(|same| same.0[..2] == id.0[..2]) {
             if same.until_ms() < id.until_ms() {
@@ -110,16 +107,47 @@ impl Ids {
             }
             return;
         }
-        let before = bucket_bytes(bucket);
         if bucket.len() == bucket.capacity() {
-            bucket.reserve_exact(MORE);
+            self.make_room(index, known);
         }
-        bucket.push(id);
-        self.bytes = self.bytes + bucket_bytes(bucket) - before;
+        self.buckets[index].push(id);
         self.len += 1;
-        self.visit(VISITED, known);
         if self.len > MEAN * self.buckets.len() {
             self.split();
+        }
+    }
+
+    /// Makes room for an id in a full bucket: drops those that are over, or allocates more.
+    fn make_room(&mut self, index: usize, known: Known) {
+        let (bucket, mut forgotten) = (&mut self.buckets[index], 0);
+        let (bytes, len) = (bucket_bytes(bucket), bucket.len());
+        bucket.retain(|id| {
+            let is_known = known.has(*id);
+            forgotten += u64::from(!is_known && id.until_ms() >= known.now_ms);
+            is_known
+        });
+        if bucket.len() == len {
+            bucket.reserve_exact(MORE);
+        }
+        self.len -= len - bucket.len();
+        self.bytes = self.bytes + bucket_bytes(bucket) - bytes;
+        self.forgotten += forgotten;
+    }
+
+    /// Prefetches the place of the bucket for a fingerprint.
+    pub(super) fn prefetch(&self, fingerprint: u64) {
+        if let Some(bucket) = self.buckets.get(self.bucket_of(fingerprint)) {
+            prefetch(bucket);
+        }
+    }
+
+    /// Prefetches the bucket for a fingerprint.
+    pub(super) fn prefetch_bucket(&self, fingerprint: u64) {
+        if let Some(bucket) = self.buckets.get(self.bucket_of(fingerprint)) {
+            let first = bucket.as_ptr();
+            (0..MEAN * size_of::<Id>())
+                .step_by(64)
+                .for_each(|at| prefetch(first.cast::<u8>().wrapping_add(at)));
         }
     }
 
@@ -237,11 +265,21 @@ impl Ids {
         let added = self.buckets.len();
         self.buckets.push(ThinVec::new());
         let source = Ids::source_of(added);
-        let ids = self.take_bucket(source);
-        let (stay, moved): (Vec<_>, Vec<_>) =
-            ids.into_iter().partition(|id| self.bucket_of(id.0[0]) == source);
-        self.put_bucket(source, &stay);
-        self.put_bucket(added, &moved);
+        let is_moved = |id: &Id| self.bucket_of(id.0[0]) == added;
+        let moved: ThinVec<Id> = {
+            let ids = &self.buckets[source];
+            let mut moved = ThinVec::new();
+            moved.reserve_exact(ids.iter().filter(|id| is_moved(id)).count());
+            moved.extend(ids.iter().copied().filter(is_moved));
+            moved
+        };
+        let mut ids = self.take_bucket(source);
+        ids.retain(|id| self.bucket_of(id.0[0]) == source);
+        ids.shrink_to_fit();
+        for (index, bucket) in [(source, ids), (added, moved)] {
+            self.bytes += bucket_bytes(&bucket);
+            self.buckets[index] = bucket;
+        }
     }
 
     /// Gives up buckets while there are too many.

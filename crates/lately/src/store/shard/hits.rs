@@ -160,8 +160,30 @@ impl Shard {
         self.side.salts += 1;
         // Nobody sees it, nor a hash of it that could be compared.
         let salt = self.side.hasher.hash_one((self.part, self.side.salts)).max(1);
-        self.side.places.set_salt(place, salt);
+        self.set_salt(place, salt);
         salt
+    }
+
+    /// Sets the salt of the key at `place`. Call [`Shard::account_side_tables`] afterwards.
+    pub(super) fn set_salt(&mut self, place: u32, salt: u64) {
+        let places = self.slots.places();
+        match salt {
+            0 => self.side.places.set_salt(place, 0),
+            _ => self.side.places.set_first_salt(place, salt, places),
+        }
+    }
+
+    /// Prefetches the salt of the key at `place`.
+    pub(in crate::store) fn prefetch_salt(&self, place: u32) {
+        self.side.places.prefetch_salt(place);
+    }
+
+    /// The fingerprint of an id of the key at `place`, if the key has ids. Prefetches where its bucket is.
+    pub(in crate::store) fn prefetch_id(&self, place: u32, id: &[u8]) -> Option<u64> {
+        let salt = Some(self.side.places.salt(place)).filter(|&salt| salt != 0)?;
+        let fingerprint = fingerprint(salt, id);
+        self.side.ids.prefetch(fingerprint);
+        Some(fingerprint)
     }
 
     /// Appends the counted hits to the change record, if there is one, and marks the key as unsent, if such keys are marked.

@@ -109,7 +109,7 @@ impl Shard {
     /// Adds ids to the key at `place`, which have one salt.
     fn restore_ids(&mut self, place: u32, ids: &[CountedId], settings: &Settings, context: &Context<'_>) {
         let Some(&CountedId { salt, .. }) = ids.first() else { return };
-        self.side.places.set_salt(place, salt);
+        self.set_salt(place, salt);
         let now = self.now;
         self.change_ids(context.ids, |all, known| {
             for &(mut id) in ids {
@@ -269,7 +269,7 @@ impl Shard {
                 let place = self.slot_for(key, hash, context);
                 if !rollback.has_earlier(key, generation) {
                     // The hits of later generations are rolled back, too, and their ids with them.
-                    self.side.places.set_salt(place, extras.salt);
+                    self.set_salt(place, extras.salt);
                     self.account_side_tables();
                 }
                 self.change_state(place, context.classes, |state, settings, now| {
