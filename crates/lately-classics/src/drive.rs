@@ -14,6 +14,9 @@ pub trait Subject {
     /// Counts `count` hits of `key` at `at_ms`.
     fn hit(&mut self, key: u8, at_ms: i64, count: u64, now_ms: i64) -> HitOutcome;
 
+    /// Counts `count` hits of `key` at `at_ms`, with an id.
+    fn hit_once(&mut self, key: u8, at_ms: i64, count: u64, id: u8, now_ms: i64) -> HitOutcome;
+
     /// Reads `key` over the window that ends at `at_ms`.
     fn read(&mut self, key: u8, at_ms: i64, window_ms: i64, now_ms: i64) -> ModelCount;
 
@@ -30,6 +33,10 @@ pub trait Subject {
 impl Subject for ExactLog {
     fn hit(&mut self, key: u8, at_ms: i64, count: u64, now_ms: i64) -> HitOutcome {
         ExactLog::hit(self, key, at_ms, count, now_ms)
+    }
+
+    fn hit_once(&mut self, key: u8, at_ms: i64, count: u64, id: u8, now_ms: i64) -> HitOutcome {
+        ExactLog::hit_once(self, key, at_ms, count, id, now_ms)
     }
 
     fn read(&mut self, key: u8, at_ms: i64, window_ms: i64, now_ms: i64) -> ModelCount {
@@ -73,6 +80,11 @@ pub fn drive_from(
                 let at_ms = clamp_time(now_ms.saturating_add(offset_ms));
                 let expected = model.hit(key, at_ms, count, now_ms);
                 differ(&expected, &subject.hit(key, at_ms, count, now_ms), at_ms)
+            }
+            Op::HitOnce { key, offset_ms, count, id } => {
+                let at_ms = clamp_time(now_ms.saturating_add(offset_ms));
+                let expected = model.hit_once(key, at_ms, count, id, now_ms);
+                differ(&expected, &subject.hit_once(key, at_ms, count, id, now_ms), at_ms)
             }
             Op::Read { key, back_ms, window_ms } => {
                 let at_ms = clamp_time(now_ms.saturating_sub(back_ms));
@@ -142,6 +154,8 @@ mod tests {
         MergeDropsHits,
         RoundsDown,
         CellIsTheResolution,
+        MixesIds,
+        ComparesTimesOfArrival,
     }
 
     impl Wrong {
@@ -173,6 +187,13 @@ mod tests {
                 return HitOutcome::Hits(0);
             }
             outcome
+        }
+
+        fn hit_once(&mut self, key: u8, at_ms: i64, count: u64, id: u8, now_ms: i64) -> HitOutcome {
+            self.see(now_ms);
+            let id = if self.is(Mistake::MixesIds) { 0 } else { id };
+            let at_ms = if self.is(Mistake::ComparesTimesOfArrival) { now_ms } else { at_ms };
+            self.log.hit_once(self.key(key), at_ms, count, id, now_ms)
         }
 
         fn read(&mut self, key: u8, at_ms: i64, window_ms: i64, now_ms: i64) -> ModelCount {
@@ -282,12 +303,14 @@ mod tests {
             Mistake::MergeDropsHits,
             Mistake::RoundsDown,
             Mistake::CellIsTheResolution,
+            Mistake::MixesIds,
         ];
         for mistake in anywhere {
             assert!(search(mistake, strategies::ordered_ops()).is_err(), "{mistake:?}, ordered");
             assert!(search(mistake, strategies::disordered_ops()).is_err(), "{mistake:?}, disordered");
         }
-        for mistake in [Mistake::FollowsTheClockBack, Mistake::KeepsLateHits] {
+        for mistake in [Mistake::FollowsTheClockBack, Mistake::KeepsLateHits, Mistake::ComparesTimesOfArrival]
+        {
             assert!(search(mistake, strategies::disordered_ops()).is_err(), "{mistake:?}, disordered");
         }
     }

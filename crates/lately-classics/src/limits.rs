@@ -9,6 +9,9 @@ pub const MAX_WINDOW_MS: i64 = 1_000_000_000_000;
 /// Keys of a trace are below this: few, so that operations meet.
 pub const KEYS: u8 = 4;
 
+/// Ids of a trace are below this: few, so that hits have the same ones.
+pub const IDS: u8 = 3;
+
 /// The most operations a generated trace has.
 pub const MAX_TRACE_OPS: usize = 300;
 

@@ -15,6 +15,17 @@ pub struct ExactLog {
     now_ms: i64,
     /// (millisecond, count), in the order of arrival. A key without hits is not in the map.
     hits: BTreeMap<u8, Vec<(i64, u64)>>,
+    /// The ids of counted hits, of keys with hits.
+    ids: BTreeMap<u8, Vec<CountedId>>,
+}
+
+/// The id of counted hits.
+#[derive(Clone, Copy, Debug)]
+struct CountedId {
+    id: u8,
+    at_ms: i64,
+    /// It is forgotten then.
+    until_ms: i128,
 }
 
 /// The answer to a read.
@@ -41,6 +52,8 @@ pub enum HitOutcome {
     Future,
     /// Refused: the total of the key would exceed `i64::MAX`.
     Overflow,
+    /// Refused: it has an id, and the settings have no span for ids.
+    NoDedupe,
 }
 
 impl ExactLog {
@@ -56,7 +69,7 @@ impl ExactLog {
             "a resolution is a rung of the ladder, not {resolution_ms} ms"
         );
         // `i64::MIN` is not a special value: `max` replaces it.
-        ExactLog { settings, now_ms: i64::MIN, hits: BTreeMap::new() }
+        ExactLog { settings, now_ms: i64::MIN, hits: BTreeMap::new(), ids: BTreeMap::new() }
     }
 
     /// Counts `count` hits of `key` at `at_ms`, unless refused.
@@ -77,6 +90,26 @@ impl ExactLog {
         }
         // These hits are in the window, even if the estimate takes only a share of their cell.
         HitOutcome::Hits(self.read(key, at_ms, self.settings.window_ms, now_ms).estimate.max(count))
+    }
+
+    /// Counts hits with an id, unless refused. They change nothing if hits of `key` with the same id are known whose time
+    /// differs by less than the span.
+    ///
+    /// An id is known until the span has passed since its hits happened and since they came, and while its key exists.
+    pub fn hit_once(&mut self, key: u8, at_ms: i64, count: u64, id: u8, now_ms: i64) -> HitOutcome {
+        let now = self.see(now_ms);
+        let Some(span_ms) = self.settings.dedupe_ms else { return HitOutcome::NoDedupe };
+        let is_same =
+            |known: &CountedId| known.id == id && known.at_ms.abs_diff(at_ms) < span_ms.unsigned_abs();
+        let count = if self.ids.get(&key).is_some_and(|ids| ids.iter().any(is_same)) { 0 } else { count };
+        let outcome = self.hit(key, at_ms, count, now_ms);
+        if let HitOutcome::Hits(_) = outcome
+            && count > 0
+        {
+            let until_ms = now.max(at_ms.into()) + i128::from(span_ms);
+            self.ids.entry(key).or_default().push(CountedId { id, at_ms, until_ms });
+        }
+        outcome
     }
 
     /// The hits of `key` in the window of `window_ms` that ends at `at_ms`. A negative time counts as 0.
@@ -114,6 +147,7 @@ impl ExactLog {
     pub fn forget(&mut self, key: u8, now_ms: i64) {
         self.see(now_ms);
         self.hits.remove(&key);
+        self.ids.remove(&key);
     }
 
     /// Whether `key` has a hit within the retention.
@@ -146,6 +180,11 @@ impl ExactLog {
             let newest = hits.iter().map(|hit| hit.0).max().expect("a key has hits");
             settings.pane(now) - settings.pane(newest.into()) <= settings.panes_in(settings.retain_ms)
         });
+        let hits = &self.hits;
+        self.ids.retain(|key, _| hits.contains_key(key));
+        for ids in self.ids.values_mut() {
+            ids.retain(|known| known.until_ms > now);
+        }
         now
     }
 
@@ -263,6 +302,44 @@ mod tests {
         let gone = NOW + 604_800_000 + 1_000;
         assert_eq!(log.hit(0, gone, 1, gone), HitOutcome::Hits(1));
         assert_eq!(log.kept_total(0, gone), 1);
+    }
+
+    #[test]
+    fn an_id_counts_once_within_the_span() {
+        let (dedupe_ms, exact_ms) = (Some(600_000), 10_000_000);
+        let settings = ModelSettings { dedupe_ms, exact_ms, ..ModelSettings::default() };
+        let mut log = ExactLog::new(settings);
+        let mut check = |at_ms: i64, id: u8, now_ms: i64, expected: u64| {
+            let outcome = log.hit_once(0, at_ms, 1, id, now_ms);
+            assert_eq!(outcome, HitOutcome::Hits(expected), "id {id} at {at_ms}, now {now_ms}");
+        };
+        check(NOW, 0, NOW, 1);
+        check(NOW, 0, NOW, 1);
+        check(NOW, 1, NOW, 2);
+        // The window of five minutes has neither, and the id is known for one millisecond more.
+        check(NOW + 599_999, 0, NOW + 599_999, 0);
+        check(NOW + 600_000, 0, NOW + 600_000, 1);
+        // By the time of the hit: the span before, and in the middle between two.
+        check(NOW + 1, 0, NOW + 600_000, 2);
+        check(NOW - 1, 0, NOW + 600_000, 1);
+        // Late hits are known until the span has passed since they came.
+        check(NOW - 7_200_000, 2, NOW + 600_000, 1);
+        check(NOW - 7_200_000, 2, NOW + 1_199_999, 1);
+        check(NOW - 7_200_000, 2, NOW + 1_200_000, 2);
+        let mut without = self::log(&[]);
+        assert_eq!(without.hit_once(0, NOW, 1, 0, NOW), HitOutcome::NoDedupe);
+    }
+
+    #[test]
+    fn refused_hits_and_hits_of_none_leave_no_id() {
+        let mut log = ExactLog::new(ModelSettings { dedupe_ms: Some(600_000), ..ModelSettings::default() });
+        assert_eq!(log.hit_once(0, NOW, 0, 0, NOW), HitOutcome::Hits(0));
+        assert_eq!(log.hit_once(0, NOW + 10_001, 1, 0, NOW), HitOutcome::Future);
+        assert_eq!(log.hit_once(0, NOW, MAX + 1, 0, NOW), HitOutcome::Overflow);
+        assert_eq!(log.hit_once(0, NOW, 1, 0, NOW), HitOutcome::Hits(1));
+        assert_eq!(log.hit_once(0, NOW, MAX + 1, 0, NOW), HitOutcome::Hits(1), "a repeated hit adds nothing");
+        log.forget(0, NOW);
+        assert_eq!(log.hit_once(0, NOW, 1, 0, NOW), HitOutcome::Hits(1));
     }
 
     #[test]

@@ -12,7 +12,7 @@ pub const RUNGS_MS: [i64; 21] = [
     86_400_000, 864_000_000, 8_640_000_000,
 ];
 
-/// The settings of a model. All in milliseconds but the last.
+/// The settings of a model. Spans are in milliseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ModelSettings {
     /// Width of the newest panes; one of [`RUNGS_MS`].
@@ -27,6 +27,8 @@ pub struct ModelSettings {
     pub max_skew_ms: i64,
     /// The width of a cell is at most this many millionths of the age of its newer end.
     pub precision_millionths: i64,
+    /// How long an id counts once. `None`: hits have no ids.
+    pub dedupe_ms: Option<i64>,
 }
 
 impl Default for ModelSettings {
@@ -39,6 +41,7 @@ impl Default for ModelSettings {
             retain_ms: 604_800_000,
             max_skew_ms: 10_000,
             precision_millionths: 10_000,
+            dedupe_ms: None,
         }
     }
 }

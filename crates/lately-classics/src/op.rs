@@ -2,7 +2,7 @@
 //!
 //! Times are relative to the caller's clock, so that any part of a trace is a trace.
 
-use crate::limits::{KEYS, MAX_DECODED_OPS};
+use crate::limits::{IDS, KEYS, MAX_DECODED_OPS};
 
 /// One operation. The driver clamps times to `0..=MAX_TIME_MS`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -15,6 +15,17 @@ pub enum Op {
         offset_ms: i64,
         /// The number of hits.
         count: u64,
+    },
+    /// Hits like [`Op::Hit`], with an id: the same id counts once within the span of the settings.
+    HitOnce {
+        /// The key.
+        key: u8,
+        /// The time of the hits, relative to now.
+        offset_ms: i64,
+        /// The number of hits.
+        count: u64,
+        /// The id.
+        id: u8,
     },
     /// Reads `key` over `window_ms`, ending `back_ms` before now; negative is in the future.
     Read {
@@ -50,8 +61,9 @@ pub enum Op {
 /// Any bytes as a trace of at most [`MAX_DECODED_OPS`] operations.
 ///
 /// An operation begins with a byte: its low 4 bits say which, its high 4 bits modulo [`KEYS`] the
-/// key. 0..=5 hit now, 6 and 7 hit at an offset, 8..=10 read, 11 and 12 advance, 13 jump, 14 forget,
-/// 15 merge. Then come its durations and, for a hit, its count. Where bytes run out, zeros follow.
+/// key. 0..=3 hit now, 4 and 5 hit once at an offset, 6 and 7 hit at an offset, 8..=10 read, 11 and 12 advance, 13 jump, 14 forget,
+/// 15 merge. Then come its durations, for a hit its count, and for a hit once its id, a byte modulo [`IDS`]. Where
+/// bytes run out, zeros follow.
 /// - A duration is a byte and a number: the byte's low 3 bits choose the unit (1 ms, 10 ms, 1 s,
 ///   1 min, 1 h, 1 d, 100 d, times a `u16`) or, with 7, the whole `i64`; its bit 7 makes it negative.
 /// - A count is a byte up to 239 itself; 240..=247: a `u16`; 248..=251: `i64::MAX` less a `u16`;
@@ -76,7 +88,11 @@ impl Bytes<'_> {
         let [first] = self.take();
         let key = (first >> 4) % KEYS;
         match first & 0x0f {
-            0..=5 => Op::Hit { key, offset_ms: 0, count: self.count() },
+            0..=3 => Op::Hit { key, offset_ms: 0, count: self.count() },
+            4 | 5 => {
+                let (offset_ms, count, [id]) = (self.duration_ms(), self.count(), self.take());
+                Op::HitOnce { key, offset_ms, count, id: id % IDS }
+            }
             6 | 7 => Op::Hit { key, offset_ms: self.duration_ms(), count: self.count() },
             8..=10 => Op::Read { key, back_ms: self.duration_ms(), window_ms: self.duration_ms() },
             11 | 12 => Op::Advance { ms: self.duration_ms() },
@@ -131,6 +147,7 @@ mod tests {
         check(&[], &[]);
         check(&[0x10, 3], &[Op::Hit { key: 1, offset_ms: 0, count: 3 }]);
         check(&[0x56, 0x82, 2, 1, 240, 0, 1], &[Op::Hit { key: 1, offset_ms: -258_000, count: 256 }]);
+        check(&[0x14, 0x81, 2, 0, 3, 7], &[Op::HitOnce { key: 1, offset_ms: -20, count: 3, id: 1 }]);
         check(&[0x28, 0, 5, 0, 5, 7, 0], &[Op::Read { key: 2, back_ms: 5, window_ms: 604_800_000 }]);
         check(&[0x0b, 4, 1, 0], &[Op::Advance { ms: 3_600_000 }]);
         check(&[0x0d, 0x86, 1, 0], &[Op::Jump { ms: -8_640_000_000 }]);
@@ -161,7 +178,7 @@ mod tests {
         #[test]
         fn any_bytes_decode_to_keys_in_range(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             for op in ops_from_bytes(&bytes) {
-                if let Op::Hit { key, .. } | Op::Read { key, .. } | Op::Forget { key } | Op::Merge { key } = op {
+                if let Op::Hit { key, .. } | Op::HitOnce { key, .. } | Op::Read { key, .. } | Op::Forget { key } | Op::Merge { key } = op {
                     prop_assert!(key < KEYS);
                 }
             }

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
 use crate::drive::START_MS;
-use crate::limits::{KEYS, MAX_TIME_MS, MAX_TRACE_OPS, MAX_WINDOW_MS};
+use crate::limits::{IDS, KEYS, MAX_TIME_MS, MAX_TRACE_OPS, MAX_WINDOW_MS};
 use crate::model_settings::{ModelSettings, RUNGS_MS};
 use crate::op::Op;
 
@@ -24,7 +24,8 @@ const DAY_MS: i64 = 24 * HOUR_MS;
 pub fn ordered_ops() -> impl Strategy<Value = Vec<Op>> {
     (paces(), counts()).prop_flat_map(|(steps, counts)| {
         let op = prop_oneof![
-            12 => hit(Just(0).boxed(), counts).prop_map(Draft::Op),
+            12 => hit(Just(0).boxed(), counts.clone()).prop_map(Draft::Op),
+            4 => hit_once(Just(0).boxed(), counts).prop_map(Draft::Op),
             4 => aimed(),
             3 => read(prop_oneof![2 => Just(0), 1 => span_ms()].boxed()).prop_map(Draft::Op),
             6 => steps.prop_map(|ms| Draft::Op(Op::Advance { ms })),
@@ -49,7 +50,8 @@ pub fn disordered_ops() -> impl Strategy<Value = Vec<Op>> {
             1 => span_ms().prop_map(|ms| -ms),
         ];
         let op = prop_oneof![
-            12 => hit(around.clone().boxed(), counts).prop_map(Draft::Op),
+            12 => hit(around.clone().boxed(), counts.clone()).prop_map(Draft::Op),
+            6 => hit_once(around.clone().boxed(), counts).prop_map(Draft::Op),
             4 => aimed(),
             3 => read(around.prop_map(|ms: i64| -ms).boxed()).prop_map(Draft::Op),
             6 => steps.prop_map(|ms| Draft::Op(Op::Advance { ms })),
@@ -72,13 +74,16 @@ pub fn settings() -> impl Strategy<Value = ModelSettings> {
         1 => 100_i64..=1_000_000,
     ];
     let skew = select(vec![1, SECOND_MS, 10 * SECOND_MS, HOUR_MS]);
-    let made = (resolution, panes, precision, skew).prop_map(
-        |(resolution_ms, (window, slack, retain), precision_millionths, max_skew_ms)| {
+    let dedupe = prop_oneof![1 => Just(None), 4 => span_ms().prop_map(|ms| Some(ms.max(1)))];
+    let made = (resolution, panes, precision, skew, dedupe).prop_map(
+        |(resolution_ms, (window, slack, retain), precision_millionths, max_skew_ms, dedupe_ms)| {
             let panes = ModelSettings::of_panes(resolution_ms, [window, slack, retain * retain]);
-            ModelSettings { precision_millionths, max_skew_ms, ..panes }
+            let dedupe_ms = dedupe_ms.map(|ms: i64| ms.min(panes.retain_ms));
+            ModelSettings { precision_millionths, max_skew_ms, dedupe_ms, ..panes }
         },
     );
-    prop_oneof![1 => Just(ModelSettings::default()), 2 => made]
+    let dedupe_ms = Some(10 * MINUTE_MS);
+    prop_oneof![1 => Just(ModelSettings { dedupe_ms, ..ModelSettings::default() }), 2 => made]
 }
 
 /// An operation, or a read that is aimed once the hits before it are known.
@@ -123,7 +128,9 @@ fn finish(drafts: Vec<Draft>) -> Vec<Op> {
             }
         };
         match op {
-            Op::Hit { key, offset_ms, .. } => hits.push((key, now_ms + offset_ms)),
+            Op::Hit { key, offset_ms, .. } | Op::HitOnce { key, offset_ms, .. } => {
+                hits.push((key, now_ms + offset_ms));
+            }
             Op::Advance { ms } | Op::Jump { ms } => now_ms = (now_ms + ms).clamp(0, MAX_TIME_MS),
             Op::Read { .. } | Op::Forget { .. } | Op::Merge { .. } => {}
         }
@@ -166,6 +173,13 @@ fn key() -> impl Strategy<Value = u8> {
 
 fn hit(offset: BoxedStrategy<i64>, count: BoxedStrategy<u64>) -> impl Strategy<Value = Op> {
     (key(), offset, count).prop_map(|(key, offset_ms, count)| Op::Hit { key, offset_ms, count })
+}
+
+fn hit_once(offset: BoxedStrategy<i64>, count: BoxedStrategy<u64>) -> impl Strategy<Value = Op> {
+    (hit(offset, count), 0..IDS).prop_map(|(hit, id)| match hit {
+        Op::Hit { key, offset_ms, count } => Op::HitOnce { key, offset_ms, count, id },
+        op => op,
+    })
 }
 
 /// Mostly small counts, some wider than a stored count may be. One trace of five also has counts that fill a
@@ -234,6 +248,9 @@ mod tests {
                 match op {
                     Op::Hit { key, offset_ms, count } => {
                         log.hit(key, now_ms + offset_ms, count, now_ms);
+                    }
+                    Op::HitOnce { key, offset_ms, count, id } => {
+                        log.hit_once(key, now_ms + offset_ms, count, id, now_ms);
                     }
                     Op::Read { key, back_ms, window_ms } => {
                         let read = log.read(key, now_ms - back_ms, window_ms, now_ms);

@@ -22,6 +22,8 @@ pub const MAX_LATENCY: Duration = Duration::from_secs(100);
 
 /// Digits of a key: `key:000000000042`.
 pub(crate) const KEY_DIGITS: usize = 12;
+/// Digits of an id.
+pub(crate) const ID_DIGITS: usize = 12;
 /// Digits of a time, in Unix seconds.
 pub(crate) const TIME_DIGITS: usize = 10;
 /// Bytes that are read at once from a connection.

@@ -1,4 +1,4 @@
-//! The sequence of keys and times that all connections draw from. The check of the counts replays it.
+//! The sequence of keys, times and ids that all connections draw from. The check of the counts replays it.
 
 use crate::keys::Keys;
 use crate::plan::{Plan, Times};
@@ -10,6 +10,7 @@ pub(crate) struct Numbers {
     used_keys: u64,
     time: u64,
     times: Times,
+    next_id: u64,
 }
 
 impl Numbers {
@@ -20,6 +21,7 @@ impl Numbers {
             used_keys: 0,
             time: plan.times.start,
             times: plan.times,
+            next_id: plan.first_id,
         }
     }
 
@@ -27,6 +29,13 @@ impl Numbers {
     #[inline]
     pub(crate) fn time(&self) -> u64 {
         self.time
+    }
+
+    /// The next id.
+    #[inline]
+    pub(crate) fn next_id(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id - 1
     }
 
     /// The next key.

@@ -73,6 +73,8 @@ pub struct Plan {
     pub order: Order,
     /// The times of the hits, where the request has one.
     pub times: Times,
+    /// The first id, where the request has one.
+    pub first_id: u64,
     /// The number of connections.
     pub clients: usize,
     /// The number of requests that a connection sends before it waits for their replies.
@@ -97,6 +99,7 @@ impl Plan {
             keys: 1_000_000,
             order: Order::Permuted,
             times: Times { start: 0, step: 0 },
+            first_id: 0,
             clients: 50,
             pipeline: 1,
             ending: Ending::After(Duration::from_secs(1)),

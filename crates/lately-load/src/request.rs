@@ -1,6 +1,6 @@
-//! An encoded request. It is encoded once; afterwards only the digits of its keys and its time change.
+//! An encoded request. It is encoded once; afterwards only the digits of its keys, its time and its id change.
 
-use crate::limits::{KEY_DIGITS, TIME_DIGITS};
+use crate::limits::{ID_DIGITS, KEY_DIGITS, TIME_DIGITS};
 use crate::numbers::Numbers;
 
 /// A word of a request.
@@ -12,20 +12,23 @@ pub enum Word {
     Key(Vec<u8>),
     /// The time of the hit in Unix seconds, ten digits; see [`crate::Times`].
     Time,
+    /// The id of the hit, twelve digits: each request has the next one.
+    Id,
 }
 
-/// A request with places for its keys and its time.
+/// A request with places for its keys, its time and its id.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Request {
     pub(crate) prefix: Vec<u8>,
     bytes: Vec<u8>,
     keys_at: Vec<usize>,
     time_at: Option<usize>,
+    id_at: Option<usize>,
 }
 
 impl Request {
     /// A request of these words. Each key word is a key of its own. They must share a prefix:
-    /// [`crate::Counts`] uses that of the last. Of several times only the last changes.
+    /// [`crate::Counts`] uses that of the last. Of several times or ids only the last changes.
     #[must_use]
     pub fn new(words: &[Word]) -> Request {
         let rendered: Vec<Vec<u8>> = words
@@ -34,12 +37,14 @@ impl Request {
                 Word::Fixed(bytes) => bytes.clone(),
                 Word::Key(prefix) => [prefix, &[b'0'; KEY_DIGITS][..]].concat(),
                 Word::Time => vec![b'0'; TIME_DIGITS],
+                Word::Id => vec![b'0'; ID_DIGITS],
             })
             .collect();
         let args: Vec<&[u8]> = rendered.iter().map(Vec::as_slice).collect();
         let mut bytes = Vec::new();
         lately_resp::write_request(&mut bytes, &args);
-        let mut request = Request { prefix: Vec::new(), bytes, keys_at: Vec::new(), time_at: None };
+        let mut request =
+            Request { prefix: Vec::new(), bytes, keys_at: Vec::new(), time_at: None, id_at: None };
         // From the end, because the length of what follows a word, including its line end, is known.
         let mut end = request.bytes.len();
         for (word, rendered) in words.iter().zip(&rendered).rev() {
@@ -53,6 +58,7 @@ impl Request {
                     request.keys_at.push(end - KEY_DIGITS);
                 }
                 Word::Time if request.time_at.is_none() => request.time_at = Some(end - TIME_DIGITS),
+                Word::Id if request.id_at.is_none() => request.id_at = Some(end - ID_DIGITS),
                 _ => {}
             }
             end -= rendered.len() + line;
@@ -61,12 +67,13 @@ impl Request {
         request
     }
 
-    /// Parses text with words separated by spaces: `HIT {key} 1 AT {time}`. Keys get this prefix.
+    /// Parses text with words separated by spaces: `HIT {key} 1 AT {time}`, `HIT {key} ID {id}`. Keys get this prefix.
     #[must_use]
     pub fn parse(text: &str, prefix: &str) -> Request {
         let word = |word: &str| match word {
             "{key}" => Word::Key(prefix.as_bytes().to_vec()),
             "{time}" => Word::Time,
+            "{id}" => Word::Id,
             fixed => Word::Fixed(fixed.as_bytes().to_vec()),
         };
         Request::new(&text.split(' ').map(word).collect::<Vec<Word>>())
@@ -87,11 +94,14 @@ impl Request {
         self.keys_at.len()
     }
 
-    /// Sets the keys and the time in one of them to the next ones.
+    /// Sets the keys, the time and the id in one of them to the next ones.
     #[inline]
     pub(crate) fn patch(&self, bytes: &mut [u8], numbers: &mut Numbers) {
         if let Some(at) = self.time_at {
             write_digits(&mut bytes[at..at + TIME_DIGITS], numbers.time());
+        }
+        if let Some(at) = self.id_at {
+            write_digits(&mut bytes[at..at + ID_DIGITS], numbers.next_id());
         }
         for &at in &self.keys_at {
             write_digits(&mut bytes[at..at + KEY_DIGITS], numbers.next_key());
@@ -134,6 +144,7 @@ mod tests {
                 keys: 3,
                 order: Order::Sequential,
                 times: Times { start: 1_795_238_302, step: 7 },
+                first_id: 98,
                 ..Plan::new(address, request.clone())
             })
         };
@@ -165,6 +176,15 @@ mod tests {
                 "MLIMIT key:000000000002 5 1m key:000000000000 9 1h",
                 "MLIMIT key:000000000001 5 1m key:000000000002 9 1h",
                 "MLIMIT key:000000000000 5 1m key:000000000001 9 1h",
+            ],
+        );
+        check(
+            "HIT {key} ID {id}",
+            [
+                "HIT key:000000000000 ID 000000000098",
+                "HIT key:000000000001 ID 000000000099",
+                "HIT key:000000000002 ID 000000000100",
+                "HIT key:000000000000 ID 000000000101",
             ],
         );
         check("PING", ["PING"; 4]);

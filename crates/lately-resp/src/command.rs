@@ -31,7 +31,7 @@ pub use spec::{
     ArgumentSpec, CommandFlag, CommandSpec, ContainerName, Verb, commands, find_command, spec_of,
 };
 
-use lately::{JointRequest, Request, Source, Span, Throttle, Timestamp};
+use lately::{HitOnce, JointRequest, Request, Source, Span, Throttle, Timestamp};
 
 use crate::args::ArgList;
 use crate::error::CommandError;
@@ -44,6 +44,8 @@ use crate::error::CommandError;
 pub enum Command<'a> {
     /// `HIT key [count] [AT time]`
     Hit { key: &'a [u8], count: u64, at: Option<Timestamp> },
+    /// `HIT key [count] [AT time] ID id`
+    HitOnce(HitOnce<'a>),
     /// `MHIT key count [key count …]`
     MultiHit { pairs: Pairs<'a> },
     /// `HITS key [window …] [AT time]`: one integer unless several windows are named.

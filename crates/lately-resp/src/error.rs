@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::fmt::Display;
 
-use lately::limits::{MAX_KEY_BYTES, MAX_SOURCE_BYTES};
+use lately::limits::{MAX_ID_BYTES, MAX_KEY_BYTES, MAX_SOURCE_BYTES};
 use lately::{LockoutError, TimeError};
 use thiserror::Error;
 
@@ -252,6 +252,12 @@ pub enum CommandError {
     /// The key is empty or too long.
     #[error("ERR invalid key of {bytes} bytes: a key has 1 to {MAX_KEY_BYTES} bytes")]
     KeyLength {
+        /// Its length in bytes.
+        bytes: usize,
+    },
+    /// The id of a hit is empty or too long.
+    #[error("ERR invalid id of {bytes} bytes: an id has 1 to {MAX_ID_BYTES} bytes")]
+    IdLength {
         /// Its length in bytes.
         bytes: usize,
     },

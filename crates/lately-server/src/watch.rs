@@ -21,6 +21,8 @@ pub(crate) struct Watch {
     /// Loading had ended.
     is_loaded: bool,
     evictions_logged: Option<Timestamp>,
+    forgotten_ids: u64,
+    forgotten_ids_logged: Option<Timestamp>,
     fault: Option<String>,
     failures: u64,
     failures_logged: Option<Timestamp>,
@@ -40,6 +42,7 @@ impl Watch {
             .into_iter()
             .chain(self.clock(service.clock_step_ms(), service.clock_jumped_ms()))
             .chain(self.evictions(service.memory().evicted_keys, service.now(), service.is_loading()))
+            .chain(self.forgotten_ids(service.memory().forgotten_ids, service.now()))
             .chain(self.slow(service.slow(), service.now()))
             .chain(self.http(service.stats.http_connections.load(Relaxed), service.now()))
             .chain(self.refused_clients(
@@ -165,6 +168,19 @@ impl Watch {
         Some(format!(
             "the system clock was set {direction} by {set_s} s: it is {step_s} s {place} the server's clock, \
              which moves towards it by 50 ms a second{jump}"
+        ))
+    }
+
+    /// Ids that were forgotten before their span was over.
+    fn forgotten_ids(&mut self, count: u64, now: Timestamp) -> Option<String> {
+        if count == self.forgotten_ids || !is_due(self.forgotten_ids_logged, now) {
+            return None;
+        }
+        let more = count - self.forgotten_ids;
+        (self.forgotten_ids, self.forgotten_ids_logged) = (count, Some(now));
+        Some(format!(
+            "ids of hits take half of the memory ceiling: {more} were forgotten before their dedupe was over, the oldest \
+             first, so a hit that is sent again may count twice (logged at most once a minute)"
         ))
     }
 
@@ -313,6 +329,16 @@ mod tests {
         assert_eq!(logged, [refused]);
         let recovered = watch.disk(stats(5, None), at(93));
         assert_eq!(recovered, ["the journal can be written again: hits are accepted"]);
+    }
+
+    #[test]
+    fn forgotten_ids_are_logged_once_a_minute() {
+        let at = |seconds| Timestamp::from_seconds(seconds).expect("a time");
+        let mut watch = Watch::default();
+        assert_eq!(watch.forgotten_ids(0, at(1)), None);
+        assert!(watch.forgotten_ids(5, at(1)).is_some_and(|line| line.contains("ceiling: 5 were forgotten")));
+        assert_eq!([watch.forgotten_ids(5, at(90)), watch.forgotten_ids(9, at(60))], [None, None]);
+        assert!(watch.forgotten_ids(12, at(61)).is_some_and(|line| line.contains("7 were forgotten")));
     }
 
     #[test]

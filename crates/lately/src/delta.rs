@@ -178,6 +178,15 @@ pub enum Delta<'a> {
         /// The first generation after the flush.
         below: Generation,
     },
+    /// Hits with an id were counted. The hits are a delta of their own in the same batch.
+    Id {
+        /// The key.
+        key: &'a [u8],
+        /// The key's generation.
+        generation: Generation,
+        /// The id.
+        id: CountedId,
+    },
     /// A source was read up to a position. The hits of that part are in the same batch.
     Position {
         /// The source.
@@ -189,7 +198,20 @@ pub enum Delta<'a> {
     Void,
 }
 
-/// The limit state of a key, besides its hits.
+/// The id of counted hits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CountedId {
+    /// The secret of its key's generation, which is not 0. The fingerprint is made with it.
+    pub salt: u64,
+    /// The fingerprint of the id.
+    pub fingerprint: u64,
+    /// When the hits happened.
+    pub at: Timestamp,
+    /// The last millisecond of its life.
+    pub until: Timestamp,
+}
+
+/// The state of a key, besides its hits.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct LimitState<'a> {
     /// The time until which a limit on the key is in force, if one is.
@@ -202,6 +224,8 @@ pub struct LimitState<'a> {
     pub guard: EvictionGuard,
     /// The denied hits, encoded as in a part of a store. Empty if there are none.
     pub denied: &'a [u8],
+    /// The ids of counted hits, encoded as in a part of a store. Empty if there are none.
+    pub ids: &'a [u8],
 }
 
 impl Delta<'_> {
@@ -216,6 +240,7 @@ impl Delta<'_> {
             | Delta::Arrival { generation, .. }
             | Delta::Guarded { generation, .. }
             | Delta::Forget { generation, .. }
+            | Delta::Id { generation, .. }
             | Delta::Restored { generation, .. } => generation,
             Delta::Flush { below } => below,
             // Sources have no generation: a flush keeps them.
@@ -234,6 +259,7 @@ impl Delta<'_> {
             | Delta::Arrival { key, .. }
             | Delta::Guarded { key, .. }
             | Delta::Forget { key, .. }
+            | Delta::Id { key, .. }
             | Delta::Restored { key, .. } => key,
             Delta::Flush { .. } | Delta::Position { .. } | Delta::Void => &[],
         }

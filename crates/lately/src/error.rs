@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt;
 
 use crate::limits::{
-    MAX_EXACT_PANES, MAX_KEY_BYTES, MAX_LIMITS, MAX_SERIES_POINTS, MAX_TOTAL, PRECISION_RANGE,
+    MAX_EXACT_PANES, MAX_ID_BYTES, MAX_KEY_BYTES, MAX_LIMITS, MAX_SERIES_POINTS, MAX_TOTAL, PRECISION_RANGE,
 };
 use crate::time::{Span, Timestamp};
 
@@ -103,6 +103,13 @@ pub enum HitError {
         /// Length of the key in bytes.
         bytes: usize,
     },
+    /// The id is empty or longer than [`MAX_ID_BYTES`].
+    IdLength {
+        /// Length of the id in bytes.
+        bytes: usize,
+    },
+    /// The hit has an id, and the class of the key has no span within which ids count once.
+    NoDedupe,
     /// The hit is older than the class keeps.
     Late {
         /// Time of the hit.
@@ -149,6 +156,12 @@ impl fmt::Display for HitError {
         match self {
             HitError::KeyLength { bytes } => {
                 write!(f, "invalid key of {bytes} bytes: a key has 1 to {MAX_KEY_BYTES} bytes")
+            }
+            HitError::IdLength { bytes } => {
+                write!(f, "invalid id of {bytes} bytes: an id has 1 to {MAX_ID_BYTES} bytes")
+            }
+            HitError::NoDedupe => {
+                write!(f, "hits of this key have no ids: its class has no `dedupe`, such as dedupe = \"10m\"")
             }
             HitError::Late { at, oldest } => {
                 write!(f, "hit at {at} is older than what is kept, which begins at {oldest}")

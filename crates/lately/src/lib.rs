@@ -39,6 +39,7 @@ mod delta;
 mod divisor;
 mod entry;
 mod error;
+mod fingerprint;
 mod frame;
 mod gcra;
 mod hit_counter;
@@ -65,7 +66,7 @@ pub use class::Pattern;
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use count::Count;
 pub use delta::{
-    Delta, DeltaBatch, DeltaFormat, DeltaMark, Deltas, Forgotten, Generation, LimitState, Sequence,
+    CountedId, Delta, DeltaBatch, DeltaFormat, DeltaMark, Deltas, Forgotten, Generation, LimitState, Sequence,
 };
 pub use error::{
     HitError, LimitError, LockoutError, Malformed, MergeError, QueryError, SettingsError, TimeError,
@@ -82,8 +83,8 @@ pub use series::{Point, SeriesReader};
 pub use settings::{DEFAULT_WINDOW, Settings, SettingsBuilder};
 pub use shared::{AtomicCounter, StripedCounter};
 pub use store::{
-    Content, Cursor, EvictionGuard, HitsByNode, JointRequest, Limit, LimitGuard, MemoryStats, Newcomers, Op,
-    Outcome, OwnSpan, Part, Portion, Question, RateGuard, Replay, Request, ScanPage, Source, Store,
-    StoreBuilder, Taken, Tier, UnsentKey,
+    Content, Cursor, EvictionGuard, HitOnce, HitsByNode, JointRequest, Limit, LimitGuard, MemoryStats,
+    Newcomers, Op, Outcome, OwnSpan, Part, Portion, Question, RateGuard, Replay, Request, ScanPage, Source,
+    Store, StoreBuilder, Taken, Tier, UnsentKey,
 };
 pub use time::{Span, Timestamp, days, hours, milliseconds, minutes, seconds};

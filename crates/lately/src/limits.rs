@@ -36,6 +36,24 @@ pub const MAX_SOURCES: usize = 10_000;
 /// One part of the ceiling in this many is the most that sources take. Above it, they are forgotten as above [`MAX_SOURCES`].
 pub const SOURCES_PART_OF_CEILING: u64 = 16;
 
+/// The longest id of a hit, in bytes.
+pub const MAX_ID_BYTES: usize = 256;
+
+/// One part of the ceiling in this many is the most that ids take. Above it, those that would be over next are forgotten.
+pub const IDS_PART_OF_CEILING: u64 = 2;
+
+/// When ids take too much memory, one in this many is forgotten, about.
+pub(crate) const IDS_FORGOTTEN_AT_ONCE: usize = 16;
+
+/// Ids that are looked at to find out which ones to forget, about.
+pub(crate) const IDS_SAMPLE: usize = 4_096;
+
+/// Ids of other keys that a batch of hits with ids visits at least, while too many are kept.
+pub(crate) const IDS_VISITED: usize = 4_096;
+
+/// Buckets of ids that a sweep visits in a shard.
+pub(crate) const ID_BUCKETS_OF_A_SWEEP: usize = 1_024;
+
 /// Keys that are compared for each eviction.
 pub(crate) const EVICTION_SAMPLE: usize = 16;
 /// How many of the [`EVICTION_SAMPLE`] keys come from one shard.

@@ -23,6 +23,7 @@ pub struct Settings {
     retain: Span,
     max_skew: Span,
     precision_ppm: i64,
+    dedupe: Option<Span>,
     ladder: Ladder,
     levels: Levels,
     pane_bound: usize,
@@ -57,6 +58,7 @@ pub struct SettingsBuilder {
     retain: Option<Span>,
     max_skew: Option<Span>,
     precision: Option<f64>,
+    dedupe: Option<Span>,
 }
 
 impl Settings {
@@ -116,6 +118,12 @@ impl Settings {
     pub fn precision(&self) -> f64 {
         // Both fit in 53 bits, so this is exact.
         self.precision_ppm as f64 / PRECISION_UNIT as f64
+    }
+
+    /// How long the id of a hit counts once. `None` if hits have no ids.
+    #[must_use]
+    pub fn dedupe(&self) -> Option<Span> {
+        self.dedupe
     }
 
     /// The widths panes may have at each age.
@@ -236,6 +244,12 @@ impl SettingsBuilder {
         self
     }
 
+    /// Sets how long the id of a hit counts once. At most the retention. Default: hits have no ids.
+    pub fn dedupe(mut self, span: Span) -> SettingsBuilder {
+        self.dedupe = Some(span);
+        self
+    }
+
     /// Checks the settings against each other and fills in the defaults.
     ///
     /// # Errors
@@ -257,7 +271,9 @@ impl SettingsBuilder {
         let at_most_retain = |span: Span| span.min(retain);
         let window = self.window.unwrap_or(at_most_retain(DEFAULT_WINDOW));
         let exact = self.exact.unwrap_or(at_most_retain(self.default_exact(resolution_ms)));
-        for (what, least) in [("resolution", resolution), ("window", window), ("exact", exact)] {
+        let dedupe = self.dedupe.unwrap_or(Span::MIN);
+        let spans = [("resolution", resolution), ("window", window), ("exact", exact), ("dedupe", dedupe)];
+        for (what, least) in spans {
             if retain < least {
                 return Err(SettingsError::RetainTooShort { retain, what, least });
             }
@@ -290,6 +306,7 @@ impl SettingsBuilder {
             retain,
             max_skew,
             precision_ppm,
+            dedupe: self.dedupe,
             ladder,
             levels,
             pane_bound,
@@ -358,6 +375,7 @@ mod tests {
         check(Settings::builder().precision(f64::NAN), "out of range");
         check(Settings::builder().window(minutes(5)).exact(minutes(5)), "give at least 6m");
         check(Settings::builder().window(days(8)), "shorter than window");
+        check(Settings::builder().dedupe(days(8)), "shorter than dedupe");
         check(Settings::builder().retain(milliseconds(1)), "shorter than resolution");
         check(Settings::builder().exact(days(8)), "shorter than exact");
         check(Settings::builder().resolution(milliseconds(1)).exact(hours(1)), "more than 1048576 panes");

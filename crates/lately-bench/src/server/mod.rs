@@ -5,6 +5,7 @@ mod doors;
 mod durability;
 pub(crate) mod failure;
 mod growth;
+mod ids;
 mod limits;
 pub(crate) mod measured;
 mod memory;
@@ -27,9 +28,10 @@ const TABLE: &str = "server";
 type Section = fn(&Options) -> Result<Vec<Row>, Failure>;
 
 /// The sections, in the order in which they run, each with its names for `--only`.
-const SECTIONS: [(&[&str], Section); 9] = [
+const SECTIONS: [(&[&str], Section); 10] = [
     (&pipelines::NAMES, pipelines::rows),
     (&["server/reads"], reads::rows),
+    (&["server/ids"], ids::rows),
     (&["server/spread"], spread::rows),
     (&["server/growth"], growth::rows),
     (&["server/limits"], limits::rows),

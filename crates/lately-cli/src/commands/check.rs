@@ -82,9 +82,10 @@ fn write_lines(out: &mut dyn Write, config: &Config) -> io::Result<()> {
     for (pattern, settings) in &config.classes {
         let [resolution, window, exact, retain, max_skew] = spans(settings);
         let (pattern, precision) = (printable(pattern.as_bytes()), settings.precision());
+        let dedupe = settings.dedupe().map_or_else(String::new, |span| format!(", dedupe {span}"));
         writeln!(
             out,
-            "class {pattern}: resolution {resolution}, window {window}, exact {exact}, retain {retain}, max_skew {max_skew}, precision {precision}"
+            "class {pattern}: resolution {resolution}, window {window}, exact {exact}, retain {retain}, max_skew {max_skew}, precision {precision}{dedupe}"
         )?;
     }
     if let Some(Tls { cert, key, client_ca }) = &config.tls {
@@ -252,6 +253,7 @@ struct CheckedClass {
     retain_ms: i64,
     max_skew_ms: i64,
     precision: f64,
+    dedupe_ms: Option<i64>,
 }
 
 #[derive(Serialize)]
@@ -322,8 +324,16 @@ impl CheckedClass {
         let [resolution_ms, window_ms, exact_ms, retain_ms, max_skew_ms] =
             spans(settings).map(Span::as_millis);
         let pattern = String::from_utf8_lossy(pattern.as_bytes()).into_owned();
-        let precision = settings.precision();
-        CheckedClass { pattern, resolution_ms, window_ms, exact_ms, retain_ms, max_skew_ms, precision }
+        CheckedClass {
+            pattern,
+            resolution_ms,
+            window_ms,
+            exact_ms,
+            retain_ms,
+            max_skew_ms,
+            precision: settings.precision(),
+            dedupe_ms: settings.dedupe().map(Span::as_millis),
+        }
     }
 }
 

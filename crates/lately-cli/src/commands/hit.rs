@@ -24,6 +24,10 @@ pub(crate) struct Hit {
     #[arg(long, value_name = "TIME", allow_negative_numbers = true)]
     at: Option<Timestamp>,
 
+    /// The id of the hits: hits of the key with the same id count once within the `dedupe` of its class.
+    #[arg(long, value_name = "ID")]
+    id: Option<OsString>,
+
     /// Print an object: key (key_b64 when it is no UTF-8) and hits.
     #[arg(long)]
     json: bool,
@@ -37,6 +41,9 @@ pub(crate) fn run(hit: &Hit) -> Result<Outcome, CliError> {
     command.arg(key_bytes(&hit.key)).arg(hit.count);
     if let Some(at) = hit.at {
         command.arg("AT").arg(at.to_string());
+    }
+    if let Some(id) = &hit.id {
+        command.arg("ID").arg(key_bytes(id));
     }
     let hits: u64 = hit.server.connect()?.ask(&command)?;
     output::data(|out| {

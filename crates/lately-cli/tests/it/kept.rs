@@ -77,6 +77,34 @@ fn counters_include_acknowledged_hits() {
 }
 
 #[test]
+fn ids_of_hits_are_kept() {
+    let root = tempfile::tempdir().expect("a folder");
+    let config = root.path().join("lately.toml");
+    std::fs::write(&config, "[[class]]\nmatch = \"once:*\"\ndedupe = \"1d\"\n").expect("a file");
+    let more = ["--config", config.to_str().expect("text")];
+    let folder = root.path().join("data");
+    let server = serve_in(&folder, &more);
+    assert_eq!(server.ask::<u64>("HIT once:a ID 1"), 1);
+    assert_eq!(server.ask::<u64>("HIT once:a ID 2"), 2);
+    assert_eq!(server.ask::<u64>("HIT once:gone ID 1"), 1);
+    assert_eq!(server.ask::<u64>("DEL once:gone"), 1);
+    // From the log, then from a checkpoint.
+    server.signal("KILL");
+    drop(server);
+    for kill in [true, false] {
+        let server = serve_in(&folder, &more);
+        assert_eq!(server.ask::<u64>("HIT once:a ID 1"), 2);
+        let run = lately(&["hit", "once:a", "--id", "2", "--server", &server.resp]);
+        assert_eq!((run.out.as_str(), run.code), ("2\n", Some(0)), "{}", run.err);
+        if kill {
+            assert_eq!(server.ask::<u64>("HIT once:gone ID 1"), 1);
+        }
+        assert_eq!(server.ask::<u64>("HIT once:gone ID 1"), 1);
+        stop(server);
+    }
+}
+
+#[test]
 fn limits_and_lockouts_are_kept() {
     let root = tempfile::tempdir().expect("a folder");
     let folder = root.path().join("data");

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use lately::limits::MAX_KEY_BYTES;
 use lately::{
-    Cell, Count, Delta, DeltaBatch, Forgotten, Op, Outcome, Request, Source, Span, Store, Timestamp, days,
-    hours, minutes, seconds,
+    Cell, Count, Delta, DeltaBatch, Forgotten, HitOnce, Op, Outcome, Request, Settings, Source, Span, Store,
+    Timestamp, days, hours, minutes, seconds,
 };
 use lately_journal::limits::Bounds;
 use lately_journal::{
@@ -24,6 +24,13 @@ pub(crate) enum Action {
         key: Vec<u8>,
         weight: u64,
         late_ms: i64,
+    },
+    /// Hits with an id.
+    HitOnce {
+        key: Vec<u8>,
+        weight: u64,
+        late_ms: i64,
+        id: u8,
     },
     Deny {
         key: Vec<u8>,
@@ -71,7 +78,8 @@ pub(crate) fn time(ms: i64) -> Timestamp {
 const CEILING_BYTES: usize = 64 << 20;
 
 fn store(seed: u64) -> Store {
-    let builder = Store::builder().seed(seed).memory_ceiling(CEILING_BYTES as u64);
+    let settings = Settings::builder().dedupe(hours(6));
+    let builder = Store::builder().seed(seed).settings(settings).memory_ceiling(CEILING_BYTES as u64);
     builder.build().expect("the defaults are valid")
 }
 
@@ -107,15 +115,26 @@ fn as_applied(action: Action, deltas: &DeltaBatch, before: usize) -> Action {
     }
 }
 
+fn earlier(now: Timestamp, by_ms: i64) -> Timestamp {
+    Span::from_millis(by_ms).map_or(now, |by| now.saturating_sub(by))
+}
+
 /// Applies an action. Returns whether it was accepted. The caller applies a flush.
 fn apply(store: &Store, action: &Action, now: Timestamp, deltas: &mut DeltaBatch) -> bool {
     match action {
         Action::Hit { key, weight, late_ms } => {
-            let at = (*late_ms > 0)
-                .then(|| Span::from_millis(*late_ms).map_or(now, |late| now.saturating_sub(late)));
+            let at = (*late_ms > 0).then(|| earlier(now, *late_ms));
             let mut out = Vec::new();
             store.apply_into(&[Op::Hit { key, weight: *weight, at }], now, &mut out, deltas);
             !matches!(out[..], [Outcome::Hit(Err(_))])
+        }
+        Action::HitOnce { key, weight, late_ms, id } => {
+            let at = (*late_ms > 0).then(|| earlier(now, *late_ms));
+            let hit = HitOnce { key, weight: *weight, at, id: &[*id] };
+            let mut out = Vec::new();
+            store.apply_into(&[Op::HitOnce(Box::new(hit))], now, &mut out, deltas);
+            // A repeated hit changes nothing, whichever of the batches before are kept.
+            matches!(out[..], [Outcome::Hit(Ok(_))])
         }
         Action::Deny { key, hits } => {
             let denials = |deltas: &DeltaBatch| {
@@ -157,6 +176,9 @@ fn apply(store: &Store, action: &Action, now: Timestamp, deltas: &mut DeltaBatch
         Action::Flush => true,
     }
 }
+
+/// The ids of hits.
+pub(crate) const IDS: u8 = 4;
 
 /// The sources of batches.
 pub(crate) const SOURCES: usize = 8;
@@ -437,6 +459,14 @@ pub(crate) fn difference(keys: &[Vec<u8>], found: &Store, wanted: &Store, now: T
     for key in keys {
         for ago in [None, Some(minutes(4)), Some(hours(5))] {
             let at = ago.map(|ago| now.saturating_sub(ago));
+            for id in 0..IDS {
+                let hit = HitOnce { key, weight: 1, at, id: &[id] };
+                let [found, wanted] = [found, wanted].map(|store| store.is_repeated(&hit, now));
+                if found != wanted {
+                    let key = String::from_utf8_lossy(key);
+                    return Some(format!("{key}, id {id} at {at:?} is known: {found}, not {wanted}"));
+                }
+            }
             for window in windows {
                 let counts = |store: &Store| {
                     (store.count(key, Some(window), at, now), store.denied(key, Some(window), at, now))

@@ -10,7 +10,9 @@ use lately::Timestamp;
 use lately_journal::limits::Bounds;
 use lately_journal::{Checkpoint, Durability, Loss, LossKind};
 
-use crate::life::{Action, Batch, Fate, Life, SOURCES, difference, hit_keys, keys, look, source_in, time};
+use crate::life::{
+    Action, Batch, Fate, IDS, Life, SOURCES, difference, hit_keys, keys, look, source_in, time,
+};
 use crate::past::{Past, State};
 use crate::sim_disk::SimDisk;
 use test_support::{ReportOnPanic, Rng, print_uncaptured, seeds, trace};
@@ -101,7 +103,8 @@ impl Simulation {
             let key = keys[if is_hot { 0 } else { rng.index(keys.len()) }].clone();
             // Hits with many different weights, so that two different batches hardly have the same sum.
             let weight = 1 + rng.index(1_000) as u64;
-            match rng.index(30) {
+            let id = u8::try_from(rng.index(IDS.into())).expect("few");
+            match rng.index(36) {
                 0 => Action::Delete { key },
                 1..4 => Action::Hit { key, weight, late_ms: 1 + small(rng.index(1_000_000_000)) },
                 // These expire a few seconds later.
@@ -114,6 +117,8 @@ impl Simulation {
                     let width_ms = [1_000, 60_000, 3_600_000][rng.index(3)];
                     Action::TakeBack { key, width_ms, hits: weight }
                 }
+                30..35 => Action::HitOnce { key, weight, late_ms: 0, id },
+                35 => Action::HitOnce { key, weight, late_ms: small(rng.index(40_000_000)), id },
                 11 if rng.once_in(8) => Action::Refund { key, hits: u64::MAX },
                 _ => Action::Hit { key, weight, late_ms: 0 },
             }

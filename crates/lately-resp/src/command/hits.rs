@@ -1,12 +1,12 @@
 //! Counting: `HIT MHIT HITS MHITS RATE SERIES`.
 
-use lately::{Span, Timestamp};
+use lately::{HitOnce, Span, Timestamp};
 
 use crate::args::ArgList;
 use crate::command::Command;
 use crate::command::options::{
-    at_most, count, first_key, is_word, key, keys_from, only_at, required, set_once, span, time_after,
-    unexpected,
+    A_ID, at_most, count, first_key, is_word, key, keys_from, only_at, required, set_once, span, time_after,
+    unexpected, value_of,
 };
 use crate::command::spec::{ArgumentSpec, CommandFlag, CommandSpec, Verb};
 use crate::error::CommandError;
@@ -31,7 +31,12 @@ pub(super) static SPECS: [CommandSpec; 6] = [
         .flags(COUNTS)
         .keys(1, 1, 1)
         .doc(GROUP, "Counts a hit and returns the hits in the default window")
-        .arguments(&[KEY, ArgumentSpec::of("count", "integer").optional(), AT]),
+        .arguments(&[
+            KEY,
+            ArgumentSpec::of("count", "integer").optional(),
+            AT,
+            ArgumentSpec::of("id", "string").after("ID").optional(),
+        ]),
     CommandSpec::new("mhit", -3, Some(Verb::Hit), parse_multi_hit)
         .flags(COUNTS)
         .keys(1, -1, 2)
@@ -132,6 +137,13 @@ impl<'a> Windows<'a> {
 /// The name of a hit's weight.
 const COUNT: &str = "count";
 
+/// The id after the word at `index`.
+fn id_after(args: ArgList<'_>, index: usize) -> Result<&[u8], CommandError> {
+    let id = value_of(args, index, "ID", A_ID)?;
+    HitOnce::check_id(id).map_err(|_| CommandError::IdLength { bytes: id.len() })?;
+    Ok(id)
+}
+
 fn unsupported(option: &'static str, command: &'static str) -> CommandError {
     CommandError::UnsupportedOption { option, command }
 }
@@ -143,12 +155,12 @@ fn parse_hit(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
         Some(arg) if !is_option(arg) => (count(arg, COUNT)?, 3),
         _ => (1, 2),
     };
-    let mut at = None;
+    let (mut at, mut id) = (None, None);
     while let Some(word) = args.get(index) {
         if is_word(word, "AT") {
             set_once(&mut at, time_after(args, index)?, "AT")?;
         } else if is_word(word, "ID") {
-            return Err(unsupported("ID", "HIT"));
+            set_once(&mut id, id_after(args, index)?, "ID")?;
         } else if is_word(word, "MEMBER") {
             return Err(unsupported("MEMBER", "HIT"));
         } else {
@@ -156,7 +168,10 @@ fn parse_hit(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
         }
         index += 2;
     }
-    Ok(Command::Hit { key, count: weight, at })
+    Ok(match id {
+        Some(id) => Command::HitOnce(HitOnce { key, weight, at, id }),
+        None => Command::Hit { key, count: weight, at },
+    })
 }
 
 fn parse_multi_hit(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {

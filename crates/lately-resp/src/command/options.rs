@@ -100,6 +100,9 @@ pub(super) const A_DURATION: &str = "a duration, such as 5m,";
 /// See [`A_TIME`].
 pub(super) const A_COUNT: &str = "a number of hits";
 
+/// See [`A_TIME`].
+pub(super) const A_ID: &str = "an id, such as order-42,";
+
 /// The value after the option at `index`.
 pub(super) fn value_of<'a>(
     args: ArgList<'a>,

@@ -106,8 +106,17 @@ fn hit() {
     check_error("HIT k AT 1 AT 2", &twice("AT"));
     check_error("HIT k AT 1 x", &unexpected("x"));
     check_error("HIT k 1 x AT 1", &unexpected("x"));
-    assert_eq!(usage_of("hit"), "HIT <key> [<count>] [AT <time>]");
-    check_error("HIT k ID x", "ERR the ID option of HIT is not supported by this version");
+    assert_eq!(usage_of("hit"), "HIT <key> [<count>] [AT <time>] [ID <id>]");
+    let once = |weight, at, id| Command::HitOnce(HitOnce { key: b"k", weight, at, id });
+    check("HIT k ID x", once(1, None, b"x"));
+    check("HIT k 2 id AT AT 1", once(2, at(1), b"AT"));
+    check("HIT k AT 1 ID \"\\xff\\x00\"", once(1, at(1), b"\xff\x00"));
+    let most = "i".repeat(256);
+    check(&format!("HIT k ID {most}"), once(1, None, most.as_bytes()));
+    check_error(&format!("HIT k ID {most}i"), "ERR invalid id of 257 bytes: an id has 1 to 256 bytes");
+    check_error("HIT k ID ''", "ERR invalid id of 0 bytes: an id has 1 to 256 bytes");
+    check_error("HIT k ID", "ERR ID needs an id, such as order-42, after it");
+    check_error("HIT k ID 1 ID 2", &twice("ID"));
     check_error("HIT k 2 AT 1 member x", "ERR the MEMBER option of HIT is not supported by this version");
     check_error(
         "HIT k AT soon",

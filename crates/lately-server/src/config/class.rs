@@ -19,6 +19,7 @@ pub(super) struct ClassConfig {
     retain: Option<Spanned<Length>>,
     max_skew: Option<Spanned<Length>>,
     precision: Option<Spanned<Precision>>,
+    dedupe: Option<Spanned<Length>>,
 }
 
 /// Checks all classes. The problem points at the first wrong one.
@@ -96,6 +97,7 @@ fn settle(class: Spanned<ClassConfig>) -> Result<(Pattern, Settings), Problem> {
     builder = set(builder, lately::SettingsBuilder::exact, &class.exact);
     builder = set(builder, lately::SettingsBuilder::retain, &class.retain);
     builder = set(builder, lately::SettingsBuilder::max_skew, &class.max_skew);
+    builder = set(builder, lately::SettingsBuilder::dedupe, &class.dedupe);
     if let Some(precision) = &class.precision {
         builder = builder.precision(precision.get_ref().0);
     }
@@ -108,7 +110,11 @@ fn settle(class: Spanned<ClassConfig>) -> Result<(Pattern, Settings), Problem> {
             }
             SettingsError::RetainTooShort { what, .. } => {
                 // When it is not given it has its default, and the other setting is the wrong one.
-                let other = if what == "window" { class.window } else { class.exact };
+                let other = match what {
+                    "window" => class.window,
+                    "dedupe" => class.dedupe,
+                    _ => class.exact,
+                };
                 class.retain.or(other).map(|value| value.span())
             }
             _ => None,

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use lately::{
-    Admission, Count, JointRequest, Op, Outcome, Question, Request, Span, Store, Throttle, Timestamp,
+    Admission, Count, HitOnce, JointRequest, Op, Outcome, Question, Request, Span, Store, Throttle, Timestamp,
 };
 use lately_journal::Refused;
 
@@ -103,6 +103,21 @@ impl<'a> Batch<'a> {
     pub(crate) fn hit(&mut self, key: &'a [u8], weight: u64, at: Option<Timestamp>) {
         self.times(at);
         self.push(Op::Hit { key, weight, at });
+    }
+
+    /// Counts hits, with an id or without.
+    pub(crate) fn hit_with(&mut self, hit: (&'a [u8], u64, Option<Timestamp>), id: Option<&'a [u8]>) {
+        let (key, weight, at) = hit;
+        match id {
+            Some(id) => self.hit_once(HitOnce { key, weight, at, id }),
+            None => self.hit(key, weight, at),
+        }
+    }
+
+    /// Counts hits with an id.
+    pub(crate) fn hit_once(&mut self, hit: HitOnce<'a>) {
+        self.times(hit.at);
+        self.push(Op::HitOnce(Box::new(hit)));
     }
 
     #[inline(always)]
@@ -332,7 +347,7 @@ impl Service {
 
     /// Adds the outcomes to the statistics: those of changes when they are committed, the others at once.
     fn settle_batch(&self, batch: &mut Batch<'_>, mut changes: Option<&mut Changes>) {
-        let (mut counted, mut denied, mut refused) = (0_u64, 0_u64, 0_u64);
+        let (mut counted, mut denied, mut refused, mut repeated) = (0_u64, 0_u64, 0_u64, 0_u64);
         let Batch { ops, outcomes, named, rules, .. } = batch;
         let (mut outcomes, mut named) = (outcomes.iter_mut(), named.iter().peekable());
         for (number, op) in ops.iter().enumerate() {
@@ -365,6 +380,7 @@ impl Service {
             };
             denied = denied.saturating_add(applied.denied);
             refused = refused.saturating_add(applied.refused);
+            repeated = repeated.saturating_add(applied.repeated);
             match &mut changes {
                 Some(changes) if applied.is_change => {
                     batch.changes |= 1 << number;
@@ -376,6 +392,7 @@ impl Service {
         Stats::add(&self.stats.hits, counted);
         Stats::add(&self.stats.denied_hits, denied);
         Stats::add(&self.stats.refused_hits, refused);
+        Stats::add(&self.stats.repeated_hits, repeated);
     }
 }
 

@@ -22,12 +22,14 @@ pub(super) struct Applied {
     pub(super) counted: u64,
     pub(super) denied: u64,
     pub(super) refused: u64,
+    /// Hits that had been counted before, by their id.
+    pub(super) repeated: u64,
     /// Whether something changed, so that the answer waits for the commit.
     pub(super) is_change: bool,
 }
 
 impl Applied {
-    const NOTHING: Applied = Applied { counted: 0, denied: 0, refused: 0, is_change: false };
+    const NOTHING: Applied = Applied { counted: 0, denied: 0, refused: 0, repeated: 0, is_change: false };
 
     pub(super) fn counted(hits: u64, is_change: bool) -> Applied {
         Applied { counted: hits, is_change, ..Applied::NOTHING }
@@ -46,6 +48,7 @@ impl Effect {
     pub(super) fn of(op: &Op<'_>) -> Effect {
         match op {
             Op::Hit { weight, .. } => Effect::of_hits(*weight),
+            Op::HitOnce(hit) => Effect::of_hits(hit.weight),
             Op::Limit { cost, .. } => Effect::of_hits(*cost),
             Op::Decide(request) => Effect::of_request(request),
             Op::Refund(request) => {
@@ -79,7 +82,7 @@ impl Effect {
     /// Whether it may change anything. A hit of weight 0 does not, but is committed like any hit.
     pub(super) fn may_change(op: &Op<'_>) -> bool {
         let Effect { hits, refunds, locks_out, .. } = Effect::of(op);
-        matches!(op, Op::Hit { .. }) || hits > 0 || refunds || locks_out
+        matches!(op, Op::Hit { .. } | Op::HitOnce(_)) || hits > 0 || refunds || locks_out
     }
 
     /// Hits that are refused when nothing may change.
@@ -91,6 +94,8 @@ impl Effect {
     pub(super) fn settle(self, outcome: &mut Outcome) -> Applied {
         match outcome {
             Outcome::Hit(Ok(_)) => Applied::counted(self.hits, true),
+            // The answer waits until the hits that it repeats are committed.
+            Outcome::Repeated(_) => Applied { repeated: self.hits, ..Applied::counted(0, true) },
             Outcome::Hit(Err(_)) | Outcome::Limit(Err(_)) | Outcome::LimitAll(Err(_)) => {
                 Applied::refused(self.hits)
             }

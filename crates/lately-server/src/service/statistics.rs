@@ -16,6 +16,8 @@ pub(crate) struct Stats {
     pub(crate) hits: AtomicU64,
     /// Hits refused, by weight.
     pub(crate) refused_hits: AtomicU64,
+    /// Hits that had been counted before, by their id.
+    pub(crate) repeated_hits: AtomicU64,
     /// Hits denied by limits, by weight.
     pub(crate) denied_hits: AtomicU64,
     /// Connections accepted.

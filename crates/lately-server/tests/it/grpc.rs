@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use futures_util::StreamExt;
+use lately::{Pattern, Settings, minutes};
 use lately_server::Config;
 use lately_server::config::RuleFolder;
 use lately_server::limits::{DRAIN_TIMEOUT, GRPC_HIT_STREAM_PART, LEAST_GRPC_CALLS};
@@ -397,7 +398,7 @@ fn requests_have_bounds() {
 }
 
 fn hit(key: &str) -> HitRequest {
-    HitRequest { key: key.into(), n: None, at_ms: None }
+    HitRequest { key: key.into(), n: None, at_ms: None, id: None }
 }
 
 #[test]
@@ -423,6 +424,30 @@ fn hits_are_counted_and_read() {
             let refused =
                 ask::<_, HitResponse>(&mut client, "/lately.v1.Lately/Hit", HitRequest { at_ms, ..hit(key) });
             assert_eq!(refused.await.expect_err("refused").code(), code, "{key} {at_ms:?}");
+        }
+    });
+}
+
+#[test]
+fn hits_with_an_id_count_once_over_grpc() {
+    let ids = Settings::builder().dedupe(minutes(10)).build().expect("valid");
+    let classes = vec![(Pattern::new(b"once:*"), ids)];
+    let server = Running::with(Config { classes, ..config() }, standing_clock());
+    server.block_on(async {
+        let mut client = client(&server).await;
+        let once = |key: &str, id: &[u8]| HitRequest { id: Some(id.to_vec()), n: Some(2), ..hit(key) };
+        for (id, hits) in [(b"1", 2), (b"1", 2), (b"2", 4), (b"1", 4)] {
+            let counted =
+                ask::<_, HitResponse>(&mut client, "/lately.v1.Lately/Hit", once("once:k", id)).await;
+            assert_eq!(counted.expect("counted").hits, hits);
+        }
+        for (key, id, code) in [
+            ("once:k", &[][..], Code::InvalidArgument),
+            ("once:k", &[b'i'; 257], Code::InvalidArgument),
+            ("k", b"1", Code::FailedPrecondition),
+        ] {
+            let refused = ask::<_, HitResponse>(&mut client, "/lately.v1.Lately/Hit", once(key, id)).await;
+            assert_eq!(refused.expect_err("refused").code(), code, "{key}");
         }
     });
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use lately::{Pattern, Settings, minutes};
 use lately_server::Config;
 use lately_server::limits::{MAX_HTTP_BODY_BYTES, MAX_REJECTED_LINES};
 
@@ -272,7 +273,7 @@ fn hits_of_many_keys_come_as_lines() {
     let starts = [
         (3, "invalid JSON at column 2: "),
         (4, "LATE "),
-        (5, "id is not supported in this version"),
+        (5, "ERR hits of this key have no ids: its class has no `dedupe`"),
         (7, "the line is longer than 8192 bytes"),
     ];
     assert_eq!(rejected.len(), starts.len());
@@ -285,6 +286,55 @@ fn hits_of_many_keys_come_as_lines() {
     let (status, _, answer) = sent(&server, "POST /v1/hits?n=1", "", b"{}");
     assert_eq!((status, &answer["detail"]), (400, &"unknown parameter 'n': this path takes none".into()));
     assert_eq!(sent(&server, "POST /v1/hits", "Content-Encoding: gzip\r\n", b"x").0, 415);
+}
+
+/// A config with a class whose ids count once within ten minutes.
+fn with_ids() -> Running {
+    let settings = Settings::builder().dedupe(minutes(10)).build().expect("valid");
+    let classes = vec![(Pattern::new(b"once:*"), settings)];
+    Running::with(Config { classes, ..config() }, standing_clock())
+}
+
+#[test]
+fn hits_with_an_id_count_once_over_http() {
+    let server = with_ids();
+    let (hit, key) = ("POST /v1/hit/once:a?id=%C3%A9%20%FF", "once:a");
+    for _ in 0..2 {
+        let (status, _, answer) = sent(&server, hit, "", b"");
+        assert_eq!((status, answer), (200, serde_json::json!({"key": key, "hits": 1})));
+    }
+    let at = NOW_S - 599;
+    assert_eq!(sent(&server, &format!("{hit}&at={at}"), "", b"").2["hits"], 0, "the window then has none");
+    let at = NOW_S - 600;
+    assert_eq!(sent(&server, &format!("{hit}&at={at}&n=2"), "", b"").2["hits"], 2);
+    let lines = [
+        r#"{"key":"once:a","id":"7","n":3}"#,
+        r#"{"key":"once:a","id":"7","n":3}"#,
+        r#"{"id":"7","key":"once:b"}"#,
+        r#"{"key":"once:a","id":""}"#,
+        r#"{"key":"once:a","id":7}"#,
+    ];
+    let (status, _, answer) = sent(&server, "POST /v1/hits", "", lines.join("\n").as_bytes());
+    // A hit that was counted before is accepted.
+    assert_eq!((status, &answer["accepted"], &answer["rejected_lines"]), (200, &3.into(), &2.into()));
+    server.connect().ask("HITS once:a 1h\r\n", ":6\r\n");
+    server.connect().ask("HITS once:b\r\n", ":1\r\n");
+    let long = "i".repeat(257);
+    for (path, status_of, start) in [
+        ("/v1/hit/k?id=1", 422, "hits of this key have no ids: its class has no `dedupe`"),
+        ("/v1/hit/once:a?id=", 400, "invalid id of 0 bytes: an id has 1 to 256 bytes"),
+        (&format!("/v1/hit/once:a?id={long}"), 400, "invalid id of 257 bytes"),
+        ("/v1/hit/once:a?id=1&id=2", 400, "id is given twice"),
+    ] {
+        let (status, _, answer) = sent(&server, &format!("POST {path}"), "", b"");
+        assert_eq!(status, status_of, "{path}: {answer}");
+        assert!(answer["detail"].as_str().is_some_and(|detail| detail.starts_with(start)), "{answer}");
+    }
+    let metrics = metrics(&server);
+    assert_eq!(metrics["lately_ids"], 4.0);
+    assert_eq!(metrics["lately_hits_repeated_total"], 5.0);
+    assert_eq!(metrics["lately_forgotten_ids_total"], 0.0);
+    assert!(metrics["lately_memory_ids_bytes"] > 0.0);
 }
 
 /// More lines than are counted at once, and more rejected ones than are named.

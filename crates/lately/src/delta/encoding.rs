@@ -1,6 +1,6 @@
 //! Encoding and decoding of deltas. The table is in the design document.
 
-use super::{Delta, Forgotten, Generation, LimitState, Sequence};
+use super::{CountedId, Delta, Forgotten, Generation, LimitState, Sequence};
 use crate::entry::Entry;
 use crate::error::Malformed;
 use crate::gcra::Arrival;
@@ -59,12 +59,14 @@ const POSITION: u8 = 9;
 const VOID: u8 = 10;
 const GIVEN_BACK: u8 = 11;
 const TAKEN_BACK: u8 = 12;
+const ID: u8 = 13;
 // The second byte has flags for fields that are present because they differ from the default. Two more bits
 // are free, for an origin other than this server.
-/// Of a restored key: it has an arrival time; denied hits; a guard.
+/// Of a restored key: it has an arrival time; denied hits; a guard; ids.
 const HAS_ARRIVAL: u8 = 1;
 const HAS_DENIED: u8 = 1 << 1;
 const HAS_GUARD: u8 = 1 << 2;
+const HAS_IDS: u8 = 1 << 7;
 /// Of a restored key and of a limited one, in place of `AT`: its next lockout grows from a past one.
 const HAS_PAST: u8 = 1 << 4;
 /// Not the first generation.
@@ -364,12 +366,25 @@ impl DeltaBatch {
                     head.guard(guard);
                 });
             }
+            Delta::Id { key, generation, id } => {
+                let is_now = id.at == self.now;
+                let (flags, after_ms) =
+                    (if is_now { 0 } else { AT }, id.at.as_millis() - self.now.as_millis());
+                append(&mut self.bytes, (ID, flags), sequence, key, generation, |head| {
+                    if !is_now {
+                        head.number(zigzag(after_ms));
+                    }
+                    head.number(id.until.as_millis().cast_unsigned());
+                    head.word(id.salt, size_of::<u64>());
+                    head.word(id.fingerprint, size_of::<u64>());
+                });
+            }
             Delta::Forget { key, generation, why } => {
                 let kind = if why == Forgotten::Deleted { DELETED } else { EVICTED };
                 append(&mut self.bytes, (kind, 0), sequence, key, generation, |_| ());
             }
             Delta::Restored { key, generation, limits, entry } => {
-                let LimitState { limited_until, past, arrival, guard, denied } = limits;
+                let LimitState { limited_until, past, arrival, guard, denied, ids } = limits;
                 // A time of 0 means no limit.
                 let limited_ms = limited_until.map_or(0, Timestamp::as_millis);
                 let has_arrival = arrival != Arrival::default();
@@ -377,6 +392,7 @@ impl DeltaBatch {
                 let flags = flag(has_arrival, HAS_ARRIVAL)
                     | flag(!denied.is_empty(), HAS_DENIED)
                     | flag(!guard.is_none(), HAS_GUARD)
+                    | flag(!ids.is_empty(), HAS_IDS)
                     | flag(past.is_some(), HAS_PAST);
                 append(&mut self.bytes, (RESTORED, flags), sequence, key, generation, |head| {
                     head.number(limited_ms.cast_unsigned());
@@ -387,9 +403,13 @@ impl DeltaBatch {
                     if !denied.is_empty() {
                         head.number(denied.len() as u64);
                     }
+                    if !ids.is_empty() {
+                        head.number(ids.len() as u64);
+                    }
                 });
                 self.bytes.extend_from_slice(entry);
                 self.bytes.extend_from_slice(denied);
+                self.bytes.extend_from_slice(ids);
                 if has_arrival {
                     let (millis, ticks) = arrival.to_parts();
                     self.bytes.extend_from_slice(&millis.to_le_bytes());
@@ -474,7 +494,8 @@ impl<'a> Deltas<'a> {
         if self.format == DeltaFormat::Current {
             let flags = *self.bytes.split_off_first()?;
             let known = match first {
-                RESTORED => HAS_ARRIVAL | HAS_DENIED | HAS_GUARD | HAS_PAST | GENERATION,
+                RESTORED => HAS_ARRIVAL | HAS_DENIED | HAS_GUARD | HAS_IDS | HAS_PAST | GENERATION,
+                ID => GENERATION | AT,
                 LIMITED => HAS_PAST | GENERATION,
                 HITS | DENIED | GIVEN_BACK => GENERATION | AT | SEVERAL | HUGE,
                 POSITION | VOID => 0,
@@ -526,6 +547,8 @@ impl<'a> Deltas<'a> {
         };
         let entry_len = if kind == RESTORED { Number::take(bytes)? } else { 0 };
         let denied_len = if has(HAS_DENIED) { Number::take(bytes)? } else { 0 };
+        let ids_len = if has(HAS_IDS) { Number::take(bytes)? } else { 0 };
+        let id = if kind == ID { Some(take_id(at, bytes)?) } else { None };
         let arrival = if kind == ARRIVAL { take_arrival(bytes)? } else { Arrival::default() };
         let position = if kind == POSITION { take_word(bytes)? } else { 0 };
         let taken = if kind == TAKEN_BACK {
@@ -556,6 +579,7 @@ impl<'a> Deltas<'a> {
             ARRIVAL => Delta::Arrival { key, generation, arrival },
             GUARDED => Delta::Guarded { key, generation, guard },
             DELETED => Delta::Forget { key, generation, why: Forgotten::Deleted },
+            ID => Delta::Id { key, generation, id: id? },
             EVICTED => Delta::Forget { key, generation, why: Forgotten::Evicted },
             FLUSH => Delta::Flush { below: generation },
             POSITION if key_len <= MAX_SOURCE_BYTES => Delta::Position { source: key, position },
@@ -565,13 +589,14 @@ impl<'a> Deltas<'a> {
                 let limited_until = Some(until).filter(|&until| until > Timestamp::MIN);
                 let entry = bytes.split_off(..usize::try_from(entry_len).ok()?)?;
                 let denied = bytes.split_off(..usize::try_from(denied_len).ok()?)?;
+                let ids = bytes.split_off(..usize::try_from(ids_len).ok()?)?;
                 let arrival = if has(HAS_ARRIVAL) { take_arrival(bytes)? } else { arrival };
                 let past = if has_past {
                     Some(PastLockout::from_numbers((take_word(bytes)?, take_word(bytes)?))?)
                 } else {
                     None
                 };
-                let limits = LimitState { limited_until, past, arrival, guard, denied };
+                let limits = LimitState { limited_until, past, arrival, guard, denied, ids };
                 Delta::Restored { key, generation, limits, entry }
             }
             _ => return None,
@@ -603,6 +628,13 @@ fn take_word(bytes: &mut &[u8]) -> Option<u64> {
 
 fn take_time(bytes: &mut &[u8]) -> Option<Timestamp> {
     Timestamp::from_millis(i64::try_from(Number::take(bytes)?).ok()?)
+}
+
+/// Decodes the id of hits at a time.
+fn take_id(at: Timestamp, bytes: &mut &[u8]) -> Option<CountedId> {
+    let until = take_time(bytes)?;
+    let (salt, fingerprint) = (take_word(bytes)?, take_word(bytes)?);
+    (salt != 0 && until >= at).then_some(CountedId { salt, fingerprint, at, until })
 }
 
 fn take_arrival(bytes: &mut &[u8]) -> Option<Arrival> {
@@ -646,7 +678,8 @@ mod tests {
         let limit = Some(LimitGuard::new(MAX_TOTAL, Span::MAX));
         let guard = EvictionGuard { limit, rate };
         let past = Some(PastLockout { length: Span::MAX, forgotten_at: Timestamp::MAX });
-        let limits = LimitState { limited_until: Some(now), past, arrival, guard, denied: &long };
+        let limits = LimitState { limited_until: Some(now), past, arrival, guard, denied: &long, ids: &long };
+        let id = CountedId { salt: u64::MAX, fingerprint: 7, at: now, until: Timestamp::MAX };
         let deltas = [
             Delta::Hits { key, generation: Generation(0), at: now, hits: 1 },
             Delta::Hits { key: &long, generation: Generation(7), at: Timestamp::MIN, hits: MAX_TOTAL },
@@ -678,6 +711,8 @@ mod tests {
             Delta::Arrival { key, generation: Generation(3), arrival: limits.arrival },
             Delta::Guarded { key, generation: Generation(0), guard },
             Delta::Guarded { key, generation: Generation(4), guard: EvictionGuard { limit: None, ..guard } },
+            Delta::Id { key, generation: Generation(0), id },
+            Delta::Id { key: &long, generation: Generation::MAX, id: CountedId { at: Timestamp::MIN, ..id } },
             Delta::Flush { below: Generation(9) },
             Delta::Position { source: &long[..MAX_SOURCE_BYTES], position: u64::MAX },
             Delta::Position { source: b"s", position: 0 },
@@ -707,7 +742,13 @@ mod tests {
             (12, 13),
             (13, 14),
             (u16::MAX, Number::MAX),
+            (14, 1),
+            (15, 1),
+            (16, 1),
+            (17, 1),
+            (18, 1),
         ];
+        assert_eq!(places.len(), deltas.len());
         let wanted: Vec<_> =
             places.into_iter().map(|(part, number)| sequence(part, number)).zip(deltas).collect();
         for &(sequence, delta) in &wanted {

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::Store;
 use super::eviction_guard::{EvictionGuard, RateGuard};
-use crate::delta::{Delta, LimitState};
+use crate::delta::{CountedId, Delta, LimitState};
 use crate::gcra::Arrival;
 use crate::lockout::PastLockout;
 use crate::time::Timestamp;
@@ -89,6 +89,7 @@ impl ClockShift {
             arrival: self.arrival(limits.arrival),
             guard: self.guard(limits.guard),
             denied: limits.denied,
+            ids: limits.ids,
         }
     }
 
@@ -116,6 +117,10 @@ impl ClockShift {
             }
             Delta::Guarded { key, generation, guard } => {
                 Delta::Guarded { key, generation, guard: self.guard(guard) }
+            }
+            Delta::Id { key, generation, id } => {
+                let (at, until) = (self.past(id.at), self.future(id.until));
+                Delta::Id { key, generation, id: CountedId { at, until, ..id } }
             }
             Delta::Restored { key, generation, limits, entry } => {
                 Delta::Restored { key, generation, limits: self.limits(limits), entry }

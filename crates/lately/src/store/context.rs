@@ -4,6 +4,7 @@
 use std::sync::atomic::AtomicU64;
 
 use super::eviction::Full;
+use super::ids::IdMemory;
 use crate::class::{ClassId, Classes};
 use crate::delta::DeltaBatch;
 use crate::entry::Fetched;
@@ -55,6 +56,8 @@ pub(super) struct Context<'a> {
     pub(super) classes: &'a Classes,
     /// The generation of the next new key. Deleting a key raises it.
     pub(super) generation: &'a AtomicU64,
+    /// The memory of ids.
+    pub(super) ids: &'a IdMemory,
     /// The number of keys that were removed because they had expired.
     pub(super) expired_keys: &'a AtomicU64,
     /// Why there is no room for a new key, if there is none.
@@ -64,6 +67,8 @@ pub(super) struct Context<'a> {
     pub(super) is_clock_repaired: bool,
     /// Whether keys are marked that have hits to be sent to other nodes.
     pub(super) is_tracked: bool,
+    /// Whether the last hit with an id was counted before.
+    pub(super) is_repeated: bool,
     /// The change record, if there is one.
     pub(super) deltas: Option<&'a mut DeltaBatch>,
     /// A cache of the last frame.
@@ -74,12 +79,23 @@ impl<'a> Context<'a> {
     pub(super) fn new(
         classes: &'a Classes,
         generation: &'a AtomicU64,
-        expired_keys: &'a AtomicU64,
+        (expired_keys, ids): (&'a AtomicU64, &'a IdMemory),
         is_tracked: bool,
         deltas: Option<&'a mut DeltaBatch>,
     ) -> Context<'a> {
-        let (full, is_clock_repaired, met) = (None, false, None);
-        Context { classes, generation, expired_keys, full, is_clock_repaired, is_tracked, deltas, met }
+        let (full, is_clock_repaired, is_repeated, met) = (None, false, false, None);
+        Context {
+            classes,
+            generation,
+            ids,
+            expired_keys,
+            full,
+            is_clock_repaired,
+            is_tracked,
+            is_repeated,
+            deltas,
+            met,
+        }
     }
 
     /// The edges of a class at `now`, and its settings.

@@ -16,7 +16,10 @@ use super::table::place_of;
 use super::tags::fraction;
 use crate::delta::{DeltaBatch, Forgotten};
 use crate::error::HitError;
-use crate::limits::{EVICTION_LOOKS, EVICTION_SAMPLE, EVICTION_SAMPLE_A_SHARD, FEWER_LOOKS_FOR_NEWCOMERS};
+use crate::limits::{
+    EVICTION_LOOKS, EVICTION_SAMPLE, EVICTION_SAMPLE_A_SHARD, FEWER_LOOKS_FOR_NEWCOMERS,
+    ID_BUCKETS_OF_A_SWEEP,
+};
 use crate::time::Timestamp;
 
 /// Accounted memory, and counters of removed keys.
@@ -30,6 +33,12 @@ pub struct MemoryStats {
     pub evicted_keys: u64,
     /// Keys removed after their last hit had left the retention.
     pub expired_keys: u64,
+    /// Ids of counted hits. Some may be over, and be dropped soon.
+    pub ids: u64,
+    /// The bytes of these ids. They are among the bytes accounted for.
+    pub id_bytes: u64,
+    /// Ids that were forgotten before their span was over, because they took too much memory.
+    pub forgotten_ids: u64,
 }
 
 /// A candidate for eviction. The least is evicted first. Another key may be at its place when its shard is
@@ -195,6 +204,9 @@ impl Store {
             ceiling_bytes: self.memory.ceiling_bytes,
             evicted_keys: self.memory.evicted_keys.load(Relaxed),
             expired_keys: self.memory.expired_keys.load(Relaxed),
+            ids: self.ids.count(),
+            id_bytes: self.ids.used_bytes(),
+            forgotten_ids: self.ids.forgotten(),
         }
     }
 
@@ -373,6 +385,7 @@ impl Store {
             shard.move_page();
             if place >= shard.places() {
                 shard.shrink();
+                shard.visit_ids(&self.ids, ID_BUCKETS_OF_A_SWEEP);
                 drop(shard);
                 self.sweep_others(index, now);
                 cursor = super::Cursor::at(index + 1, 0);

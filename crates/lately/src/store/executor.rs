@@ -10,7 +10,7 @@ use std::mem;
 use super::cell::LockedShard;
 use super::context::{Context, FastPath, Hit};
 use super::eviction::Full;
-use super::operation::{Op, Outcome, Question, Request, STAGED};
+use super::operation::{HitOnce, Op, Outcome, Question, Request, STAGED};
 use super::shard::Shard;
 use super::{Store, shard_of};
 use crate::count::Count;
@@ -35,6 +35,8 @@ pub(super) struct Executor<'a> {
     /// Whether other nodes have counted hits. If so, limits take the general path, and their hits are added
     /// to answers.
     has_others: bool,
+    /// Whether hits with ids were counted. If so, ids may take too much memory.
+    has_new_ids: bool,
 }
 
 impl<'a> Executor<'a> {
@@ -42,7 +44,7 @@ impl<'a> Executor<'a> {
         let is_far_over = store.memory.is_far_over();
         let (now, context) = (store.advance(now), store.context(deltas));
         let has_others = store.others.get().is_some();
-        Executor { store, now, context, locked: None, is_far_over, has_others }
+        Executor { store, now, context, locked: None, is_far_over, has_others, has_new_ids: false }
     }
 
     /// An executor that never takes the fast path.
@@ -94,11 +96,13 @@ impl<'a> Executor<'a> {
                 FastPath::At(_, fetched) => fetched,
                 FastPath::Elsewhere => self.find(op, hash, place),
             };
-            if fetched == Fetched::Nothing {
+            let is_once = self.prefetch_salt(op, *place);
+            if fetched == Fetched::Nothing && !is_once {
                 out.push(self.apply_at(op, hash, *place));
                 continue;
             }
             deferred.push(index, hash, fetched);
+            deferred.once |= Numbers::from(is_once) << index;
             out.push(Outcome::Hit(Ok(0)));
         }
         if deferred.all > 0 {
@@ -124,12 +128,37 @@ impl<'a> Executor<'a> {
         answers: &mut [Outcome],
     ) {
         self.prefetch_behind(deferred.behind, |index| (hashes[index], places[index]));
+        if deferred.once != 0 {
+            self.prefetch_ids(deferred.once, ops, (hashes, places));
+        }
         for index in indexes(deferred.all) {
             let (op, hash, answer) = (&ops[index], hashes[index], &mut answers[index]);
             self.enter(hash);
             let fast = self.fast(op, hash, places[index], true, |outcome| *answer = outcome);
             if !matches!(fast, FastPath::Done(())) {
                 *answer = self.apply_after(&fast, op, hash, places[index]);
+            }
+        }
+    }
+
+    /// Prefetches the salt of a key whose operation has an id. Returns whether it has.
+    fn prefetch_salt(&mut self, op: &Op<'_>, place: Option<u32>) -> bool {
+        let (Op::HitOnce(_), Some(place)) = (op, place) else { return false };
+        self.parts().0.prefetch_salt(place);
+        true
+    }
+
+    /// Prefetches what the ids of these operations are compared with, in two passes so that cache misses overlap.
+    fn prefetch_ids(&mut self, numbers: Numbers, ops: &[Op<'_>], (hashes, places): (&[u64], &[Option<u32>])) {
+        let mut fingerprints = [None; STAGED];
+        for index in indexes(numbers) {
+            if let (Op::HitOnce(hit), Some(place)) = (&ops[index], places[index]) {
+                fingerprints[index] = self.shard(hashes[index]).prefetch_id(place, hit.id);
+            }
+        }
+        for index in indexes(numbers) {
+            if let Some(fingerprint) = fingerprints[index] {
+                self.shard(hashes[index]).ids().prefetch_bucket(fingerprint);
             }
         }
     }
@@ -229,7 +258,18 @@ impl<'a> Executor<'a> {
     fn apply_at(&mut self, op: &Op<'_>, hash: u64, place: Option<u32>) -> Outcome {
         match *op {
             Op::Hit { key, weight, at } => {
-                Outcome::Hit(self.hit(&Hit { key, hash, weight, at, limit_window: None }, place))
+                Outcome::Hit(self.hit(&Hit { key, hash, weight, at, limit_window: None }, None, place))
+            }
+            Op::HitOnce(ref once) => {
+                let HitOnce { key, weight, at, id } = **once;
+                let hit = Hit { key, hash, weight, at, limit_window: None };
+                self.context.is_repeated = false;
+                let counted = self.hit(&hit, Some(id), place);
+                self.has_new_ids |= counted.is_ok();
+                match counted {
+                    Ok(hits) if self.context.is_repeated => Outcome::Repeated(hits),
+                    counted => Outcome::Hit(counted),
+                }
             }
             Op::Hits { key, window, at } => {
                 Outcome::Hits(self.count((key, place), window, at, |locked, place, _| {
@@ -301,6 +341,9 @@ impl<'a> Executor<'a> {
             (&Op::Hit { at, .. }, Outcome::Hit(Ok(hits))) => {
                 *hits = hits.saturating_add(of_others(None, at).map_or(0, |count| count.estimate));
             }
+            (Op::HitOnce(hit), Outcome::Hit(Ok(hits)) | Outcome::Repeated(hits)) => {
+                *hits = hits.saturating_add(of_others(None, hit.at).map_or(0, |count| count.estimate));
+            }
             (&Op::Hits { window, at, .. }, Outcome::Hits(count)) => {
                 *count = of_others(window, at).map_or(*count, |others| count.plus(others));
             }
@@ -312,6 +355,9 @@ impl<'a> Executor<'a> {
     #[inline]
     pub(super) fn end(mut self, keep: &[u8]) {
         self.unlock();
+        if self.has_new_ids {
+            self.store.keep_ids_to_ceiling(self.now);
+        }
         self.store.settle(keep, self.now, self.context.deltas);
     }
 
@@ -343,26 +389,41 @@ impl<'a> Executor<'a> {
         }
     }
 
-    /// Counts hits without a limit. The key is at `place`, or does not exist.
+    /// Counts hits without a limit, with an id or without. The key is at `place`, or does not exist.
     #[inline]
-    fn hit(&mut self, hit: &Hit<'_>, mut place: Option<u32>) -> Result<u64, HitError> {
+    fn hit(&mut self, hit: &Hit<'_>, id: Option<&[u8]>, mut place: Option<u32>) -> Result<u64, HitError> {
         if self.is_far_over && hit.weight > 0 && place.is_some() {
             self.may_grow(hit.key, hit.hash)?;
             place = self.shard(hit.hash).place_near(place, hit.key, hit.hash);
         }
         let has_room = !self.store.memory.is_full();
-        match self.count_hit(has_room, hit, place) {
-            Err(HitError::OutOfMemory { .. }) => self.hit_evicting(hit),
+        match self.count_new(has_room, hit, id, place) {
+            Err(HitError::OutOfMemory { .. }) => self.hit_evicting(hit, id),
             counted => counted,
         }
     }
 
     /// Counts hits of a new key in a full store. It evicts only now, when the hits are known to be valid.
     #[cold]
-    fn hit_evicting(&mut self, hit: &Hit<'_>) -> Result<u64, HitError> {
+    fn hit_evicting(&mut self, hit: &Hit<'_>, id: Option<&[u8]>) -> Result<u64, HitError> {
         let has_room = self.make_room(hit.key);
         let place = self.shard(hit.hash).place_near(None, hit.key, hit.hash);
-        self.count_hit(has_room, hit, place)
+        self.count_new(has_room, hit, id, place)
+    }
+
+    /// Counts hits, unless they have an id that is known.
+    #[inline]
+    fn count_new(
+        &mut self,
+        has_room: bool,
+        hit: &Hit<'_>,
+        id: Option<&[u8]>,
+        place: Option<u32>,
+    ) -> Result<u64, HitError> {
+        let Some(id) = id else { return self.count_hit(has_room, hit, place) };
+        self.context.full = (!has_room).then(|| self.store.memory.full());
+        let (locked, context) = self.parts();
+        locked.hit_once(hit, id, place, context)
     }
 
     /// Counts hits of a key at `place`. If the key does not exist, it is created only if there is room.
@@ -443,6 +504,8 @@ struct Deferred {
     all: Numbers,
     /// The operations whose keys have deeper heap memory.
     behind: Numbers,
+    /// The operations with an id.
+    once: Numbers,
     /// A filter: one bit for each sixty-fourth of the hashes with a deferred operation.
     families: u64,
 }

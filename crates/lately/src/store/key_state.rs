@@ -80,6 +80,8 @@ pub(crate) struct Extras {
     pub(super) guard: EvictionGuard,
     pub(super) denied: Entry,
     pub(super) last: RecentDenials,
+    /// The secret of the key's ids, or 0. It is kept by place.
+    pub(super) salt: u64,
 }
 
 impl Watch {
@@ -548,14 +550,14 @@ impl KeyState {
             KeyState::Watched(watched) => (watched.hits, Extras { arrival, guard, ..Extras::default() }),
             KeyState::Limited(limited) | KeyState::DenialCached(limited) => {
                 let Limited { watched, denied, last, .. } = *limited;
-                (watched.hits, Extras { limited_until, past, arrival, guard, denied, last })
+                (watched.hits, Extras { limited_until, past, arrival, guard, denied, last, salt: 0 })
             }
         }
     }
 
     /// Merges `extras` into the state of the key.
     pub(super) fn give(&mut self, extras: Extras, settings: &Settings, now: Timestamp) {
-        let Extras { limited_until, past, arrival, guard, denied, last } = extras;
+        let Extras { limited_until, past, arrival, guard, denied, last, salt: _ } = extras;
         self.set_arrival(arrival.max(self.arrival()));
         self.put_guard(guard, now);
         if limited_until.is_some() || past.is_some() {

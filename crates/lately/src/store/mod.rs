@@ -9,6 +9,8 @@ mod context;
 mod eviction;
 mod eviction_guard;
 mod executor;
+mod id_ceiling;
+mod ids;
 mod joint_limit;
 mod key_state;
 mod long_keys;
@@ -47,7 +49,7 @@ pub use builder::StoreBuilder;
 pub use eviction::{MemoryStats, Newcomers};
 pub use eviction_guard::{EvictionGuard, LimitGuard, RateGuard};
 pub(crate) use key_state::Extras;
-pub use operation::{JointRequest, Limit, Op, Outcome, Question, Request};
+pub use operation::{HitOnce, JointRequest, Limit, Op, Outcome, Question, Request};
 pub use others::{OwnSpan, Tier};
 pub use replay::{Portion, Replay};
 pub use saved_key::Content;
@@ -97,6 +99,7 @@ pub struct Store {
     now_ms: AtomicI64,
     generation: AtomicU64,
     memory: eviction::Memory,
+    ids: ids::IdMemory,
     prefetch_tables: prefetch::PrefetchTables,
     clock_repair: clock_repair::ClockRepair,
     /// The batches that are being rolled back. Usually empty.
@@ -142,6 +145,7 @@ impl Store {
             now_ms: AtomicI64::new(0),
             generation: AtomicU64::new(0),
             memory: eviction::Memory::new(ceiling_bytes),
+            ids: ids::IdMemory::new(ceiling_bytes),
             prefetch_tables: prefetch::PrefetchTables::new(
                 SHARDS,
                 available_parallelism().map_or(1, usize::from),
@@ -191,6 +195,31 @@ impl Store {
             return Ok(hits);
         }
         self.apply_one(&Op::Hit { key, weight, at }, now).into_hit()
+    }
+
+    /// Counts hits with an id, unless hits of the key with the same id were counted: their time differs by less than the
+    /// class's [`dedupe`](Settings::dedupe). Returns the hits in the key's default window that ends at the hits' time.
+    ///
+    /// An id is known until that span has passed since its hits happened and since they came, and while its key exists.
+    /// Of two ids, one in 2^64 pairs is taken for the same.
+    ///
+    /// # Errors
+    /// [`HitError`] says why the hits were refused. Nothing changes then.
+    pub fn hit_once(&self, hit: HitOnce<'_>, now: Timestamp) -> Result<u64, HitError> {
+        self.apply_one(&Op::HitOnce(Box::new(hit)), now).into_hit()
+    }
+
+    /// Whether [`Store::hit_once`] would count nothing, because hits with this id were counted.
+    #[must_use]
+    pub fn is_repeated(&self, hit: &HitOnce<'_>, now: Timestamp) -> bool {
+        let hash = self.hash(hit.key);
+        let (mut shard, now, mut context) = self.lock_for(hash, now, None);
+        let Some(place) = shard.place_of(hit.key, hash).and_then(|place| shard.alive(place, &mut context))
+        else {
+            return false;
+        };
+        let span = self.settings_of(hit.key).dedupe();
+        span.is_some_and(|span| shard.has_id(place, hit.id, (hit.at.unwrap_or(now), span), &context))
     }
 
     /// The hits of `key` in the window of length `window` that ends now.
@@ -365,7 +394,7 @@ impl Store {
         deltas.push(Sequence::default(), Delta::Flush { below });
         let agreed = commit(&deltas);
         if agreed {
-            shards.iter_mut().for_each(|shard| shard.clear());
+            shards.iter_mut().for_each(|shard| shard.clear(&self.ids));
         }
         agreed
     }
@@ -517,8 +546,8 @@ impl Store {
     }
 
     fn context<'a>(&'a self, deltas: Option<&'a mut DeltaBatch>) -> Context<'a> {
-        let (expired_keys, is_tracked) = (self.memory.expired_keys(), self.is_tracked.load(Relaxed));
-        Context::new(&self.classes, &self.generation, expired_keys, is_tracked, deltas)
+        let counted = (self.memory.expired_keys(), &self.ids);
+        Context::new(&self.classes, &self.generation, counted, self.is_tracked.load(Relaxed), deltas)
     }
 
     fn lock(&self, index: usize, now: Timestamp) -> LockedShard<'_> {

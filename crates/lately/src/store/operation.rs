@@ -7,6 +7,7 @@ use crate::delta::DeltaBatch;
 use crate::error::{HitError, LimitError};
 use crate::gcra::{Rate, Throttle};
 use crate::limit::{Admission, Decision, JointDecision};
+use crate::limits::MAX_ID_BYTES;
 use crate::lockout::Lockout;
 use crate::time::{Span, Timestamp};
 
@@ -27,6 +28,8 @@ pub enum Op<'a> {
         /// When they happened; `None` is now.
         at: Option<Timestamp>,
     },
+    /// Count hits with an id: [`Store::hit_once`].
+    HitOnce(Box<HitOnce<'a>>),
     /// Read the hits in a window.
     Hits {
         /// The key.
@@ -64,6 +67,32 @@ pub enum Op<'a> {
     ThrottleBy(Box<Throttle<'a>>),
     /// Decide a request by several limits.
     LimitAll(Box<JointRequest<'a>>),
+}
+
+/// Hits with an id.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HitOnce<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// How many. 0 counts nothing and leaves no id.
+    pub weight: u64,
+    /// When they happened; `None` is now.
+    pub at: Option<Timestamp>,
+    /// The id: 1 to [`MAX_ID_BYTES`] bytes.
+    pub id: &'a [u8],
+}
+
+impl HitOnce<'_> {
+    /// Checks the length of an id.
+    ///
+    /// # Errors
+    /// [`HitError::IdLength`] when it is empty or longer than [`MAX_ID_BYTES`].
+    pub fn check_id(id: &[u8]) -> Result<(), HitError> {
+        match id.len() {
+            1..=MAX_ID_BYTES => Ok(()),
+            bytes => Err(HitError::IdLength { bytes }),
+        }
+    }
 }
 
 /// The arguments of [`Op::Denied`].
@@ -148,8 +177,11 @@ pub struct JointRequest<'a> {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Outcome {
-    /// The result of [`Op::Hit`]: the hits in the default window that ends at the hit, or why it was refused.
+    /// The result of [`Op::Hit`] and [`Op::HitOnce`]: the hits in the default window that ends at the hit, or why it was refused.
     Hit(Result<u64, HitError>),
+    /// The result of [`Op::HitOnce`] when hits with its id were counted before: the hits in the default window that ends at the
+    /// hit. Nothing was counted.
+    Repeated(u64),
     /// The result of [`Op::Hits`] and [`Op::Denied`].
     Hits(Count),
     /// The result of [`Op::Limit`], [`Op::Decide`], [`Op::Refund`], [`Op::Throttle`] and [`Op::ThrottleBy`].
@@ -183,6 +215,7 @@ impl<'a> Op<'a> {
             Op::Hit { key, .. } | Op::Hits { key, .. } | Op::Limit { key, .. } | Op::Throttle { key, .. } => {
                 Some(key)
             }
+            Op::HitOnce(hit) => Some(hit.key),
             Op::Denied(question) => Some(question.key),
             Op::Decide(request) | Op::Refund(request) => Some(request.key),
             Op::ThrottleBy(request) => Some(request.key),
@@ -223,6 +256,7 @@ impl Outcome {
     pub(super) fn into_hit(self) -> Result<u64, HitError> {
         match self {
             Outcome::Hit(result) => result,
+            Outcome::Repeated(hits) => Ok(hits),
             _ => unreachable!("a hit is answered with hits"),
         }
     }

@@ -1,8 +1,11 @@
-//! What few operations need of a place in the table: the generation of its key, and whether its hits were sent to other nodes.
+//! What few operations need of a place in the table: the generation of its key, the secret of its ids, and whether its hits
+//! were sent to other nodes.
 
 use super::chunks::Chunks;
 use super::unsent::Unsent;
+use crate::allocation::allocated;
 use crate::delta::Generation;
+use crate::machine::prefetch;
 
 /// Values by place, of a table and of the one before while slots move.
 #[derive(Debug, Default)]
@@ -10,6 +13,10 @@ pub(super) struct Places {
     /// Absent generations are the first one: nothing is stored until a key is deleted.
     generations: Chunks<Generation>,
     generations_before: Chunks<Generation>,
+    /// The secrets that the ids of keys are hashed with. 0: the key has no ids.
+    /// Nothing is stored until a key has one.
+    salts: Vec<u64>,
+    salts_before: Vec<u64>,
     /// `None` if nothing is sent to other nodes.
     unsent: Option<Unsent>,
 }
@@ -19,6 +26,7 @@ impl Places {
     pub(super) fn clear(&mut self, places: u32) {
         self.generations = Chunks::new(places);
         self.generations_before = Chunks::default();
+        (self.salts, self.salts_before) = (Vec::new(), Vec::new());
         if let Some(unsent) = &mut self.unsent {
             unsent.clear(places);
         }
@@ -27,8 +35,11 @@ impl Places {
     /// The values for a new table. With `is_moving`, the slots of the old one move to it.
     pub(super) fn resize(&mut self, places: u32, is_moving: bool) {
         let generations = std::mem::replace(&mut self.generations, Chunks::new(places));
+        let room = if self.salts.is_empty() { 0 } else { places as usize };
+        let salts = std::mem::replace(&mut self.salts, vec![0; room]);
         if is_moving {
             self.generations_before = generations;
+            self.salts_before = salts;
         }
         if let Some(unsent) = &mut self.unsent {
             unsent.resize(places, is_moving);
@@ -38,6 +49,9 @@ impl Places {
     /// A slot has moved from a place of the old table.
     pub(super) fn moved(&mut self, from: u32, to: u32) {
         self.generations.set(to, self.generations_before.get(from));
+        if let Some(&salt) = self.salts_before.get(from as usize) {
+            self.salts[to as usize] = salt;
+        }
         if let Some(unsent) = &mut self.unsent {
             unsent.moved(from, to);
         }
@@ -46,6 +60,7 @@ impl Places {
     /// All slots have moved.
     pub(super) fn end_move(&mut self) {
         self.generations_before = Chunks::default();
+        self.salts_before = Vec::new();
         if let Some(unsent) = &mut self.unsent {
             unsent.end_move();
         }
@@ -54,6 +69,7 @@ impl Places {
     /// The key at a place is gone.
     pub(super) fn free(&mut self, place: u32) {
         self.generations.set(place, Generation::default());
+        self.set_salt(place, 0);
         if let Some(unsent) = &mut self.unsent {
             _ = unsent.take(place, u8::MAX);
         }
@@ -65,6 +81,32 @@ impl Places {
 
     pub(super) fn set_generation(&mut self, place: u32, generation: Generation) {
         self.generations.set(place, generation);
+    }
+
+    pub(super) fn salt(&self, place: u32) -> u64 {
+        self.salts.get(place as usize).copied().unwrap_or(0)
+    }
+
+    /// Prefetches the salt of a place.
+    pub(super) fn prefetch_salt(&self, place: u32) {
+        if let Some(salt) = self.salts.get(place as usize) {
+            prefetch(salt);
+        }
+    }
+
+    /// Sets a salt in a table with this many places.
+    pub(super) fn set_first_salt(&mut self, place: u32, salt: u64, places: u32) {
+        if self.salts.is_empty() {
+            self.salts = vec![0; places as usize];
+        }
+        self.set_salt(place, salt);
+    }
+
+    /// Sets the salt of a place, if there are any.
+    pub(super) fn set_salt(&mut self, place: u32, salt: u64) {
+        if let Some(held) = self.salts.get_mut(place as usize) {
+            *held = salt;
+        }
     }
 
     pub(super) fn unsent(&self) -> Option<&Unsent> {
@@ -82,11 +124,15 @@ impl Places {
 
     pub(super) fn bytes(&self) -> usize {
         let unsent = self.unsent.as_ref().map_or(0, Unsent::bytes);
-        self.generations.bytes() + self.generations_before.bytes() + unsent
+        let generations = self.generations.bytes() + self.generations_before.bytes();
+        let salts = [&self.salts, &self.salts_before].map(|salts| allocated(8 * salts.capacity()));
+        generations + salts.iter().sum::<usize>() + unsent
     }
 
     /// Whether nothing is left of a table before.
     pub(super) fn has_moved(&self) -> bool {
-        self.generations_before.is_empty() && self.unsent.as_ref().is_none_or(Unsent::has_moved)
+        self.generations_before.is_empty()
+            && self.salts_before.is_empty()
+            && self.unsent.as_ref().is_none_or(Unsent::has_moved)
     }
 }

@@ -152,6 +152,7 @@ impl<'s> Replay<'s> {
             }
         }
         self.store.replay_staged(&mut staged, written, &mut self.unreadable);
+        self.store.keep_loaded_ids_to_ceiling();
         // With a lower ceiling than before, keys are evicted as others arrive; the next start may load them
         // again. Keys of other threads expire as of the time of their own part.
         self.store.settle(&[], Timestamp::MIN, None);
@@ -276,6 +277,12 @@ impl Store {
             Delta::Guarded { key, generation, guard } => {
                 self.replay_life(key, hash, generation, now, |shard, context| {
                     shard.put_guard_back(key, hash, guard, context);
+                    Ok(())
+                })
+            }
+            Delta::Id { key, generation, id } => {
+                self.replay_life(key, hash, generation, now, |shard, context| {
+                    shard.put_id_back((key, hash), id, context);
                     Ok(())
                 })
             }

@@ -69,6 +69,11 @@ impl Rollback {
         self.debts.extract_if(.., is_owed).map(|debt| debt.hits).collect()
     }
 
+    /// Whether an earlier generation of the key was restored.
+    pub(super) fn has_earlier(&self, key: &[u8], generation: Generation) -> bool {
+        self.revived.iter().any(|(revived, life)| **revived == *key && *life < generation)
+    }
+
     pub(super) fn is_revived(&self, key: &[u8], generation: Generation) -> bool {
         self.revived.iter().any(|(revived, life)| **revived == *key && *life == generation)
     }
@@ -114,6 +119,7 @@ impl Store {
             | Delta::GivenBack { key, generation, .. }
             | Delta::TakenBack { key, generation, .. }
             | Delta::Forget { key, generation, why: Forgotten::Deleted }
+            | Delta::Id { key, generation, .. }
             | Delta::Restored { key, generation, .. }) = delta
             else {
                 continue;

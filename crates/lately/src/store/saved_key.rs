@@ -75,8 +75,9 @@ const ARRIVAL: u8 = 4;
 const DENIED: u8 = 8;
 const GUARDED: u8 = 16;
 const PAST: u8 = 64;
+const IDS: u8 = 128;
 /// All of them.
-const FLAGS: u8 = GENERATION | LIMITED | ARRIVAL | DENIED | GUARDED | PAST;
+const FLAGS: u8 = GENERATION | LIMITED | ARRIVAL | DENIED | GUARDED | PAST | IDS;
 /// The first byte of a source.
 const SOURCE: u8 = 32;
 
@@ -110,7 +111,7 @@ impl<'a> Mark<'a> {
 impl<'a> SavedKey<'a> {
     pub(super) fn write(&self, out: &mut Vec<u8>) {
         let has_generation = self.generation != Generation::default();
-        let LimitState { limited_until, past, arrival, guard, denied } = self.limits;
+        let LimitState { limited_until, past, arrival, guard, denied, ids } = self.limits;
         let has_arrival = arrival != Arrival::default();
         let flag = |has: bool, flag| if has { flag } else { 0 };
         out.push(
@@ -119,7 +120,8 @@ impl<'a> SavedKey<'a> {
                 | flag(has_arrival, ARRIVAL)
                 | flag(!denied.is_empty(), DENIED)
                 | flag(!guard.is_none(), GUARDED)
-                | flag(past.is_some(), PAST),
+                | flag(past.is_some(), PAST)
+                | flag(!ids.is_empty(), IDS),
         );
         leb128::push(out, self.key.len() as u64);
         out.extend_from_slice(self.key);
@@ -146,6 +148,10 @@ impl<'a> SavedKey<'a> {
         if !denied.is_empty() {
             leb128::push(out, denied.len() as u64);
             out.extend_from_slice(denied);
+        }
+        if !ids.is_empty() {
+            leb128::push(out, ids.len() as u64);
+            out.extend_from_slice(ids);
         }
         leb128::push(out, self.entry.len() as u64);
         out.extend_from_slice(self.entry);
@@ -188,6 +194,9 @@ impl<'a> SavedKey<'a> {
         if first & DENIED != 0 {
             limits.denied = hits()?;
         }
+        if first & IDS != 0 {
+            limits.ids = hits()?;
+        }
         let entry = hits()?;
         (first & !FLAGS == 0).then_some(SavedKey { key, generation, limits, entry })
     }
@@ -223,7 +232,7 @@ mod tests {
             SavedKey {
                 key: b"k",
                 generation: Generation(0),
-                limits: LimitState { denied: b"d", ..limited },
+                limits: LimitState { denied: b"d", ids: b"i", ..limited },
                 entry: b"e",
             },
         ];
@@ -259,7 +268,7 @@ mod tests {
     #[test]
     fn invalid_saved_keys_are_refused() {
         let arrival = Arrival::from_parts(1, 2);
-        let limits = LimitState { arrival, denied: b"denied", ..LimitState::default() };
+        let limits = LimitState { arrival, denied: b"denied", ids: b"ids", ..LimitState::default() };
         let saved = SavedKey { key: b"key", generation: Generation(9), limits, entry: b"entry" };
         let mut bytes = Vec::new();
         saved.write(&mut bytes);

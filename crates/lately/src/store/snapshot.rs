@@ -4,6 +4,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::clock_repair::ClockShift;
+use super::ids::read_saved;
 use super::operation::STAGED;
 use super::saved_key::{Content, Item, Mark, SavedKey};
 use super::{SHARDS, Store, shard_of};
@@ -31,7 +32,7 @@ impl Store {
     /// the part wait meanwhile.
     pub fn write_part(&self, part: u16, now: Timestamp, out: &mut Vec<u8>) -> Part {
         let mut shard = self.lock(usize::from(part), now);
-        let content = shard.write(&self.classes, out);
+        let content = shard.write(&self.classes, &self.ids, out);
         Part { sequence: shard.sequence(), content, now: shard.now() }
     }
 
@@ -54,6 +55,9 @@ impl Store {
             let hits = Entry::read_total(keyed.entry).map_err(|why| unreadable(keyed.key, why))?;
             if !keyed.limits.denied.is_empty() {
                 Entry::read_total(keyed.limits.denied).map_err(|why| unreadable(keyed.key, why))?;
+            }
+            if read_saved(keyed.limits.ids).is_none() {
+                return Err(unreadable(keyed.key, Malformed::Entry));
             }
             content.add(hits);
         }
@@ -82,6 +86,7 @@ impl Store {
             }
             next?;
         }
+        self.keep_loaded_ids_to_ceiling();
         // Other keys expire as of the time of their own part.
         self.settle(b"", Timestamp::MIN, None);
         Ok(unreadable)
@@ -109,6 +114,7 @@ impl Store {
             let (mut shard, _, mut context) = self.lock_for(hash, now, Some(deltas));
             keys += usize::from(shard.bring(&keyed, hash, &mut context)?);
         }
+        self.keep_loaded_ids_to_ceiling();
         self.settle(b"", now, Some(deltas));
         Ok(keys)
     }

@@ -6,6 +6,7 @@ use crate::limits::MAX_SCAN_SLOTS;
 use crate::time::{days, hours, milliseconds, minutes, seconds};
 
 mod fast_path;
+mod ids;
 mod kept;
 mod limits;
 mod unsent;

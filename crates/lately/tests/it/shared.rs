@@ -97,6 +97,10 @@ impl Subject for Shared {
         }
     }
 
+    fn hit_once(&mut self, _key: u8, _at_ms: i64, _count: u64, _id: u8, _now_ms: i64) -> HitOutcome {
+        panic!("a counter has no ids");
+    }
+
     fn forget(&mut self, _key: u8, _now_ms: i64) {
         panic!("a counter cannot forget");
     }

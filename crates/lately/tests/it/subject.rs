@@ -1,6 +1,6 @@
 //! A store and a counter that run the traces of the model.
 
-use lately::{Count, HitCounter, HitError, Settings, Span, Store, Timestamp};
+use lately::{Count, HitCounter, HitError, HitOnce, Settings, Span, Store, Timestamp};
 use lately_classics::{HitOutcome, ModelCount, ModelSettings, Subject};
 
 /// A store driven by a trace.
@@ -45,7 +45,11 @@ fn model_count(count: &Count) -> ModelCount {
 /// The settings of the model for a store.
 #[expect(clippy::cast_precision_loss, reason = "at most a million")]
 pub(crate) fn settings(model: &ModelSettings) -> Settings {
-    Settings::builder()
+    let mut builder = Settings::builder();
+    if let Some(dedupe_ms) = model.dedupe_ms {
+        builder = builder.dedupe(span(dedupe_ms));
+    }
+    builder
         .resolution(span(model.resolution_ms))
         .window(span(model.window_ms))
         .exact(span(model.exact_ms))
@@ -119,6 +123,20 @@ impl Subject for StoreSubject {
         }
     }
 
+    fn hit_once(&mut self, key: u8, at_ms: i64, count: u64, id: u8, now_ms: i64) -> HitOutcome {
+        let (at, now, name) = (time(at_ms), time(now_ms), StoreSubject::key(key));
+        self.tidy(key, now);
+        let id = [b'i', b'd', id];
+        match self.store.hit_once(HitOnce { key: &name, weight: count, at: Some(at), id: &id }, now) {
+            Ok(hits) => HitOutcome::Hits(hits),
+            Err(HitError::Late { .. }) => HitOutcome::Late,
+            Err(HitError::Future { .. }) => HitOutcome::Future,
+            Err(HitError::Overflow { .. }) => HitOutcome::Overflow,
+            Err(HitError::NoDedupe) => HitOutcome::NoDedupe,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
     fn read(&mut self, key: u8, at_ms: i64, window_ms: i64, now_ms: i64) -> ModelCount {
         let now = time(now_ms);
         self.tidy(key, now);
@@ -166,6 +184,10 @@ impl Subject for CounterSubject {
             Err(HitError::Overflow { .. }) => HitOutcome::Overflow,
             Err(error) => panic!("{error}"),
         }
+    }
+
+    fn hit_once(&mut self, _key: u8, _at_ms: i64, _count: u64, _id: u8, _now_ms: i64) -> HitOutcome {
+        panic!("a counter has no ids");
     }
 
     fn read(&mut self, _key: u8, at_ms: i64, window_ms: i64, _now_ms: i64) -> ModelCount {

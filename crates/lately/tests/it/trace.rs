@@ -23,8 +23,7 @@ pub(crate) fn check(bytes: &[u8]) -> Result<(), String> {
     let byte = |index: usize| header.get(index).copied().unwrap_or(0);
     // From the low bits: the subject, whether the settings are the defaults, and the start time.
     let what = byte(0);
-    let settings =
-        if what & 0x04 == 0 { settings([1, 2, 3, 4, 5, 6].map(byte)) } else { ModelSettings::default() };
+    let settings = if what & 0x04 == 0 { settings([1, 2, 3, 4, 5, 6].map(byte)) } else { default_settings() };
     let start_ms = [START_MS, 0, 1_000_123, MAX_TIME_MS - 1_000_123][usize::from(what >> 3 & 0x03)];
     let ops = warmed(&warm_up(byte(7), byte(8)), ops_from_bytes(rest));
     let merging = match what & 0x03 {
@@ -47,18 +46,25 @@ pub(crate) fn warmed(steps_ms: &[i64], ops: Vec<Op>) -> Vec<Op> {
     warm_up.chain(ops).collect()
 }
 
+fn default_settings() -> ModelSettings {
+    ModelSettings { dedupe_ms: Some(600_000), ..ModelSettings::default() }
+}
+
 /// Each byte selects a setting.
 fn settings([resolution, window, slack, retain, precision, skew]: [u8; 6]) -> ModelSettings {
     let resolutions = RUNGS_MS.iter().filter(|&&rung_ms| rung_ms <= DAY_MS).count();
     let retain = 8 * i64::from(retain);
+    let of_panes = ModelSettings::of_panes(
+        RUNGS_MS[usize::from(resolution) % resolutions],
+        [1 + i64::from(window), slack.into(), retain * retain],
+    );
+    let dedupe_ms = [None, Some(1_000), Some(600_000), Some(DAY_MS)][usize::from(skew >> 2) % 4];
     ModelSettings {
+        dedupe_ms: dedupe_ms.map(|ms| ms.min(of_panes.retain_ms)),
         precision_millionths: [100, 1_000, 10_000, 12_345, 50_000, 333_333, 500_000, 1_000_000]
             [usize::from(precision) % 8],
         max_skew_ms: [1, 1_000, 10_000, 3_600_000][usize::from(skew) % 4],
-        ..ModelSettings::of_panes(
-            RUNGS_MS[usize::from(resolution) % resolutions],
-            [1 + i64::from(window), slack.into(), retain * retain],
-        )
+        ..of_panes
     }
 }
 
@@ -76,7 +82,7 @@ pub(crate) fn for_a_counter(ops: &[Op], settings: &ModelSettings) -> Vec<Op> {
     let now = Op::Hit { key: 0, offset_ms: 0, count: 1 };
     let longest_ms = settings.retain_ms - settings.resolution_ms;
     let followed = ops.iter().flat_map(|op| match *op {
-        Op::Hit { offset_ms, count, .. } => {
+        Op::Hit { offset_ms, count, .. } | Op::HitOnce { offset_ms, count, .. } => {
             // A refused total would stop the counter's clock.
             [Some(Op::Hit { key: 0, offset_ms: offset_ms.min(0), count: count.min(u32::MAX.into()) }), None]
         }

@@ -5,7 +5,7 @@ use std::future::Future;
 
 use futures_util::{Stream, StreamExt, stream};
 use lately::limits::{MAX_KEY_BYTES, MAX_TOTAL};
-use lately::{Factor, HitError, Lockout, Outcome, Retry, Span, Timestamp};
+use lately::{Factor, HitError, HitOnce, Lockout, Outcome, Retry, Span, Timestamp};
 use tokio::time::timeout;
 use tonic::{Status, Streaming};
 
@@ -104,13 +104,13 @@ async fn count(call: &Call, asked: &[HitRequest]) -> Vec<Result<u64, Status>> {
         let mut batch = Batch::default();
         for (hit, at) in asked.iter().zip(&checked) {
             if let Ok(at) = at {
-                batch.hit(&hit.key, hit.n.unwrap_or(1), *at);
+                batch.hit_with((&hit.key, hit.n.unwrap_or(1), *at), hit.id.as_deref());
             }
         }
         let _entered = service.enter();
         service.execute(&mut batch, &mut changes, service.now());
         let outcome = |response: service::Response<'_>| match response.outcome {
-            Ok(Outcome::Hit(Ok(hits))) => Ok(*hits),
+            Ok(Outcome::Hit(Ok(hits)) | Outcome::Repeated(hits)) => Ok(*hits),
             Ok(Outcome::Hit(Err(error))) => Err(of_hit(error)),
             Ok(_) => unreachable!("a hit was asked for"),
             Err(refused) => Err(of_refused(refused)),
@@ -132,6 +132,9 @@ async fn count(call: &Call, asked: &[HitRequest]) -> Vec<Result<u64, Status>> {
 fn check_hit(call: &Call, hit: &HitRequest) -> Result<Option<Timestamp>, Status> {
     check_key(call, &hit.key)?;
     check_count("n", hit.n)?;
+    if let Some(id) = &hit.id {
+        HitOnce::check_id(id).map_err(|error| of_hit(&error))?;
+    }
     call.check_loaded()?;
     time(hit.at_ms)
 }

@@ -10,7 +10,8 @@ use crate::service::{DecideError, code_of};
 
 pub(super) fn of_hit(error: &HitError) -> Status {
     let code = match error {
-        HitError::KeyLength { .. } => Code::InvalidArgument,
+        HitError::KeyLength { .. } | HitError::IdLength { .. } => Code::InvalidArgument,
+        HitError::NoDedupe => Code::FailedPrecondition,
         HitError::OutOfMemory { .. } => Code::ResourceExhausted,
         _ => Code::OutOfRange,
     };

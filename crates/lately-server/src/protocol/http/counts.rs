@@ -85,17 +85,18 @@ struct OriginAnswer {
         ("key" = String, Path, description = "Up to 1,024 bytes, percent-encoded."),
         ("n" = Option<i64>, Query, minimum = 0, description = "The number of hits: 1."),
         ("at" = Option<f64>, Query, description = "The time of the hits in Unix seconds: now."),
+        ("id" = Option<String>, Query, description = "The id of the hits, up to 256 bytes. Hits of the key with the same id count once within the `dedupe` of its class."),
     ),
     responses(
         (status = 200, description = "The hits in the default window of the key, these included.", body = HitAnswer),
-        (status = 422, description = "The time is too old or too far ahead, or the count is too large.", body = Document, content_type = "application/problem+json"),
+        (status = 422, description = "The time is too old or too far ahead, the count is too large, or hits of the key have no ids.", body = Document, content_type = "application/problem+json"),
         (status = 507, description = "The memory ceiling is reached.", body = Document, content_type = "application/problem+json"),
     ),
 )]
 pub(super) async fn hit(State(service): State<Arc<Service>>, uri: Uri) -> Result<Json<HitAnswer>, Problem> {
     let key = key_of(&uri, "/v1/hit/")?;
-    let mut query = Query::of(&uri, "n and at")?;
-    let (count, at) = (query.count("n")?, query.time("at")?);
+    let mut query = Query::of(&uri, "n, at and id")?;
+    let (count, at, id) = (query.count("n")?, query.time("at")?, query.bytes("id")?);
     query.end()?;
     if service.is_loading() {
         return Err(Problem::loading());
@@ -104,10 +105,10 @@ pub(super) async fn hit(State(service): State<Arc<Service>>, uri: Uri) -> Result
     let now = service.now();
     // The change is committed before the first await: a client that disconnects cannot undo it.
     let (outcome, commit) = service.execute_alone(&mut changes, now, |batch: &mut Batch<'_>| {
-        batch.hit(&key, count.unwrap_or(1), at);
+        batch.hit_with((&key, count.unwrap_or(1), at), id.as_deref());
     });
     let hits = match outcome {
-        Ok(Outcome::Hit(Ok(hits))) => hits,
+        Ok(Outcome::Hit(Ok(hits)) | Outcome::Repeated(hits)) => hits,
         Ok(Outcome::Hit(Err(error))) => return Err(Problem::of_hit(&error)),
         Ok(_) => unreachable!("a hit was asked for"),
         Err(refused) => return Err(Problem::of_refused(&refused)),

@@ -115,6 +115,25 @@ fn general(service: &Service) -> String {
     );
     metric("lately_hits_denied_total", counter, "Hits denied by limits.", &stats.denied_hits.load(Relaxed));
     metric(
+        "lately_hits_repeated_total",
+        counter,
+        "Hits that had been counted before, by their id.",
+        &stats.repeated_hits.load(Relaxed),
+    );
+    metric("lately_ids", gauge, "Ids of hits that are known.", &memory.ids);
+    metric(
+        "lately_memory_ids_bytes",
+        gauge,
+        "Bytes of the ids of hits, which are among those of the keys.",
+        &memory.id_bytes,
+    );
+    metric(
+        "lately_forgotten_ids_total",
+        counter,
+        "Ids of hits forgotten before their dedupe was over, because they took half of the ceiling.",
+        &memory.forgotten_ids,
+    );
+    metric(
         "lately_evicted_keys_total",
         counter,
         "Keys evicted with hits within their retention.",

@@ -14,7 +14,7 @@ use axum::{Extension, Json};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use lately::limits::{MAX_KEY_BYTES, MAX_TOTAL};
-use lately::{HitError, Outcome, TimeError, Timestamp};
+use lately::{HitError, HitOnce, Outcome, TimeError, Timestamp};
 use lately_resp::command::Verb;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
@@ -69,8 +69,9 @@ struct Line<'l> {
     #[serde(borrow)]
     #[schema(value_type = Option<f64>)]
     at: Option<&'l RawValue>,
-    #[schema(ignore)]
-    id: Option<IgnoredAny>,
+    /// The id of the hits, up to 256 bytes. Hits of the key with the same id count once within the `dedupe` of its class.
+    #[serde(borrow)]
+    id: Option<Cow<'l, str>>,
     #[schema(ignore)]
     member: Option<IgnoredAny>,
 }
@@ -81,6 +82,7 @@ struct Hits<'l> {
     key: Cow<'l, [u8]>,
     count: u64,
     at: Option<Timestamp>,
+    id: Option<Cow<'l, str>>,
 }
 
 /// Counts hits of many keys, a JSON object on each line.
@@ -243,11 +245,13 @@ impl Lines {
             let _entered = service.enter();
             for hits in hits.chunks(RUN_OPERATIONS) {
                 let (mut batch, now) = (Batch::default(), service.now());
-                hits.iter().for_each(|hits| batch.hit(&hits.key, hits.count, hits.at));
+                for Hits { key, count, at, id, .. } in hits {
+                    batch.hit_with((key, *count, *at), id.as_deref().map(str::as_bytes));
+                }
                 service.execute(&mut batch, &mut changes, now);
                 for (hits, response) in hits.iter().zip(batch.responses()) {
                     match response.outcome {
-                        Ok(Outcome::Hit(Ok(_))) => accepted += 1,
+                        Ok(Outcome::Hit(Ok(_)) | Outcome::Repeated(_)) => accepted += 1,
                         Ok(Outcome::Hit(Err(error))) => {
                             rejected.push((hits.line, format!("{} {error}", code_of(error))));
                         }
@@ -301,9 +305,6 @@ impl<'l> Hits<'l> {
         }
         let parsed: Line<'l> = serde_json::from_slice(text).map_err(|error| said(&error))?;
         let later = |name| format!("{name} is not supported in this version: leave it out");
-        if parsed.id.is_some() {
-            return Err(later("id"));
-        }
         if parsed.member.is_some() {
             return Err(later("member"));
         }
@@ -331,10 +332,15 @@ impl<'l> Hits<'l> {
         if key.is_empty() || key.len() > MAX_KEY_BYTES {
             return Err(format!("ERR {}", HitError::KeyLength { bytes: key.len() }));
         }
+        if let Some(id) = &parsed.id
+            && let Err(error) = HitOnce::check_id(id.as_bytes())
+        {
+            return Err(format!("ERR {error}"));
+        }
         if !principal.has_key(&key) {
             return Err(format!("NOPERM {}", no_key(principal, &key)));
         }
-        Ok(Hits { line, key, count, at })
+        Ok(Hits { line, key, count, at, id: parsed.id })
     }
 }
 
@@ -376,7 +382,7 @@ pub(crate) mod check {
         let Ok(hits) = Hits::parse(text, 1, &Principal::Anyone) else { return };
         let object: Value = serde_json::from_slice(text).expect("a line that was taken is JSON");
         let has_meaning = |(name, value): (&String, &Value)| {
-            ["key", "key_b64", "n", "at"].contains(&name.as_str()) || value.is_null()
+            ["key", "key_b64", "n", "at", "id"].contains(&name.as_str()) || value.is_null()
         };
         assert!(object.as_object().expect("it is an object").iter().all(has_meaning), "{object}");
         match object.get("key").filter(|key| !key.is_null()) {
@@ -385,6 +391,8 @@ pub(crate) mod check {
         }
         let count = object.get("n").filter(|count| !count.is_null());
         assert_eq!(count.map_or(Some(1), Value::as_u64), Some(hits.count), "{object}");
+        let id = object.get("id").filter(|id| !id.is_null());
+        assert_eq!(id.and_then(Value::as_str), hits.id.as_deref(), "{object}");
         assert_eq!(hits.at.is_some(), object.get("at").is_some_and(|at| !at.is_null()), "{object}");
     }
 }
@@ -433,7 +441,8 @@ mod tests {
         check(r#"{"key":"a","n":1.5}"#, "invalid n 1.5: n is");
         check(r#"{"key":"a","at":"soon"}"#, "at: invalid time 'soon'");
         check(r#"{"key":"a","at":{}}"#, "at: invalid time '{}'");
-        check(r#"{"key":"a","id":"7"}"#, "id is not supported in this version: leave it out");
+        check(r#"{"key":"a","id":7}"#, "invalid type: integer `7`, expected a string");
+        check(r#"{"key":"a","id":""}"#, "ERR invalid id of 0 bytes");
         check(r#"{"key":"a","member":"m"}"#, "member is not supported in this version");
     }
 

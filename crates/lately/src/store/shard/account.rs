@@ -14,7 +14,7 @@ const SLOT_BYTES: usize = (allocated(PAGE * size_of::<Option<Slot>>()) + PAGE).d
 impl SideTables {
     /// The memory of the side tables, in bytes.
     pub(super) fn held_bytes(&self) -> usize {
-        self.long_keys.bytes() + self.places.bytes() + self.sources.bytes()
+        self.long_keys.bytes() + self.places.bytes() + self.ids.bytes() + self.sources.bytes()
     }
 }
 

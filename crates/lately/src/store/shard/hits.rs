@@ -1,16 +1,19 @@
 //! How hits enter a shard: by the fast path or the general path.
 
 use std::borrow::Borrow;
+use std::hash::BuildHasher;
 
 use super::super::check_key;
 use super::super::context::{Context, FastPath, Hit};
+use super::super::operation::HitOnce;
 use super::Shard;
 use crate::class::ClassId;
-use crate::delta::DeltaBatch;
+use crate::delta::{CountedId, Delta, DeltaBatch};
 use crate::entry::Fetched;
 use crate::error::HitError;
+use crate::fingerprint::fingerprint;
 use crate::frame::Frame;
-use crate::time::Timestamp;
+use crate::time::{Span, Timestamp};
 
 impl Shard {
     /// The fast path: counts hits of now if the key is at `place`, lives, and has its hits in the slot or in
@@ -88,6 +91,96 @@ impl Shard {
             _ => {}
         }
         counted
+    }
+
+    /// Counts hits with an id like [`Shard::hit`], unless hits of the key with this id are known whose time differs by less
+    /// than the span of the class. Then they count nothing.
+    pub(in crate::store) fn hit_once(
+        &mut self,
+        hit: &Hit<'_>,
+        id: &[u8],
+        found: Option<u32>,
+        context: &mut Context<'_>,
+    ) -> Result<u64, HitError> {
+        HitOnce::check_id(id)?;
+        let found = found.and_then(|place| self.alive(place, context));
+        let class = self.class_of(hit.key, found, context);
+        let dedupe = context.frame(class, self.now).1.dedupe();
+        let span = dedupe.ok_or(HitError::NoDedupe)?;
+        let at = hit.at.unwrap_or(self.now);
+        let is_known = found.is_some_and(|place| self.has_id(place, id, (at, span), context));
+        let weight = if is_known { 0 } else { hit.weight };
+        context.is_repeated = is_known;
+        let counted = self.hit(&Hit { weight, ..*hit }, found, context)?;
+        if is_known && hit.weight > 0 {
+            // So that the answer waits until the hits that it repeats are written.
+            self.record_change(context, |_| Delta::Void);
+        }
+        if weight > 0 {
+            let place = self.place_near(found, hit.key, hit.hash).expect("it was just hit");
+            let salt = self.salt_at(place);
+            let kept_from = at.max(self.now);
+            let until_ms = kept_from.as_millis() + span.as_millis() - 1;
+            let until = Timestamp::from_millis(until_ms).unwrap_or(Timestamp::MAX);
+            let id = CountedId { salt, fingerprint: fingerprint(salt, id), at, until };
+            self.change_ids(context.ids, |ids, known| ids.insert(id, known));
+            self.record_change(context, |shard| {
+                let generation = shard.generation_at(place);
+                Delta::Id { key: hit.key, generation, id }
+            });
+        }
+        Ok(counted)
+    }
+
+    /// Whether hits of the key at `place` with this id are known whose time differs by less than the span.
+    pub(in crate::store) fn has_id(
+        &self,
+        place: u32,
+        id: &[u8],
+        (at, span): (Timestamp, Span),
+        context: &Context<'_>,
+    ) -> bool {
+        match self.side.places.salt(place) {
+            0 => false,
+            salt => {
+                self.side.ids.has(fingerprint(salt, id), at, span.as_millis(), context.ids.known(self.now))
+            }
+        }
+    }
+
+    /// The salt of the key at `place`. Its first id makes it.
+    fn salt_at(&mut self, place: u32) -> u64 {
+        let known = self.side.places.salt(place);
+        if known != 0 {
+            return known;
+        }
+        self.side.salts += 1;
+        // Nobody sees it, nor a hash of it that could be compared.
+        let salt = self.side.hasher.hash_one((self.part, self.side.salts)).max(1);
+        self.set_salt(place, salt);
+        salt
+    }
+
+    /// Sets the salt of the key at `place`. Call [`Shard::account_side_tables`] afterwards.
+    pub(super) fn set_salt(&mut self, place: u32, salt: u64) {
+        let places = self.slots.places();
+        match salt {
+            0 => self.side.places.set_salt(place, 0),
+            _ => self.side.places.set_first_salt(place, salt, places),
+        }
+    }
+
+    /// Prefetches the salt of the key at `place`.
+    pub(in crate::store) fn prefetch_salt(&self, place: u32) {
+        self.side.places.prefetch_salt(place);
+    }
+
+    /// The fingerprint of an id of the key at `place`, if the key has ids. Prefetches where its bucket is.
+    pub(in crate::store) fn prefetch_id(&self, place: u32, id: &[u8]) -> Option<u64> {
+        let salt = Some(self.side.places.salt(place)).filter(|&salt| salt != 0)?;
+        let fingerprint = fingerprint(salt, id);
+        self.side.ids.prefetch(fingerprint);
+        Some(fingerprint)
     }
 
     /// Appends the counted hits to the change record, if there is one, and marks the key as unsent, if such keys are marked.

@@ -15,6 +15,7 @@ use foldhash::quality::SeedableRandomState;
 
 use super::check_key;
 use super::context::Context;
+use super::ids::{IdMemory, Ids, Known};
 use super::key_state::{Extras, KeyState};
 use super::long_keys::LongKeys;
 use super::places::Places;
@@ -58,6 +59,9 @@ struct SideTables {
     hasher: SeedableRandomState,
     long_keys: LongKeys,
     places: Places,
+    ids: Ids,
+    /// The number of salts that keys with ids got.
+    salts: u64,
     /// What the side tables add to the shard's bytes.
     bytes: usize,
     /// The place where the sweep for expired keys continues.
@@ -79,6 +83,8 @@ impl Shard {
                 hasher,
                 long_keys: LongKeys::default(),
                 places: Places::default(),
+                ids: Ids::default(),
+                salts: 0,
                 bytes: 0,
                 swept: 0,
                 unswept_keys: 0,
@@ -318,6 +324,36 @@ impl Shard {
         place
     }
 
+    /// Changes the ids, and updates the accounts.
+    fn change_ids<T>(&mut self, memory: &IdMemory, change: impl FnOnce(&mut Ids, Known) -> T) -> T {
+        let ids = &mut self.side.ids;
+        let before = ids.account();
+        let result = change(ids, memory.known(self.now));
+        let forgotten = ids.take_forgotten();
+        memory.change(before, ids.account(), forgotten);
+        self.account_side_tables();
+        result
+    }
+
+    /// Drops ids that are over from the next buckets in turn.
+    pub(super) fn visit_ids(&mut self, memory: &IdMemory, buckets: usize) {
+        if self.side.ids.len() > 0 {
+            self.change_ids(memory, |ids, known| ids.visit(buckets, known));
+        }
+    }
+
+    /// Drops all ids that are over. Returns how many there were before.
+    pub(super) fn prune_ids(&mut self, memory: &IdMemory) -> usize {
+        if self.side.ids.len() == 0 {
+            return 0;
+        }
+        self.change_ids(memory, Ids::prune_all)
+    }
+
+    pub(super) fn ids(&self) -> &Ids {
+        &self.side.ids
+    }
+
     /// Call [`Shard::account_side_tables`] afterwards.
     fn set_generation(&mut self, place: u32, generation: Generation) {
         self.is_first_generation &= generation == Generation::default();
@@ -445,6 +481,7 @@ impl Shard {
     /// Removes the key at `place`. Returns its name and its state.
     fn take(&mut self, place: u32) -> (Box<[u8]>, (Entry, Extras)) {
         self.bytes -= self.slot_bytes(place);
+        let salt = self.side.places.salt(place);
         let slot = self.slots.take(place).expect("a key lives here");
         if self.slots.len() == 0 {
             self.side.places.clear(self.slots.places());
@@ -457,16 +494,18 @@ impl Shard {
         };
         self.compact_long_keys();
         self.account_side_tables();
-        (key, slot.into_parts())
+        let (entry, extras) = slot.into_parts();
+        (key, (entry, Extras { salt, ..extras }))
     }
 
     /// Deletes all keys and frees their memory.
-    pub(super) fn clear(&mut self) {
-        let (now, number) = (self.now, self.number);
+    pub(super) fn clear(&mut self, memory: &IdMemory) {
+        let (now, number, salts) = (self.now, self.number, self.side.salts);
+        memory.change(self.side.ids.account(), (0, 0), 0);
         let (sources, mut places) = (mem::take(&mut self.side.sources), mem::take(&mut self.side.places));
         *self = Shard { now, number, ..Shard::new(self.part, self.side.hasher.clone()) };
         places.clear(self.slots.places());
-        (self.side.sources, self.side.places) = (sources, places);
+        (self.side.sources, self.side.places, self.side.salts) = (sources, places, salts);
         self.account_side_tables();
     }
 
@@ -561,6 +600,7 @@ impl Shard {
         assert_eq!(bytes, self.bytes, "accounted bytes are the sum over the slots, and what is beside them");
         assert!(self.side.places.has_moved(), "what moved was left behind");
         self.check_unsent();
+        self.side.ids.check_consistency();
     }
 }
 

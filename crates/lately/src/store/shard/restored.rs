@@ -5,16 +5,18 @@ use std::panic::{UnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::super::context::Context;
+use super::super::ids::{IdMemory, read_saved};
 use super::super::key_state::Extras;
 use super::super::rollback::{Owed, Rollback, Taken};
 use super::super::saved_key::{Content, Mark, SavedKey};
 use super::Shard;
 use crate::class::Classes;
-use crate::delta::{Delta, Forgotten, Generation, LimitState};
+use crate::delta::{CountedId, Delta, Forgotten, Generation, LimitState};
 use crate::entry::Entry;
 use crate::error::Malformed;
 use crate::gcra::Arrival;
-use crate::time::Timestamp;
+use crate::settings::Settings;
+use crate::time::{Span, Timestamp};
 
 /// Decodes the hits of a key. A file may come from a version with a bug, and a panic on its data must not end
 /// the start of the server.
@@ -45,7 +47,8 @@ impl Shard {
         let (class, now) = (context.classes.of(saved.key), self.now);
         let settings = context.classes.settings(class);
         let mut entry = read_safely(|| Entry::read(saved.entry, settings, now))?;
-        let LimitState { limited_until, past, arrival, guard, denied } = saved.limits;
+        let LimitState { limited_until, past, arrival, guard, denied, ids } = saved.limits;
+        let ids = read_saved(ids).ok_or(Malformed::Entry)?;
         let mut denied = if denied.is_empty() {
             Entry::new()
         } else {
@@ -73,12 +76,14 @@ impl Shard {
                 // The slot and the name stay: a replaced key takes no more memory than before.
                 self.change_state(place, context.classes, |state, _, _| mem::take(state));
                 self.set_generation(place, Generation(context.generation.load(Relaxed)));
+                self.side.places.set_salt(place, 0);
                 self.account_side_tables();
                 place
             }
             None => self.add_slot(saved.key, hash, class, context),
         };
         self.change(place, context.classes, |old, _, _| *old = entry);
+        self.restore_ids(place, &ids, settings, context);
         if has_limits || !guard.is_none() {
             let denied = if has_denied { denied } else { Entry::new() };
             let extras = Extras { limited_until, past, arrival, guard, denied, ..Extras::default() };
@@ -87,6 +92,37 @@ impl Shard {
             });
         }
         Ok(Some(place))
+    }
+
+    /// Replays the id of counted hits. It changes nothing if the key does not exist.
+    pub(in crate::store) fn put_id_back(
+        &mut self,
+        (key, hash): (&[u8], u64),
+        id: CountedId,
+        context: &mut Context<'_>,
+    ) {
+        let Some(place) = self.live_place(key, hash, context) else { return };
+        let settings = context.classes.settings(self.class_of(key, Some(place), context));
+        self.restore_ids(place, &[id], settings, context);
+    }
+
+    /// Adds ids to the key at `place`, which have one salt.
+    fn restore_ids(&mut self, place: u32, ids: &[CountedId], settings: &Settings, context: &Context<'_>) {
+        let Some(&CountedId { salt, .. }) = ids.first() else { return };
+        self.set_salt(place, salt);
+        let now = self.now;
+        self.change_ids(context.ids, |all, known| {
+            for &(mut id) in ids {
+                if context.is_clock_repaired {
+                    // The hits count as of now.
+                    id.at = id.at.min(now);
+                    id.until = id.until.min(now.saturating_add(settings.dedupe().unwrap_or(Span::MIN)));
+                }
+                if id.until >= now {
+                    all.insert(id, known);
+                }
+            }
+        });
     }
 
     /// Restores a key from elsewhere. It starts a generation, and the change is recorded. False if the key
@@ -118,13 +154,27 @@ impl Shard {
     fn end_life(&mut self, key: &[u8], place: u32, context: &mut Context<'_>) {
         let generation = self.generation_at(place);
         let life = self.change_state(place, context.classes, |state, _, _| mem::take(state));
-        self.end_generation((key, generation), life.into_parts(), Forgotten::Deleted, context);
+        let (entry, extras) = life.into_parts();
+        let salt = self.side.places.salt(place);
+        self.side.places.set_salt(place, 0);
+        self.end_generation(
+            (key, generation),
+            (entry, Extras { salt, ..extras }),
+            Forgotten::Deleted,
+            context,
+        );
     }
 
     /// Appends the live keys and their state to `out`.
-    pub(in crate::store) fn write(&mut self, classes: &Classes, out: &mut Vec<u8>) -> Content {
+    pub(in crate::store) fn write(
+        &mut self,
+        classes: &Classes,
+        memory: &IdMemory,
+        out: &mut Vec<u8>,
+    ) -> Content {
         self.move_all();
         let (mut content, mut entry, mut denied) = (Content::default(), Vec::new(), Vec::new());
+        let (all_ids, mut ids) = (self.side.ids.by_owner(memory.known(self.now)), Vec::new());
         for (place, slot) in self.slots.iter() {
             self.prefetch_ahead(place);
             if self.has_expired(place, classes) {
@@ -137,13 +187,15 @@ impl Shard {
             if let Some(hits) = slot.state.denied(settings, self.now) {
                 hits.write_panes(settings, &mut denied);
             }
+            ids.clear();
+            all_ids.write(self.side.places.salt(place), &mut ids);
             let (limited_until, arrival) = (slot.state.limited_until(), slot.arrival());
             let past = slot.state.past_lockout().filter(|past| past.forgotten_at > self.now);
             let guard = slot.state.guard().in_force(self.now);
             let saved = SavedKey {
                 key: slot.key(&self.side.long_keys),
                 generation: self.generation_at(place),
-                limits: LimitState { limited_until, past, arrival, guard, denied: &denied },
+                limits: LimitState { limited_until, past, arrival, guard, denied: &denied, ids: &ids },
                 entry: &entry,
             };
             saved.write(out);
@@ -192,6 +244,11 @@ impl Shard {
             Delta::Forget { key, generation, .. } => {
                 let Some((entry, extras)) = taken.deleted.pop().flatten() else { return };
                 let place = self.slot_for(key, hash, context);
+                if !rollback.has_earlier(key, generation) {
+                    // The hits of later generations are rolled back, too, and their ids with them.
+                    self.set_salt(place, extras.salt);
+                    self.account_side_tables();
+                }
                 self.change_state(place, context.classes, |state, settings, now| {
                     state.hits_mut().absorb(entry, settings, now);
                     state.give(extras, settings, now);
@@ -199,6 +256,7 @@ impl Shard {
                 let owed = rollback.revive(key, generation, self.generation_at(place));
                 self.settle_debts((key, hash), generation, owed, rollback, context);
             }
+            Delta::Id { id, .. } => self.change_ids(context.ids, |ids, _| ids.remove(id)),
             Delta::Restored { key, .. } => {
                 if let Some(place) = self.place_of(key, hash) {
                     self.remove(place);

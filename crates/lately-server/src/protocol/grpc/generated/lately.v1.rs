@@ -10,6 +10,9 @@ pub struct HitRequest {
     /// The time of the hits in Unix milliseconds: now.
     #[prost(int64, optional, tag = "3")]
     pub at_ms: ::core::option::Option<i64>,
+    /// The id of the hits, 1 to 256 bytes. Hits of the key with the same id count once within the `dedupe` of its class.
+    #[prost(bytes = "vec", optional, tag = "4")]
+    pub id: ::core::option::Option<::prost::alloc::vec::Vec<u8>>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct HitResponse {

@@ -165,6 +165,10 @@ impl<'a> Run<'a> {
                 self.batch.hit(key, count, at);
                 (Reply::Hit, true)
             }
+            Command::HitOnce(hit) => {
+                self.batch.hit_once(hit);
+                (Reply::Hit, false)
+            }
             Command::MultiHit { pairs } => {
                 self.replies.push((Reply::Array(pairs.len()), 1));
                 self.add_elements(command, target, out);
@@ -352,6 +356,7 @@ impl Reply {
     fn write_other(self, outcome: &Outcome, out: &mut Vec<u8>) {
         let mut reply = Encoder::new(out, Protocol::default());
         match (self, outcome) {
+            (Reply::Hit, Outcome::Repeated(hits)) => reply.integer(integer(*hits)),
             (Reply::Hit, Outcome::Hit(Err(error))) => reply.error(format_args!("{} {error}", code_of(error))),
             (Reply::Estimate, Outcome::Hits(count)) => reply.integer(integer(count.estimate)),
             (Reply::Bounds, Outcome::Hits(count)) => {

@@ -69,6 +69,55 @@ fn a_refused_hit_changes_nothing_and_gets_a_reason() {
     assert_eq!(talk.info("refused_hits"), "5");
 }
 
+/// A session with a class whose ids count once within ten minutes.
+fn with_ids() -> Talk {
+    let settings = Settings::builder().dedupe("10m".parse().expect("a span")).build().expect("valid");
+    Talk::with(Config { classes: vec![(Pattern::new(b"once:*"), settings)], ..Config::default() })
+}
+
+#[test]
+fn hit_with_an_id_counts_once() {
+    let mut talk = with_ids();
+    talk.check_all(&[
+        ("HIT once:a ID 1", ":1|"),
+        ("HIT once:a 5 ID 1", ":1|"),
+        ("HIT once:a 5 ID 2", ":6|"),
+        ("HIT once:b ID 1", ":1|"),
+        (&format!("HIT once:a ID 1 AT {}", ago(599)), ":0|"),
+        (&format!("HIT once:a 2 AT {} ID 1", ago(600)), ":2|"),
+        ("HITS once:a 1h", ":8|"),
+        (
+            "HIT k ID 1",
+            "-ERR hits of this key have no ids: its class has no `dedupe`, such as dedupe = \"10m\"|",
+        ),
+        ("EXISTS k", ":0|"),
+    ]);
+    assert_eq!(
+        [talk.info("total_hits"), talk.info("repeated_hits"), talk.info("refused_hits")],
+        ["9", "6", "1"]
+    );
+    talk.clock.set(seconds(NOW_S + 599));
+    talk.check("HIT once:a ID 1", ":0|");
+    talk.clock.set(seconds(NOW_S + 600));
+    talk.check("HIT once:a ID 1", ":1|");
+    talk.check_all(&[("DEL once:a", ":1|"), ("HIT once:a ID 1", ":1|"), ("HIT once:a ID 1", ":1|")]);
+    assert_eq!(talk.info("forgotten_ids"), "0");
+}
+
+#[test]
+fn an_id_twice_in_a_pipeline_or_transaction_counts_once() {
+    let mut talk = with_ids();
+    let replies = talk.send(&b"HIT once:p ID 1\n".repeat(100), 100);
+    assert_eq!(barred(&replies), ":1|".repeat(100));
+    talk.check_all(&[
+        ("MULTI", "+OK|"),
+        ("HIT once:t ID 1", "+QUEUED|"),
+        ("HIT once:t ID 1", "+QUEUED|"),
+        ("HIT once:t ID 2", "+QUEUED|"),
+        ("EXEC", "*3|:1|:1|:2|"),
+    ]);
+}
+
 #[test]
 fn mhit_returns_a_count_or_an_error_for_each_key() {
     Talk::new().check_all(&[

@@ -104,13 +104,15 @@ fn a_turn_is_bounded_in_time() {
 }
 
 /// Requests that are repeated with other keys, with other requests between them.
-const REPEATED: [&str; 22] = [
+const REPEATED: [&str; 24] = [
     "HIT {}",
     "HIT {}",
     "hit {}",
     "HIT {} 2",
     "HIT {} 0",
     "HIT {} AT 1699999900",
+    "HIT {} ID 1",
+    "HIT {} 2 ID 1 AT 1699999900",
     "HITS {}",
     "HITS {} 1m",
     "HITS {} 1m 1h",
@@ -186,14 +188,16 @@ proptest! {
                 requests.push(bytes);
             }
         }
-        let config = || Config { limits: vec![limit("few")], ..Config::default() };
+        let ids = lately::Settings::builder().dedupe(lately::minutes(1)).build().expect("valid");
+        let classes = || vec![(lately::Pattern::new(b"*"), ids.clone())];
+        let config = || Config { limits: vec![limit("few")], classes: classes(), ..Config::default() };
         let (mut single, mut batched) = (Talk::with(config()), Talk::with(config()));
         let expected: Vec<u8> = requests.iter().flat_map(|request| single.send_through(request, 1)).collect();
         let got = batched.send_through(&requests.concat(), requests.len());
         prop_assert_eq!(barred(&got), barred(&expected));
         single.send(b"RESET\n", 1);
         batched.send(b"RESET\n", 1);
-        for field in ["total_hits", "refused_hits", "denied_hits", "total_commands_processed"] {
+        for field in ["total_hits", "refused_hits", "repeated_hits", "denied_hits", "total_commands_processed"] {
             prop_assert_eq!(batched.info(field), single.info(field));
         }
     }

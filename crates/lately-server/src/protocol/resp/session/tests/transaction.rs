@@ -40,7 +40,10 @@ fn discard_drops_queued_commands() {
 fn an_error_while_queueing_aborts() {
     let aborting = [
         ("NOSUCH", "-ERR unknown command 'NOSUCH', with args beginning with: |"),
-        ("HIT", "-ERR wrong number of arguments for 'hit' command. Usage: HIT <key> [<count>] [AT <time>]|"),
+        (
+            "HIT",
+            "-ERR wrong number of arguments for 'hit' command. Usage: HIT <key> [<count>] [AT <time>] [ID <id>]|",
+        ),
         ("CLIENT NOSUCH", "-ERR unknown subcommand 'NOSUCH'. Try CLIENT HELP.|"),
         ("SHUTDOWN", "-ERR Command not allowed inside a transaction|"),
         ("SHUTDOWN ABORT", "-ERR Command not allowed inside a transaction|"),
@@ -86,7 +89,7 @@ fn an_error_at_exec_is_one_of_the_replies() {
         ("HIT k", "+QUEUED|"),
         (
             "EXEC",
-            "*5|:1|-ERR invalid count 'x': give a whole number from 0 to 9223372036854775807. Usage: HIT <key> [<count>] [AT <time>]|-ERR DB index is out of range|-FUTURE hit at 99999999999 is too far ahead of the clock, the latest time taken is 1700000050: max_skew is 10s|:2|",
+            "*5|:1|-ERR invalid count 'x': give a whole number from 0 to 9223372036854775807. Usage: HIT <key> [<count>] [AT <time>] [ID <id>]|-ERR DB index is out of range|-FUTURE hit at 99999999999 is too far ahead of the clock, the latest time taken is 1700000050: max_skew is 10s|:2|",
         ),
     ]);
 }

@@ -1,0 +1,61 @@
+//! The part of the ceiling that ids may take. Past it, those are forgotten first that would be over next.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::{SHARDS, Store};
+use crate::limits::{IDS_FORGOTTEN_AT_ONCE, IDS_SAMPLE, IDS_VISITED};
+use crate::time::Timestamp;
+
+impl Store {
+    /// Forgets ids if they take too much memory. One call visits some thousand ids, so it takes several until their memory
+    /// is free: each is called for a batch of hits that adds far fewer. No shard may be locked.
+    #[inline]
+    pub(super) fn keep_ids_to_ceiling(&self, now: Timestamp) {
+        if self.ids.is_full() || self.ids.to_visit().load(Relaxed) > 0 {
+            self.forget_ids(now);
+        }
+    }
+
+    /// Forgets ids at once until they take no more than their part. For keys that were loaded: the ceiling may be lower than
+    /// before.
+    pub(super) fn keep_loaded_ids_to_ceiling(&self) {
+        while self.ids.is_full() {
+            let before_bytes = self.ids.used_bytes();
+            self.raise_floor(Timestamp::MIN);
+            (0..SHARDS).for_each(|index| _ = self.lock(index, Timestamp::MIN).prune_ids(&self.ids));
+            if self.ids.used_bytes() >= before_bytes {
+                break;
+            }
+        }
+    }
+
+    #[cold]
+    fn forget_ids(&self, now: Timestamp) {
+        let to_visit = self.ids.to_visit();
+        if to_visit.load(Relaxed) == 0 {
+            self.raise_floor(now);
+            to_visit.store(SHARDS, Relaxed);
+        }
+        let mut visited = 0;
+        while visited < IDS_VISITED {
+            // Another thread may visit, too.
+            let Ok(left) = to_visit.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)) else { break };
+            visited += self.lock(left - 1, now).prune_ids(&self.ids);
+        }
+    }
+
+    /// Finds the time that a part of the ids is kept until, in a sample of all shards, and forgets these ids.
+    fn raise_floor(&self, now: Timestamp) {
+        let lens = (0..SHARDS).map(|index| self.lock(index, now).ids().len());
+        let of = lens.sum::<usize>().div_ceil(IDS_SAMPLE).max(1);
+        let mut ends_ms = Vec::new();
+        (0..SHARDS).for_each(|index| self.lock(index, now).ids().sample(of, &mut ends_ms));
+        ends_ms.retain(|&end_ms| end_ms >= now.as_millis());
+        if ends_ms.is_empty() {
+            return;
+        }
+        let forgotten = ends_ms.len() / IDS_FORGOTTEN_AT_ONCE;
+        let (_, &mut floor_ms, _) = ends_ms.select_nth_unstable(forgotten);
+        self.ids.raise_floor(floor_ms);
+    }
+}

@@ -1,0 +1,442 @@
+//! The ids of counted hits, so that hits that are sent again count once.
+//!
+//! A shard has the ids of all its keys in one hash table. It grows and shrinks by a bucket at a time (linear hashing: Litwin,
+//! "Linear hashing: a new tool for file and table addressing", 1980), so no hit waits while a large table is built anew. Ids
+//! that are over are dropped when their bucket is full, and by the sweep.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize};
+
+use thin_vec::ThinVec;
+
+use crate::allocation::allocated;
+use crate::delta::CountedId;
+use crate::leb128;
+use crate::limits::IDS_PART_OF_CEILING;
+use crate::machine::prefetch;
+use crate::time::Timestamp;
+
+/// The mean number of ids in a bucket at which one more bucket is made.
+const MEAN: usize = 8;
+/// Below this mean number, a bucket is given up.
+const LEAST_MEAN: usize = 2;
+/// A full bucket gets room for so many more ids.
+const MORE: usize = 2;
+/// The ids of a shard.
+#[derive(Default, Debug)]
+pub(super) struct Ids {
+    buckets: Vec<ThinVec<Id>>,
+    len: usize,
+    /// The heap memory of all buckets, in bytes.
+    bytes: usize,
+    /// The next bucket to visit.
+    next: usize,
+    /// Ids that were dropped too early since [`Ids::take_forgotten`].
+    forgotten: u64,
+}
+
+/// An id in 24 bytes: the fingerprint; its time and half of its owner; until when it is kept and the other half.
+#[derive(Clone, Copy, Debug)]
+struct Id([u64; 3]);
+
+/// Times have this many bits: until the year 9999.
+const TIME_BITS: u32 = 48;
+const TIME: u64 = (1 << TIME_BITS) - 1;
+const _: () = assert!(Timestamp::MAX.as_millis() < 1 << TIME_BITS, "every time fits");
+
+impl Id {
+    fn new(id: CountedId) -> Id {
+        let (at_ms, until_ms) = (id.at.as_millis().cast_unsigned(), id.until.as_millis().cast_unsigned());
+        let half = |half: u64| (half & 0xffff) << TIME_BITS;
+        Id([id.fingerprint, at_ms | half(id.salt), until_ms | half(id.salt >> 16)])
+    }
+
+    fn at_ms(self) -> i64 {
+        (self.0[1] & TIME).cast_signed()
+    }
+
+    fn until_ms(self) -> i64 {
+        (self.0[2] & TIME).cast_signed()
+    }
+
+    /// The low half of the salt of its key.
+    fn owner(self) -> u64 {
+        self.0[1] >> TIME_BITS | self.0[2] >> TIME_BITS << 16
+    }
+}
+
+fn owner_of(salt: u64) -> u64 {
+    salt & u64::from(u32::MAX)
+}
+
+/// Which ids are known.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Known {
+    now_ms: i64,
+    /// Ids that would be kept until then or less were forgotten, because memory ran out.
+    floor_ms: i64,
+}
+
+impl Known {
+    fn has(self, id: Id) -> bool {
+        id.until_ms() >= self.now_ms && id.until_ms() > self.floor_ms
+    }
+}
+
+impl Ids {
+    /// Whether the key with this salt has a known id with this fingerprint, and a time that differs by less than the span.
+    pub(super) fn has(&self, fingerprint: u64, at: Timestamp, span_ms: i64, known: Known) -> bool {
+        let Some(bucket) = self.buckets.get(self.bucket_of(fingerprint)) else { return false };
+        let near_ms = span_ms.unsigned_abs();
+        bucket.iter().any(|&id| {
+            id.0[0] == fingerprint && known.has(id) && id.at_ms().abs_diff(at.as_millis()) < near_ms
+        })
+    }
+
+    /// Adds an id, unless it is there.
+    pub(super) fn insert(&mut self, id: CountedId, known: Known) {
+        let id = Id::new(id);
+        if self.buckets.is_empty() {
+            self.buckets.push(ThinVec::new());
+        }
+        let index = self.bucket_of(id.0[0]);
+        let bucket = &mut self.buckets[index];
+        if let Some(same) = bucket.iter_mut().find(|same| same.0[..2] == id.0[..2]) {
+            if same.until_ms() < id.until_ms() {
+                *same = id;
+            }
+            return;
+        }
+        if bucket.len() == bucket.capacity() {
+            self.make_room(index, known);
+        }
+        self.buckets[index].push(id);
+        self.len += 1;
+        if self.len > MEAN * self.buckets.len() {
+            self.split();
+        }
+    }
+
+    /// Makes room for an id in a full bucket: drops those that are over, or allocates more.
+    fn make_room(&mut self, index: usize, known: Known) {
+        let (bucket, mut forgotten) = (&mut self.buckets[index], 0);
+        let (bytes, len) = (bucket_bytes(bucket), bucket.len());
+        bucket.retain(|id| {
+            let is_known = known.has(*id);
+            forgotten += u64::from(!is_known && id.until_ms() >= known.now_ms);
+            is_known
+        });
+        if bucket.len() == len {
+            bucket.reserve_exact(MORE);
+        }
+        self.len -= len - bucket.len();
+        self.bytes = self.bytes + bucket_bytes(bucket) - bytes;
+        self.forgotten += forgotten;
+    }
+
+    /// Prefetches the place of the bucket for a fingerprint.
+    pub(super) fn prefetch(&self, fingerprint: u64) {
+        if let Some(bucket) = self.buckets.get(self.bucket_of(fingerprint)) {
+            prefetch(bucket);
+        }
+    }
+
+    /// Prefetches the bucket for a fingerprint.
+    pub(super) fn prefetch_bucket(&self, fingerprint: u64) {
+        if let Some(bucket) = self.buckets.get(self.bucket_of(fingerprint)) {
+            let first = bucket.as_ptr();
+            (0..MEAN * size_of::<Id>())
+                .step_by(64)
+                .for_each(|at| prefetch(first.cast::<u8>().wrapping_add(at)));
+        }
+    }
+
+    /// Removes an id.
+    pub(super) fn remove(&mut self, id: CountedId) {
+        let id = Id::new(id);
+        let index = self.bucket_of(id.0[0]);
+        self.retain(index, |kept| kept.0[..2] != id.0[..2]);
+        self.shrink();
+    }
+
+    /// Drops the ids that are over from the next buckets in turn.
+    pub(super) fn visit(&mut self, buckets: usize, known: Known) {
+        for _ in 0..buckets.min(self.buckets.len()) {
+            self.next = if self.next < self.buckets.len() { self.next } else { 0 };
+            self.prune(self.next, known);
+            self.next += 1;
+        }
+        self.shrink();
+    }
+
+    /// Drops the ids that are over. Returns how many there were.
+    pub(super) fn prune_all(&mut self, known: Known) -> usize {
+        let before = self.len;
+        (0..self.buckets.len()).for_each(|index| self.prune(index, known));
+        self.shrink();
+        before
+    }
+
+    /// The ids of each key, by the low half of its salt.
+    pub(super) fn by_owner(&self, known: Known) -> ByOwner {
+        let all = self.buckets.iter().flatten().copied().filter(|&id| known.has(id));
+        let mut ids: Vec<_> = all.collect();
+        ids.sort_unstable_by_key(|id| (id.owner(), id.0));
+        ByOwner { ids }
+    }
+
+    /// The ends of a sample of ids, about one of every `of`.
+    pub(super) fn sample(&self, of: usize, ends_ms: &mut Vec<i64>) {
+        let buckets = self.buckets.len().div_ceil(of);
+        ends_ms.extend(self.buckets[..buckets].iter().flatten().map(|id| id.until_ms()));
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The memory of all ids, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes + allocated(self.buckets.capacity() * size_of::<ThinVec<Id>>())
+    }
+
+    /// The number of ids, and their bytes.
+    pub(super) fn account(&self) -> (usize, usize) {
+        (self.len, self.bytes())
+    }
+
+    /// The number of ids that were dropped too early since the last call.
+    pub(super) fn take_forgotten(&mut self) -> u64 {
+        std::mem::take(&mut self.forgotten)
+    }
+
+    pub(super) fn check_consistency(&self) {
+        assert_eq!(self.buckets.iter().map(ThinVec::len).sum::<usize>(), self.len, "ids are counted");
+        assert_eq!(self.buckets.iter().map(bucket_bytes).sum::<usize>(), self.bytes, "buckets are accounted");
+        for (index, bucket) in self.buckets.iter().enumerate() {
+            assert!(
+                bucket.iter().all(|id| self.bucket_of(id.0[0]) == index),
+                "an id is where it is looked up"
+            );
+        }
+    }
+
+    fn bucket_of(&self, fingerprint: u64) -> usize {
+        let count = self.buckets.len();
+        let mask = count.next_power_of_two() - 1;
+        #[expect(clippy::cast_possible_truncation, reason = "the low bits are what is wanted")]
+        let index = fingerprint as usize & mask;
+        if index < count { index } else { index & mask >> 1 }
+    }
+
+    fn prune(&mut self, index: usize, known: Known) {
+        let mut forgotten = 0;
+        let is_over = |id: &Id| !known.has(*id);
+        if !self.buckets[index].iter().any(is_over) {
+            return;
+        }
+        self.retain(index, |id| {
+            let is_known = known.has(*id);
+            forgotten += u64::from(!is_known && id.until_ms() >= known.now_ms);
+            is_known
+        });
+        self.forgotten += forgotten;
+    }
+
+    fn retain(&mut self, index: usize, keep: impl FnMut(&mut Id) -> bool) {
+        let Some(bucket) = self.buckets.get_mut(index) else { return };
+        let (bytes, len) = (bucket_bytes(bucket), bucket.len());
+        bucket.retain_mut(keep);
+        if bucket.is_empty() {
+            *bucket = ThinVec::new();
+        } else if bucket.capacity() - bucket.len() > MORE {
+            bucket.shrink_to_fit();
+        }
+        self.len -= len - bucket.len();
+        self.bytes = self.bytes + bucket_bytes(bucket) - bytes;
+    }
+
+    /// The bucket that shares its ids with a later one.
+    fn source_of(index: usize) -> usize {
+        index - (1 << index.ilog2())
+    }
+
+    fn split(&mut self) {
+        let added = self.buckets.len();
+        self.buckets.push(ThinVec::new());
+        let source = Ids::source_of(added);
+        let is_moved = |id: &Id| self.bucket_of(id.0[0]) == added;
+        let moved: ThinVec<Id> = {
+            let ids = &self.buckets[source];
+            let mut moved = ThinVec::new();
+            moved.reserve_exact(ids.iter().filter(|id| is_moved(id)).count());
+            moved.extend(ids.iter().copied().filter(is_moved));
+            moved
+        };
+        let mut ids = self.take_bucket(source);
+        ids.retain(|id| self.bucket_of(id.0[0]) == source);
+        ids.shrink_to_fit();
+        for (index, bucket) in [(source, ids), (added, moved)] {
+            self.bytes += bucket_bytes(&bucket);
+            self.buckets[index] = bucket;
+        }
+    }
+
+    /// Gives up buckets while there are too many.
+    fn shrink(&mut self) {
+        while self.buckets.len() > 1 && self.len < LEAST_MEAN * self.buckets.len() {
+            let last = self.buckets.len() - 1;
+            let source = Ids::source_of(last);
+            let mut ids = self.take_bucket(source);
+            ids.append(&mut self.take_bucket(last));
+            self.buckets.pop();
+            self.put_bucket(source, &ids);
+        }
+        if self.len == 0 {
+            self.buckets = Vec::new();
+        } else if self.buckets.capacity() > 4 * self.buckets.len() {
+            self.buckets.shrink_to(2 * self.buckets.len());
+        }
+    }
+
+    fn take_bucket(&mut self, index: usize) -> ThinVec<Id> {
+        let bucket = std::mem::take(&mut self.buckets[index]);
+        self.bytes -= bucket_bytes(&bucket);
+        bucket
+    }
+
+    fn put_bucket(&mut self, index: usize, ids: &[Id]) {
+        let mut bucket = ThinVec::new();
+        bucket.reserve_exact(ids.len());
+        bucket.extend_from_slice(ids);
+        self.bytes += bucket_bytes(&bucket);
+        self.buckets[index] = bucket;
+    }
+}
+
+fn bucket_bytes(bucket: &ThinVec<Id>) -> usize {
+    /// The length and the capacity.
+    const HEAD_BYTES: usize = 2 * size_of::<usize>();
+    match bucket.capacity() {
+        0 => 0,
+        capacity => allocated(HEAD_BYTES + capacity * size_of::<Id>()),
+    }
+}
+
+/// The ids of a shard by their key.
+pub(super) struct ByOwner {
+    ids: Vec<Id>,
+}
+
+impl ByOwner {
+    /// Appends the ids of the key with this salt to `out`: the salt, and for each id its fingerprint, its time and how long
+    /// after that it is kept. Nothing if there are none.
+    ///
+    /// Another key may have the same half of a salt. Its ids are written, too, and match nothing.
+    pub(super) fn write(&self, salt: u64, out: &mut Vec<u8>) {
+        let owner = owner_of(salt);
+        let first = self.ids.partition_point(|id| id.owner() < owner);
+        let ids = self.ids[first..].iter().take_while(|id| id.owner() == owner);
+        if salt == 0 || ids.clone().next().is_none() {
+            return;
+        }
+        out.extend_from_slice(&salt.to_le_bytes());
+        for id in ids {
+            out.extend_from_slice(&id.0[0].to_le_bytes());
+            leb128::push(out, id.at_ms().cast_unsigned());
+            leb128::push(out, (id.until_ms() - id.at_ms()).max(0).cast_unsigned());
+        }
+    }
+}
+
+/// Reads ids that [`ByOwner::write`] wrote. `None` if the bytes are none.
+pub(super) fn read_saved(mut bytes: &[u8]) -> Option<Vec<CountedId>> {
+    let mut ids = Vec::new();
+    if bytes.is_empty() {
+        return Some(ids);
+    }
+    let word = |bytes: &mut &[u8]| Some(u64::from_le_bytes(*bytes.split_off(..8)?.first_chunk()?));
+    let bytes = &mut bytes;
+    let salt = word(bytes).filter(|&salt| salt != 0)?;
+    while !bytes.is_empty() {
+        let fingerprint = word(bytes)?;
+        let at_ms = i64::try_from(leb128::take(bytes)?).ok()?;
+        let kept_ms = i64::try_from(leb128::take(bytes)?).ok()?;
+        let at = Timestamp::from_millis(at_ms)?;
+        let until = Timestamp::from_millis(at_ms.checked_add(kept_ms)?)?;
+        ids.push(CountedId { salt, fingerprint, at, until });
+    }
+    Some(ids)
+}
+
+/// The memory of all ids of a store. Past a part of the ceiling, the ids that would be over next are forgotten.
+#[derive(Debug)]
+pub(super) struct IdMemory {
+    most_bytes: u64,
+    count: AtomicU64,
+    used_bytes: AtomicU64,
+    /// See [`Known::floor_ms`].
+    floor_ms: AtomicI64,
+    /// Ids that were forgotten before their span was over.
+    forgotten: AtomicU64,
+    /// The shards that are still to be visited since the floor was raised, counted from the last one.
+    to_visit: AtomicUsize,
+}
+
+impl IdMemory {
+    pub(super) fn new(ceiling_bytes: Option<u64>) -> IdMemory {
+        IdMemory {
+            most_bytes: ceiling_bytes.map_or(u64::MAX, |ceiling| ceiling / IDS_PART_OF_CEILING),
+            count: AtomicU64::new(0),
+            used_bytes: AtomicU64::new(0),
+            floor_ms: AtomicI64::new(i64::MIN),
+            forgotten: AtomicU64::new(0),
+            to_visit: AtomicUsize::new(0),
+        }
+    }
+
+    /// Which ids are known at a time.
+    pub(super) fn known(&self, now: Timestamp) -> Known {
+        Known { now_ms: now.as_millis(), floor_ms: self.floor_ms.load(Relaxed) }
+    }
+
+    /// Records a change of the number of ids and of their bytes, and that some were forgotten too early.
+    pub(super) fn change(&self, before: (usize, usize), after: (usize, usize), forgotten: u64) {
+        let add = |to: &AtomicU64, before: usize, after: usize| {
+            if before != after {
+                // Wrapping is correct: only the sum matters, and it is never negative.
+                to.fetch_add((after as u64).wrapping_sub(before as u64), Relaxed);
+            }
+        };
+        add(&self.count, before.0, after.0);
+        add(&self.used_bytes, before.1, after.1);
+        if forgotten > 0 {
+            self.forgotten.fetch_add(forgotten, Relaxed);
+        }
+    }
+
+    pub(super) fn count(&self) -> u64 {
+        self.count.load(Relaxed)
+    }
+
+    pub(super) fn used_bytes(&self) -> u64 {
+        self.used_bytes.load(Relaxed)
+    }
+
+    pub(super) fn forgotten(&self) -> u64 {
+        self.forgotten.load(Relaxed)
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.used_bytes() > self.most_bytes
+    }
+
+    pub(super) fn to_visit(&self) -> &AtomicUsize {
+        &self.to_visit
+    }
+
+    /// Forgets all ids that would be kept until then or less.
+    pub(super) fn raise_floor(&self, floor_ms: i64) {
+        self.floor_ms.fetch_max(floor_ms, Relaxed);
+    }
+}

@@ -1,0 +1,270 @@
+//! Hits with ids: what counts once, and what an id survives.
+
+use super::*;
+use crate::settings::Settings;
+use crate::store::HitOnce;
+
+fn dedupe(span: Span) -> StoreBuilder {
+    Store::builder().seed(1).settings(Settings::builder().dedupe(span))
+}
+
+fn store() -> Store {
+    dedupe(minutes(10)).build().expect("valid")
+}
+
+fn hit(store: &Store, key: &[u8], id: &[u8], now: Timestamp) -> Result<u64, HitError> {
+    store.hit_once(HitOnce { key, weight: 1, at: None, id }, now)
+}
+
+fn hits(store: &Store, key: &[u8], now: Timestamp) -> u64 {
+    store.hits(key, hours(1), now).estimate
+}
+
+/// Applies operations with a change record.
+fn apply(store: &Store, ops: &[Op<'_>], now: Timestamp, deltas: &mut DeltaBatch) -> Vec<Outcome> {
+    let mut out = Vec::new();
+    store.apply_into(ops, now, &mut out, deltas);
+    out
+}
+
+fn once<'a>(key: &'a [u8], id: &'a [u8]) -> Op<'a> {
+    Op::HitOnce(Box::new(HitOnce { key, weight: 1, at: None, id }))
+}
+
+#[test]
+fn an_id_belongs_to_its_key() {
+    let store = store();
+    for key in [b"a", b"b"] {
+        assert_eq!((hit(&store, key, b"1", START), hit(&store, key, b"1", START)), (Ok(1), Ok(1)));
+    }
+    assert_eq!(hit(&store, b"a", b"2", START), Ok(2));
+    store.check_consistency();
+}
+
+#[test]
+fn a_repeated_hit_changes_nothing() {
+    let store = store();
+    let mut deltas = DeltaBatch::default();
+    apply(&store, &[once(b"k", b"1")], START, &mut deltas);
+    let (memory, mut after) = (store.memory(), DeltaBatch::default());
+    let again = HitOnce { key: b"k", weight: 5, at: Some(after_start(1)), id: b"1" };
+    let out = apply(&store, &[Op::HitOnce(Box::new(again))], after_start(1), &mut after);
+    assert_eq!(out, [Outcome::Repeated(1)]);
+    let changes: Vec<_> = after.deltas().map(|delta| delta.expect("well formed").1).collect();
+    assert_eq!((changes, store.memory()), (vec![Delta::Void], memory));
+    let many: Vec<_> = (0..64).map(|_| once(b"k", b"2")).collect();
+    let out = apply(&store, &many, after_start(1), &mut after);
+    assert_eq!(out[0], Outcome::Hit(Ok(2)));
+    assert!(out[1..].iter().all(|outcome| *outcome == Outcome::Repeated(2)), "{out:?}");
+    assert_eq!(hits(&store, b"k", after_start(1)), 2);
+}
+
+fn after_start(s: u64) -> Timestamp {
+    after(seconds(s))
+}
+
+#[test]
+fn ids_and_their_lack_are_checked() {
+    let (store, without) = (store(), super::store());
+    let long = [b'i'; crate::limits::MAX_ID_BYTES + 1];
+    assert_eq!(hit(&store, b"k", b"", START), Err(HitError::IdLength { bytes: 0 }));
+    assert_eq!(hit(&store, b"k", &long, START), Err(HitError::IdLength { bytes: long.len() }));
+    assert_eq!(hit(&store, b"k", &long[1..], START), Ok(1));
+    assert_eq!(hit(&without, b"k", b"1", START), Err(HitError::NoDedupe));
+    assert!(without.is_empty());
+}
+
+/// Whichever way a key goes, its ids go with it.
+#[test]
+fn a_deleted_key_has_no_ids() {
+    let store = store();
+    for forget in [|store: &Store| assert!(store.forget(b"k", START)), Store::flush] {
+        assert_eq!((hit(&store, b"k", b"1", START), hit(&store, b"k", b"1", START)), (Ok(1), Ok(1)));
+        forget(&store);
+        assert_eq!(hits(&store, b"k", START), 0);
+        assert_eq!(hit(&store, b"k", b"1", START), Ok(1));
+        store.check_consistency();
+    }
+}
+
+#[test]
+fn ids_are_known_after_a_restart() {
+    let store = store();
+    let mut deltas = DeltaBatch::default();
+    for key in 0..2_000_u32 {
+        let ids: Vec<_> = (0..5_u32).map(u32::to_le_bytes).collect();
+        let ops: Vec<_> = ids.iter().map(|id| once(&[0; 4], id)).collect();
+        let key = key.to_le_bytes();
+        let ops = ops.into_iter().map(|op| match op {
+            Op::HitOnce(hit) => Op::HitOnce(Box::new(HitOnce { key: &key, ..*hit })),
+            op => op,
+        });
+        apply(&store, &ops.collect::<Vec<_>>(), START, &mut deltas);
+    }
+    let check = |store: &Store| {
+        let later = after_start(300);
+        for key in 0..2_000_u32 {
+            for id in 0..6_u32 {
+                let counted = hit(store, &key.to_le_bytes(), &id.to_le_bytes(), later);
+                // The sixth is new.
+                assert_eq!(
+                    counted.map(|_| hits(store, &key.to_le_bytes(), later)),
+                    Ok(5 + u64::from(id == 5))
+                );
+            }
+        }
+        store.check_consistency();
+    };
+    let loaded = dedupe(minutes(10)).seed(2).build().expect("valid");
+    let mut part = Vec::new();
+    for index in 0..Store::PARTS {
+        part.clear();
+        store.write_part(index, START, &mut part);
+        let content = Store::check_part(&part).expect("a part");
+        assert!(loaded.read_part(&part, START).expect("a part").is_empty());
+        assert_eq!(content.hits, 5 * content.keys);
+    }
+    check(&loaded);
+    let replayed = dedupe(minutes(10)).seed(3).build().expect("valid");
+    let mut replay = Replay::new(&replayed, Portion::ALL);
+    (0..Store::PARTS).for_each(|part| replay.include(part, 0, START).expect("a part"));
+    replay.record(deltas.deltas()).expect("changes");
+    check(&replayed);
+    let restored = dedupe(minutes(10)).seed(4).build().expect("valid");
+    let mut deltas = DeltaBatch::default();
+    for index in 0..Store::PARTS {
+        part.clear();
+        store.write_part(index, START, &mut part);
+        restored.bring_part(&part, START, &mut deltas).expect("a part");
+    }
+    check(&restored);
+    let again = dedupe(minutes(10)).seed(5).build().expect("valid");
+    let mut replay = Replay::new(&again, Portion::ALL);
+    (0..Store::PARTS).for_each(|part| replay.include(part, 0, START).expect("a part"));
+    replay.record(deltas.deltas()).expect("changes");
+    check(&again);
+}
+
+#[test]
+fn a_rollback_takes_ids_back_with_their_hits() {
+    let store = store();
+    let mut kept = DeltaBatch::default();
+    apply(&store, &[once(b"k", b"1"), once(b"gone", b"1")], START, &mut kept);
+    let mut failed = DeltaBatch::default();
+    apply(&store, &[once(b"k", b"1"), once(b"k", b"2"), once(b"new", b"1")], START, &mut failed);
+    store.forget_into(b"gone", START, Some(&mut failed));
+    apply(&store, &[once(b"gone", b"1")], START, &mut failed);
+    store.roll_back(&mut failed);
+    store.end_rollback();
+    store.check_consistency();
+    // Those that were taken back count now; those before do not count again.
+    let expected = [(b"k", b"1", 1), (b"k", b"2", 2)];
+    for (key, id, count) in expected {
+        assert_eq!(hit(&store, key, id, START), Ok(count));
+    }
+    assert_eq!((hit(&store, b"new", b"1", START), hit(&store, b"gone", b"1", START)), (Ok(1), Ok(1)));
+}
+
+/// Symptom: after a failed write, a hit that had been kept counted again. Cause: two batches had deleted its key, and were rolled
+/// back in the order in which they were applied, so that the second deletion brought its own ids back in place of those of the
+/// first. Fix: those of the earliest generation stay.
+#[test]
+fn ids_of_the_first_generation_come_back() {
+    for is_reversed in [false, true] {
+        let store = store();
+        hit(&store, b"k", b"kept", START).expect("counted");
+        let mut failed = [DeltaBatch::default(), DeltaBatch::default()];
+        for (batch, id) in failed.iter_mut().zip([b"1", b"2"]) {
+            store.forget_into(b"k", START, Some(&mut *batch));
+            apply(&store, &[once(b"k", id)], START, batch);
+        }
+        if is_reversed {
+            failed.reverse();
+        }
+        failed.iter_mut().for_each(|batch| store.roll_back(batch));
+        store.end_rollback();
+        assert_eq!(hit(&store, b"k", b"kept", START), Ok(1), "{is_reversed}");
+        assert_eq!((hit(&store, b"k", b"1", START), hit(&store, b"k", b"2", START)), (Ok(2), Ok(3)));
+        store.check_consistency();
+    }
+}
+
+/// Past their part of the ceiling, the oldest ids are forgotten, and counted. Keys stay.
+#[test]
+fn the_oldest_ids_are_forgotten_first() {
+    let ceiling = 4 << 20;
+    let store = dedupe(hours(1)).memory_ceiling(ceiling).build().expect("valid");
+    let at = |n: u32| START.saturating_add(Span::from_millis(i64::from(n) + 1).expect("a span"));
+    let (count, keys) = (200_000_u32, 100);
+    for n in 0..count {
+        hit(&store, &(n % keys).to_le_bytes(), &n.to_le_bytes(), at(n)).expect("there is room");
+        assert!(store.memory().used_bytes <= ceiling, "{:?}", store.memory());
+    }
+    let stats = store.memory();
+    assert!(stats.id_bytes <= ceiling / 2 + ceiling / 16, "{stats:?}");
+    assert_eq!((store.len(), store.memory().evicted_keys), (keys as usize, 0));
+    store.check_consistency();
+    let now = at(count);
+    let known: Vec<u32> = (0..count)
+        .filter(|n| {
+            let key = (n % keys).to_le_bytes();
+            let mut deltas = DeltaBatch::default();
+            apply(&store, &[once(&key, &n.to_le_bytes())], now, &mut deltas);
+            let is_known = deltas.deltas().flatten().all(|(_, delta)| delta == Delta::Void);
+            store.roll_back(&mut deltas);
+            is_known
+        })
+        .collect();
+    let first = count - u32::try_from(known.len()).expect("fewer");
+    assert!(known.iter().copied().eq(first..count), "the newest {} are known", known.len());
+    assert!(known.len() > 40_000, "{}", known.len());
+    // The probes above forget some, too.
+    assert!(stats.forgotten_ids > 0 && store.memory().forgotten_ids >= u64::from(first) - 5_000, "{stats:?}");
+}
+
+#[test]
+fn ids_keep_to_a_lower_ceiling_after_a_restart() {
+    let (store, ceiling) = (store(), 1 << 20);
+    for n in 0..50_000_u32 {
+        let now = START.saturating_add(Span::from_millis(i64::from(n) + 1).expect("a span"));
+        hit(&store, &(n % 500).to_le_bytes(), &n.to_le_bytes(), now).expect("counted");
+    }
+    assert!(store.memory().used_bytes > ceiling);
+    let small = dedupe(minutes(10)).memory_ceiling(ceiling).build().expect("valid");
+    let mut part = Vec::new();
+    for index in 0..Store::PARTS {
+        part.clear();
+        store.write_part(index, store.now(), &mut part);
+        assert!(small.read_part(&part, store.now()).expect("a part").is_empty());
+        assert!(small.memory().id_bytes <= ceiling / 2, "{:?}", small.memory());
+    }
+    let memory = small.memory();
+    assert_eq!((small.len(), memory.evicted_keys), (500, 0));
+    assert!(memory.ids > 10_000 && memory.forgotten_ids == 50_000 - memory.ids, "{memory:?}");
+    small.check_consistency();
+}
+
+/// Ids that are over take no memory for long.
+#[test]
+fn ids_that_are_over_are_dropped() {
+    let store = dedupe(minutes(1)).build().expect("valid");
+    let empty = store.memory().used_bytes;
+    for n in 0..100_000_u32 {
+        hit(&store, b"k", &n.to_le_bytes(), START).expect("counted");
+    }
+    let full = store.memory();
+    let each = full.id_bytes as f64 / full.ids as f64;
+    assert!(full.ids == 100_000 && each < 34.0, "{each} bytes for each id");
+    // As others come.
+    for n in 0..50_000_u32 {
+        hit(&store, b"k", &n.to_le_bytes(), after_start(61)).expect("counted");
+    }
+    assert!(store.memory().ids < 60_000, "{:?}", store.memory());
+    // And by the sweep.
+    let later = after_start(200);
+    (0..20).for_each(|_| sweep(&store, later));
+    let memory = store.memory();
+    assert_eq!((memory.ids, memory.id_bytes), (0, 0));
+    assert!(store.memory().used_bytes < empty + 10_000);
+    store.check_consistency();
+}
