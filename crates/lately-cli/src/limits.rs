@@ -85,6 +85,15 @@ pub(crate) const POLL_EVERY: Span = milliseconds(250);
 /// continues.
 pub(crate) const RANKING_SHARE: i64 = 4;
 
+/// The interval at which `top` asks a server, which walks over all its keys.
+pub(crate) const ASK_EVERY: Span = seconds(1);
+
+/// The most keys that a server returns.
+pub(crate) const MAX_SERVER_KEYS: usize = 10_000;
+
+/// The number of keys of a server, the busiest first, that `top` looks for the text of a filter in.
+pub(crate) const FILTERED_KEYS: usize = 1_000;
+
 /// The shortest time between rows of `top`.
 pub(crate) const MIN_EVERY: Span = milliseconds(100);
 

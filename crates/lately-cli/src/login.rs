@@ -13,7 +13,7 @@ use ureq::tls::{Certificate, ClientCert, PrivateKey, RootCerts, TlsConfig};
 use crate::error::CliError;
 
 /// The user, and the files of TLS.
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub(crate) struct LoginArgs {
     /// The user to log in as [env: LATELY_USER] [default: default].
     #[arg(long, value_name = "NAME")]

@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use clap::Args;
-use redis::{Cmd, Connection, ErrorKind, FromRedisValue, RedisResult};
+use redis::{Cmd, Connection, ErrorKind, FromRedisValue, Pipeline, RedisResult};
 
 use crate::error::CliError;
 use crate::http::Http;
@@ -13,7 +13,7 @@ use crate::limits::SERVER_TIMEOUT;
 use crate::login::LoginArgs;
 
 /// The server to connect to.
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub(crate) struct ServerArgs {
     /// Address of the server's RESP listener [env: LATELY_SERVER] [default: 127.0.0.1:7379].
     #[arg(long, value_name = "ADDR")]
@@ -110,24 +110,43 @@ impl ServerArgs {
 impl Server {
     /// Sends a command and waits for its answer.
     pub(crate) fn ask<T: FromRedisValue + Send + 'static>(&self, command: &Cmd) -> Result<T, CliError> {
-        self.wait_for(command).map_err(|error| {
-            let hint = match error.kind() {
-                _ if hint_of(&error).is_some() => hint_of(&error).unwrap_or_default(),
-                _ if error.code().is_some() => "the server refused it and changed nothing",
-                _ => "is it a lately server?",
-            };
-            CliError::new(&self.address, reason(&error), hint)
-        })
+        self.wait_for(command).map_err(|error| self.failed(&error))
+    }
+
+    /// Sends commands together, and waits for all answers. A command that the server refuses is an error in its place.
+    pub(crate) fn ask_each<T: FromRedisValue + Send + 'static>(
+        &self,
+        mut commands: Pipeline,
+    ) -> Result<Vec<RedisResult<T>>, CliError> {
+        commands.ignore_errors();
+        self.in_time(move |connection| commands.query(connection)).map_err(|error| self.failed(&error))
+    }
+
+    fn failed(&self, error: &redis::RedisError) -> CliError {
+        let hint = match error.kind() {
+            _ if hint_of(error).is_some() => hint_of(error).unwrap_or_default(),
+            _ if error.code().is_some() => "the server refused it and changed nothing",
+            _ => "is it a lately server?",
+        };
+        CliError::new(&self.address, reason(error), hint)
     }
 
     /// Sends a command and waits for its answer. The timeout is for the whole answer, because each read alone may stay below it.
     pub(crate) fn wait_for<T: FromRedisValue + Send + 'static>(&self, command: &Cmd) -> RedisResult<T> {
-        let (command, connection) = (command.clone(), Arc::clone(&self.connection));
+        let command = command.clone();
+        self.in_time(move |connection| command.query(connection))
+    }
+
+    fn in_time<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Connection) -> RedisResult<T> + Send + 'static,
+    ) -> RedisResult<T> {
+        let connection = Arc::clone(&self.connection);
         let (give, answer) = mpsc::channel();
         std::thread::spawn(move || {
             let mut connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
             // The receiver may have timed out.
-            let _ = give.send(command.query(&mut connection));
+            let _ = give.send(work(&mut connection));
         });
         answer
             .recv_timeout(SERVER_TIMEOUT)

@@ -15,6 +15,7 @@ mod options;
 mod server;
 mod spec;
 mod throttle;
+mod top;
 mod transaction;
 
 pub use client::{ClientCommand, WhichClients};
@@ -30,6 +31,7 @@ pub use server::CommandQuery;
 pub use spec::{
     ArgumentSpec, CommandFlag, CommandSpec, ContainerName, Verb, commands, find_command, spec_of,
 };
+pub use top::Top;
 
 use lately::{HitOnce, JointRequest, Request, Source, Span, Throttle, Timestamp};
 
@@ -64,6 +66,8 @@ pub enum Command<'a> {
     Rate { key: &'a [u8], window: Option<Span>, at: Option<Timestamp> },
     /// `SERIES key window step [AT time]`
     Series { key: &'a [u8], window: Span, step: Span, at: Option<Timestamp> },
+    /// `TOP k [window] [PREFIX p] [BOUNDS]`
+    Top(Top<'a>),
 
     /// `INGEST source from to [key count time …]`
     Ingest(Stretch<'a>),

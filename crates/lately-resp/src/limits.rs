@@ -21,6 +21,9 @@ pub const MAX_WINDOWS: usize = 128;
 /// Keys of one `MHIT` or `MHITS`. Each has a reply, which may be an error of a hundred bytes.
 pub const MAX_COUNTED_KEYS: usize = 16_384;
 
+/// Keys that one `TOP` returns.
+pub const MAX_TOP_KEYS: usize = 10_000;
+
 /// Names of one `COMMAND DOCS` or `COMMAND INFO`. More than there are commands; but a name of seven bytes may
 /// have a description of kilobytes.
 pub const MAX_COMMAND_NAMES: usize = 128;

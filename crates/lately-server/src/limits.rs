@@ -93,6 +93,12 @@ pub const SERIES_STEP: usize = 2_048;
 /// Slots visited in one slice of a walk that counts the hits of all keys.
 pub const WALK_STEP: usize = 1_024;
 
+/// Keys that the most-hit keys over HTTP and gRPC are, if the request has no number.
+pub const DEFAULT_TOP_KEYS: usize = 10;
+
+/// A piece of the answer about the most-hit keys over HTTP ends after this many bytes and a key.
+pub const TOP_PIECE_BYTES: usize = HTTP_ANSWER_BYTES / 4;
+
 /// Slots visited in one slice of a `SCAN`.
 pub const SCAN_STEP: usize = 256;
 

@@ -75,6 +75,11 @@ impl Window {
         (self.far.at_ms, self.near.at_ms)
     }
 
+    /// Whether the whole window is within the retention.
+    pub(crate) fn is_known(&self) -> bool {
+        self.known
+    }
+
     /// The cell that contains the end of the window. If the end is on the grid, the end twice.
     pub(crate) fn near_cell_ms(&self) -> (i64, i64) {
         (self.near.floor_ms, self.near.ceil_ms())

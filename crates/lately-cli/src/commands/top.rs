@@ -1,4 +1,4 @@
-//! `lately top`: the busiest keys of growing logs, live.
+//! `lately top`: the busiest keys of growing logs, or of a server, live.
 
 use std::env;
 use std::io::{self, IsTerminal, Write};
@@ -7,27 +7,29 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
-use clap::Args;
-use lately::{Clock, DEFAULT_WINDOW, Span, SystemClock, Timestamp, seconds};
+use clap::{Arg, Args};
+use lately::{Clock, DEFAULT_WINDOW, Span, SystemClock, Timestamp, minutes, seconds};
 use lately_logs::{Options, ScanError, Template};
 use ratatui_crossterm::crossterm::event as terminal;
 
 use crate::error::{CliError, Outcome};
-use crate::limits::{LINE_SKEW, MIN_EVERY, POLL_EVERY, RANKING_SHARE, WAITING_EVENTS};
+use crate::limits::{ASK_EVERY, LINE_SKEW, MIN_EVERY, POLL_EVERY, RANKING_SHARE, WAITING_EVENTS};
+use crate::live::busiest::{self, Answer, Asked};
 use crate::live::claims::Claims;
 use crate::live::controls::{Controls, Wish};
 use crate::live::event::{self, Event, Stop};
 use crate::live::follower::Polled;
-use crate::live::hits::{Hits, Question, Ranked};
+use crate::live::hits::{Hits, Question, Ranked, Row};
 use crate::live::screen::Screen;
 use crate::live::source::{Source, Trouble};
-use crate::live::view::{Picture, rate, rows_in, steps_in};
+use crate::live::view::{Picture, Rest, rate, rows_in, steps_in};
 use crate::log_args::{LogArgs, scan_error, setup_hint};
 use crate::log_file;
 use crate::output;
+use crate::server::ServerArgs;
 use crate::table;
 
-/// Show the busiest keys of growing logs, live.
+/// Show the busiest keys of growing logs, or of a server, live.
 ///
 /// On a terminal it fills the screen. Each key has its hits in the window, their rate, the hits in the last 10 seconds,
 /// the peak (the most hits in any window of that length in the last hour), and a chart of the window. Keyboard: / filters
@@ -44,9 +46,14 @@ use crate::table;
 /// waited for. Standard input, pipes and compressed files are read to their end; without other logs that ends the
 /// command.
 ///
+/// Without FILE it shows the busiest keys of a server, by its command TOP, once a second. Its keys have no peak, and the
+/// first line says how many hits any other key has at most. / filters the 1,000 busiest keys, --prefix all of them. While
+/// the server is away, the last answer stays.
+///
 /// SIGINT and SIGTERM end it with exit code 0. Lines that do not parse are skipped; their number and the reasons go to
 /// standard error at the end. If no line parses, that is an error. JSON must be one object per line.
 #[derive(Args)]
+#[command(mut_args(for_logs_or_a_server))]
 pub(crate) struct Top {
     /// Length of the window: whole seconds, or a number with s, m, h, d or w.
     #[arg(long, value_name = "W", allow_negative_numbers = true, default_value_t = DEFAULT_WINDOW, value_parser = window)]
@@ -59,9 +66,33 @@ pub(crate) struct Top {
     #[command(flatten)]
     logs: LogArgs,
 
-    /// Print a JSON object per line: key (key_b64 when it is no UTF-8), at, hits, rate, peak.
+    /// Print a JSON object per line: key (key_b64 when it is no UTF-8), at, hits, rate, and of logs the peak.
     #[arg(long)]
     json: bool,
+
+    /// Of a server: only keys that begin with this.
+    #[arg(long, value_name = "P", conflicts_with = "files", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    prefix: Option<String>,
+
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+/// Options about reading logs.
+const OF_LOGS: [&str; 10] =
+    ["strict", "format", "key", "filters", "since", "until", "zone", "time_format", "time", "time_field"];
+
+/// Options about a server.
+const OF_A_SERVER: [&str; 7] = ["server", "user", "password_file", "tls", "cacert", "cert", "cert_key"];
+
+/// Without a file it is about a server.
+fn for_logs_or_a_server(arg: Arg) -> Arg {
+    match arg.get_id().as_str() {
+        "files" => arg.required(false),
+        id if OF_LOGS.contains(&id) => arg.requires("files"),
+        id if OF_A_SERVER.contains(&id) => arg.conflicts_with("files"),
+        _ => arg,
+    }
 }
 
 fn window(text: &str) -> Result<Span, String> {
@@ -78,6 +109,9 @@ fn every(text: &str) -> Result<Span, String> {
 }
 
 pub(crate) fn run(top: &Top) -> Result<Outcome, CliError> {
+    if top.logs.files().is_empty() {
+        return LiveServer::new(top)?.run();
+    }
     let options = top.logs.options(&Template::default())?;
     options.check().map_err(|error| CliError::new("top", error, setup_hint("top")))?;
     log_file::check_followed(top.logs.files())?;
@@ -96,9 +130,7 @@ pub(crate) fn run(top: &Top) -> Result<Outcome, CliError> {
         .map_err(|error| CliError::new("top", error, "signals cannot be caught"))?;
     let mut live =
         Live { top, options: &options, sources, hits, controls, clock: SystemClock::new(), events, stop };
-    let is_screen =
-        io::stdout().is_terminal() && !top.json && env::var_os("TERM").is_none_or(|term| term != "dumb");
-    if is_screen {
+    if has_screen(top) {
         let screen = Screen::open().map_err(|error| no_terminal(&error))?;
         event::read_keyboard(&sender);
         live.run(&sender, &mut Output::Screen(screen))?;
@@ -108,8 +140,17 @@ pub(crate) fn run(top: &Top) -> Result<Outcome, CliError> {
     live.finish()
 }
 
+/// Whether the keys are shown on the whole screen.
+fn has_screen(top: &Top) -> bool {
+    io::stdout().is_terminal() && !top.json && env::var_os("TERM").is_none_or(|term| term != "dumb")
+}
+
+fn has_colour() -> bool {
+    env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
 fn no_terminal(error: &io::Error) -> CliError {
-    CliError::new("terminal", error, "lately top FILE | cat prints rows")
+    CliError::new("terminal", error, "lately top | cat prints rows")
 }
 
 /// A view, with its state.
@@ -244,7 +285,7 @@ impl Live<'_> {
                 });
             }
             Event::Terminal(terminal::Event::Resize(..)) => return Ok(Next::Redraw),
-            Event::Terminal(_) | Event::Signal => return Ok(Next::Go),
+            Event::Terminal(_) | Event::Signal | Event::Answered(_) => return Ok(Next::Go),
             Event::NoKeyboard(error) => return Err(no_terminal(&error)),
         };
         outcome.map_err(|error| scan_error("top", sources[number].path(), &error))?;
@@ -284,12 +325,14 @@ impl Live<'_> {
             log_file::name(source.path()) + &format.unwrap_or_default()
         });
         let picture = Picture {
-            logs: &names.collect::<Vec<_>>().join(", "),
+            subject: &names.collect::<Vec<_>>().join(", "),
             now: whole_second(now),
+            window: self.controls.window(),
             ranked: &ranked,
+            rest: Rest::Summed,
             controls: &self.controls,
             notes: &notes,
-            has_colour: env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
+            has_colour: has_colour(),
         };
         screen.draw(&picture)
     }
@@ -372,9 +415,10 @@ fn whole_second(now: Timestamp) -> Timestamp {
 fn write_json(out: &mut dyn Write, ranked: &Ranked, window: Span, now: Timestamp) -> io::Result<()> {
     let at = now.as_millis() / 1_000;
     for row in &ranked.rows {
-        let (key, hits, peak) = (output::key_member(&row.key), row.hits, row.peak);
+        let (key, hits) = (output::key_member(&row.key), row.hits);
         let rate = hits as f64 / window.as_seconds_f64();
-        writeln!(out, "{{{key},\"at\":{at},\"hits\":{hits},\"rate\":{rate},\"peak\":{peak}}}")?;
+        let peak = row.peak.map_or(String::new(), |peak| format!(",\"peak\":{peak}"));
+        writeln!(out, "{{{key},\"at\":{at},\"hits\":{hits},\"rate\":{rate}{peak}}}")?;
     }
     Ok(())
 }
@@ -383,9 +427,181 @@ fn write_table(out: &mut dyn Write, ranked: &Ranked, window: Span, now: Timestam
     if ranked.rows.is_empty() {
         return Ok(());
     }
+    let at = table::utc(whole_second(now));
+    let numbers = |row: &Row| [at.clone(), row.hits.to_string(), rate(row.hits, window)];
+    if ranked.rows.iter().all(|row| row.peak.is_some()) {
+        let cells = ranked.rows.iter().map(|row| {
+            let [at, hits, rate] = numbers(row);
+            [at, hits, rate, row.peak.unwrap_or_default().to_string(), table::printable(&row.key)]
+        });
+        return table::write(out, ["AT (UTC)", "HITS", "RATE/s", "PEAK", "KEY"], &cells.collect::<Vec<_>>());
+    }
     let cells = ranked.rows.iter().map(|row| {
-        let (at, key) = (table::utc(whole_second(now)), table::printable(&row.key));
-        [at, row.hits.to_string(), rate(row.hits, window), row.peak.to_string(), key]
+        let [at, hits, rate] = numbers(row);
+        [at, hits, rate, table::printable(&row.key)]
     });
-    table::write(out, ["AT (UTC)", "HITS", "RATE/s", "PEAK", "KEY"], &cells.collect::<Vec<_>>())
+    table::write(out, ["AT (UTC)", "HITS", "RATE/s", "KEY"], &cells.collect::<Vec<_>>())
+}
+
+/// The view of a server, with its state.
+struct LiveServer<'a> {
+    top: &'a Top,
+    address: String,
+    controls: Controls,
+    clock: SystemClock,
+    events: Receiver<Event>,
+    sender: SyncSender<Event>,
+    stop: Stop,
+    questions: SyncSender<Asked>,
+    screen: Option<Screen>,
+    answer: Option<Answer>,
+    /// Why there is no newer answer.
+    failure: Option<String>,
+    /// When the question was asked that is not answered yet.
+    asked_at: Option<Timestamp>,
+    ask_at: Timestamp,
+}
+
+impl<'a> LiveServer<'a> {
+    fn new(top: &'a Top) -> Result<LiveServer<'a>, CliError> {
+        let (sender, events) = sync_channel(WAITING_EVENTS);
+        let stop = event::catch_signals(&sender)
+            .map_err(|error| CliError::new("top", error, "signals cannot be caught"))?;
+        Ok(LiveServer {
+            top,
+            address: top.server.address(),
+            controls: Controls::new(top.window),
+            clock: SystemClock::new(),
+            events,
+            questions: busiest::ask_from(&top.server, &sender),
+            sender,
+            stop,
+            screen: None,
+            answer: None,
+            failure: None,
+            asked_at: None,
+            ask_at: Timestamp::MIN,
+        })
+    }
+
+    /// Asks when it is due, shows what was answered, and handles the keyboard, until the end.
+    fn run(mut self) -> Result<Outcome, CliError> {
+        if has_screen(self.top) {
+            self.screen = Some(Screen::open().map_err(|error| no_terminal(&error))?);
+            event::read_keyboard(&self.sender);
+        }
+        loop {
+            let now = self.clock.now();
+            if self.asked_at.is_none() && now >= self.ask_at {
+                self.asked_at = Some(now);
+                let asked = self.question()?;
+                // The thread takes questions for as long as there is a view.
+                _ = self.questions.send(asked);
+            }
+            // A question is always answered, at the latest after the timeouts of the connection.
+            let until = if self.asked_at.is_some() { now.saturating_add(minutes(1)) } else { self.ask_at };
+            let wait_ms = until.as_millis() - self.clock.now().as_millis();
+            let wait = Duration::from_millis(wait_ms.max(0).unsigned_abs());
+            let next = self.events.recv_timeout(wait).map_or(Ok(Next::Go), |event| self.take(event))?;
+            if next == Next::Redraw {
+                self.draw()?;
+            }
+            if next == Next::Leave || self.stop.load(Ordering::Relaxed) {
+                break;
+            }
+        }
+        Ok(Outcome::Done)
+    }
+
+    fn question(&self) -> Result<Asked, CliError> {
+        let mut asked = Asked {
+            window: self.controls.window(),
+            sort: self.controls.sort(),
+            prefix: self.top.prefix.clone().unwrap_or_default(),
+            filter: self.controls.filter().to_owned(),
+            rows: self.top.logs.top(),
+            steps: None,
+        };
+        if let Some(screen) = &self.screen {
+            let (width, height) = screen.size().map_err(|error| no_terminal(&error))?;
+            asked.rows = Some(rows_in(height).min(self.top.logs.named_top().unwrap_or(usize::MAX)));
+            asked.steps = Some(steps_in(width));
+        }
+        Ok(asked)
+    }
+
+    fn take(&mut self, event: Event) -> Result<Next, CliError> {
+        Ok(match event {
+            Event::Answered(answered) => {
+                let now = self.clock.now();
+                let took_ms = self.asked_at.take().map_or(0, |at| now.as_millis() - at.as_millis());
+                let every = self.top.every.unwrap_or(ASK_EVERY);
+                let pause_ms = every.as_millis().max(RANKING_SHARE * took_ms);
+                self.ask_at = now.saturating_add(Span::from_millis(pause_ms).unwrap_or(every));
+                self.show(answered)?;
+                Next::Go
+            }
+            Event::Terminal(terminal::Event::Key(key)) => match self.controls.press(key) {
+                // The question is another one.
+                Wish::Redraw => {
+                    self.ask_at = self.clock.now();
+                    Next::Redraw
+                }
+                Wish::Nothing => Next::Go,
+                Wish::Leave => Next::Leave,
+            },
+            Event::Terminal(terminal::Event::Resize(..)) => {
+                self.ask_at = self.clock.now();
+                Next::Redraw
+            }
+            Event::NoKeyboard(error) => return Err(no_terminal(&error)),
+            Event::Terminal(_) | Event::Signal | Event::Piece { .. } | Event::End { .. } => Next::Go,
+        })
+    }
+
+    /// Shows an answer. A failure ends the view only if there was no answer before.
+    fn show(&mut self, answered: Result<Answer, CliError>) -> Result<(), CliError> {
+        match answered {
+            Ok(answer) => {
+                self.failure = None;
+                if self.screen.is_none() {
+                    write_answer(&answer, self.top.json)?;
+                }
+                self.answer = Some(answer);
+            }
+            Err(error) if self.answer.is_none() => return Err(error),
+            Err(CliError::Failed { what, cause, .. }) => {
+                let failure = format!("{what}: {cause}");
+                if self.screen.is_none() && self.failure.is_none() {
+                    output::message(&format_args!("lately: top: {failure}"));
+                }
+                self.failure = Some(failure);
+            }
+            Err(closed) => return Err(closed),
+        }
+        self.draw()
+    }
+
+    fn draw(&mut self) -> Result<(), CliError> {
+        let (Some(screen), Some(answer)) = (&mut self.screen, &self.answer) else { return Ok(()) };
+        let notes: Vec<String> = self.failure.iter().cloned().collect();
+        let picture = Picture {
+            subject: &self.address,
+            now: answer.now,
+            window: answer.window,
+            ranked: &answer.ranked,
+            rest: Rest::AtMost(answer.others_upper),
+            controls: &self.controls,
+            notes: &notes,
+            has_colour: has_colour(),
+        };
+        screen.draw(&picture).map_err(|error| no_terminal(&error))
+    }
+}
+
+fn write_answer(answer: &Answer, is_json: bool) -> Result<(), CliError> {
+    let Answer { now, window, ranked, .. } = answer;
+    output::data(|out| {
+        if is_json { write_json(out, ranked, *window, *now) } else { write_table(out, ranked, *window, *now) }
+    })
 }

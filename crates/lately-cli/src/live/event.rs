@@ -10,12 +10,17 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
+use crate::error::CliError;
+use crate::live::busiest::Answer;
+
 #[derive(Debug)]
 pub(crate) enum Event {
     /// Bytes of a stream, by its number.
     Piece { source: usize, bytes: Vec<u8> },
     /// The end of a stream, and the error if it was cut off.
     End { source: usize, failure: Option<io::Error> },
+    /// A server answered, or did not.
+    Answered(Result<Answer, CliError>),
     /// A key was pressed, or the terminal has another size.
     Terminal(event::Event),
     /// The keyboard cannot be read.

@@ -61,8 +61,8 @@ pub(crate) struct Row {
     pub(crate) hits: u64,
     /// Hits in [`LATEST`].
     pub(crate) latest: u64,
-    /// The most hits in any window of that length in the last hour.
-    pub(crate) peak: u64,
+    /// The most hits in any window of that length in the last hour, if that is known.
+    pub(crate) peak: Option<u64>,
     /// The window in steps, oldest first.
     pub(crate) curve: Vec<u64>,
 }
@@ -179,7 +179,7 @@ impl Hits {
             let points = self.points(&key, question.window, step, now);
             (hits, points[points.len().saturating_sub(question.steps)..].to_vec())
         };
-        Row { key, hits, latest, peak, curve }
+        Row { key, hits, latest, peak: Some(peak), curve }
     }
 
     fn points(&self, key: &[u8], window: Span, step: Span, now: Timestamp) -> Vec<u64> {
@@ -240,7 +240,7 @@ mod tests {
         let ranked = hits.rank(&QUESTION, at(100));
         assert_eq!((keys(&ranked), ranked.keys, ranked.hits), (vec!["c", "a", "b", "late"], 4, 6));
         let row = &ranked.rows[0];
-        assert_eq!((row.hits, row.latest, row.peak), (3, 1, 3));
+        assert_eq!((row.hits, row.latest, row.peak), (3, 1, Some(3)));
         assert_eq!(row.curve, [2, 0, 0, 0, 0, 1]);
         let ranked = hits.rank(&Question { rows: 2, ..QUESTION }, at(100));
         assert_eq!((keys(&ranked), ranked.keys, ranked.hits), (vec!["c", "a"], 4, 6));
@@ -257,7 +257,7 @@ mod tests {
         // A second later the first second of the window has left.
         let ranked = hits.rank(&QUESTION, at(101));
         assert_eq!((keys(&ranked), ranked.hits), (vec!["a", "b", "c", "late"], 4));
-        assert_eq!(ranked.rows[2].peak, 3, "the peak of the window that ended a second ago");
+        assert_eq!(ranked.rows[2].peak, Some(3), "the peak of the window that ended a second ago");
         assert!(hits.rank(&QUESTION, at(160)).rows.is_empty());
     }
 
@@ -266,7 +266,11 @@ mod tests {
         let lines = [("a", 0), ("a", 59), ("a", 60), ("a", 3_000)];
         let check = |now: u64, window: Span, expected: Option<(u64, u64)>| {
             let ranked = hits(&lines, at(3_000)).rank(&Question { window, ..QUESTION }, at(now));
-            assert_eq!(ranked.rows.first().map(|row| (row.hits, row.peak)), expected, "{now} {window}");
+            assert_eq!(
+                ranked.rows.first().map(|row| (row.hits, row.peak.expect("known"))),
+                expected,
+                "{now} {window}"
+            );
         };
         check(3_000, minutes(1), Some((1, 2)));
         check(3_000, seconds(61), Some((1, 3)));
@@ -285,7 +289,7 @@ mod tests {
         }
         let ranked = hits.rank(&Question { window: days(1), ..QUESTION }, now);
         let row = &ranked.rows[0];
-        assert_eq!((row.hits, row.peak), (4, 4));
+        assert_eq!((row.hits, row.peak), (4, Some(4)));
         assert!(row.curve.len() <= 6 && row.curve.iter().sum::<u64>() <= 4 && row.curve.last() == Some(&1));
     }
 

@@ -1,5 +1,7 @@
-//! The live view of `lately top`, in independent parts: they follow logs, count lines, handle the keyboard, and draw.
+//! The live view of `lately top`, in independent parts: they follow logs, count lines, ask a server, handle the
+//! keyboard, and draw.
 
+pub(crate) mod busiest;
 pub(crate) mod claims;
 pub(crate) mod controls;
 pub(crate) mod event;

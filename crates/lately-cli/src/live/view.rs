@@ -20,12 +20,25 @@ const BARS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '
 
 /// The content of the view.
 pub(crate) struct Picture<'a> {
-    pub(crate) logs: &'a str,
+    /// The logs, or the server.
+    pub(crate) subject: &'a str,
     pub(crate) now: Timestamp,
+    /// The window of the numbers.
+    pub(crate) window: Span,
     pub(crate) ranked: &'a Ranked,
+    pub(crate) rest: Rest,
     pub(crate) controls: &'a Controls,
     pub(crate) notes: &'a [String],
     pub(crate) has_colour: bool,
+}
+
+/// What is known of the keys that are not among the rows.
+#[derive(Clone, Copy)]
+pub(crate) enum Rest {
+    /// Their number and their hits are in the sums.
+    Summed,
+    /// The most hits that any of them has, if that is known.
+    AtMost(Option<u64>),
 }
 
 /// The number of keys that fit on the screen.
@@ -47,13 +60,13 @@ pub(crate) fn rate(hits: u64, window: Span) -> String {
 
 /// Draws the view. Returns the position of the cursor while the filter is typed.
 pub(crate) fn draw(picture: &Picture<'_>, buffer: &mut Buffer, area: Rect) -> Option<Position> {
-    let Picture { logs, now, ranked, controls, notes, has_colour } = picture;
+    let Picture { subject, now, window, ranked, rest, controls, notes, has_colour } = picture;
     let coloured = |colour| if *has_colour { Style::new().fg(colour) } else { Style::new() };
     let bold = Style::new().add_modifier(Modifier::BOLD);
     let mut page = Page { buffer, area };
-    page.line(0, &format!("lately top{GAP}{logs}"), bold);
+    page.line(0, &format!("lately top{GAP}{subject}"), bold);
     page.right(0, &utc(*now), Style::new());
-    let window = controls.window();
+    let window = *window;
     let keys = if ranked.keys == 1 { "key" } else { "keys" };
     let mut summary = format!(
         "last {window}: {} hits, {}/s, {} {keys}",
@@ -61,6 +74,10 @@ pub(crate) fn draw(picture: &Picture<'_>, buffer: &mut Buffer, area: Rect) -> Op
         rate(ranked.hits, window),
         ranked.keys
     );
+    if let Rest::AtMost(most) = rest {
+        summary += " shown";
+        summary += &most.map_or(String::new(), |most| format!(", others at most {most} each"));
+    }
     if !controls.filter().is_empty() {
         summary += &format!(" with {}", printable(controls.filter().as_bytes()));
     }
@@ -137,13 +154,16 @@ impl Page<'_> {
 /// The widths of the columns.
 struct Columns {
     window: Span,
-    numbers: [usize; 4],
+    /// Of the hits, the rate, the latest hits, and the peak if it is known.
+    numbers: Vec<usize>,
     steps: usize,
 }
 
 impl Columns {
     fn new(rows: &[Row], window: Span, steps: usize) -> Columns {
-        let mut columns = Columns { window, numbers: [NUMBER_WIDTH; 4], steps };
+        let has_peaks = rows.iter().all(|row| row.peak.is_some());
+        let numbers_width = vec![NUMBER_WIDTH; if has_peaks { 4 } else { 3 }];
+        let mut columns = Columns { window, numbers: numbers_width, steps };
         for row in rows {
             for (width, number) in columns.numbers.iter_mut().zip(numbers(row, window)) {
                 *width = (*width).max(number.len());
@@ -164,14 +184,15 @@ impl Columns {
         [self.aligned(&numbers(row, self.window)), curve, format!("{GAP}{}", printable(&row.key))]
     }
 
-    fn aligned(&self, numbers: &[String; 4]) -> String {
-        let cells = numbers.iter().zip(self.numbers);
+    fn aligned(&self, numbers: &[String]) -> String {
+        let cells = numbers.iter().zip(&self.numbers);
         cells.map(|(number, width)| format!("{number:>width$}{GAP}")).collect()
     }
 }
 
 fn numbers(row: &Row, window: Span) -> [String; 4] {
-    [row.hits.to_string(), rate(row.hits, window), row.latest.to_string(), row.peak.to_string()]
+    let peak = row.peak.map_or(String::new(), |peak| peak.to_string());
+    [row.hits.to_string(), rate(row.hits, window), row.latest.to_string(), peak]
 }
 
 /// A bar for each step, relative to the highest one. Any hit is visible.
@@ -197,7 +218,7 @@ mod tests {
             key: key.into(),
             hits,
             latest,
-            peak,
+            peak: Some(peak),
             curve: curve.to_vec(),
         };
         let rows = vec![
@@ -225,7 +246,18 @@ mod tests {
 
     fn picture<'a>(ranked: &'a Ranked, controls: &'a Controls, notes: &'a [String]) -> Picture<'a> {
         let now = Timestamp::from_seconds(1_710_234_004).expect("a time");
-        Picture { logs: "access.log (combined)", now, ranked, controls, notes, has_colour: true }
+        let rest = Rest::Summed;
+        let window = controls.window();
+        Picture {
+            subject: "access.log (combined)",
+            now,
+            window,
+            ranked,
+            rest,
+            controls,
+            notes,
+            has_colour: true,
+        }
     }
 
     #[test]
@@ -248,6 +280,28 @@ last 5m: 1234598 hits, 4115/s, 3 keys                                    by hits
 / filter   s sort   w window   q quit
 ";
         assert_eq!((shown.replace("🧀 ", "🧀").as_str(), cursor), (expected, None));
+    }
+
+    #[test]
+    fn a_page_of_a_server_bounds_the_other_keys() {
+        let mut ranked = ranked();
+        ranked.rows.iter_mut().for_each(|row| row.peak = None);
+        let controls = Controls::new(minutes(5));
+        let first_lines = |rest, expected: &str| {
+            let (shown, _) = screen(90, 8, &Picture { rest, ..picture(&ranked, &controls, &[]) });
+            assert_eq!(shown.lines().nth(1), Some(expected));
+            shown
+        };
+        let shown = first_lines(
+            Rest::AtMost(Some(1)),
+            "last 5m: 1234598 hits, 4115/s, 3 keys shown, others at most 1 each                 by hits",
+        );
+        assert_eq!(shown.lines().nth(2), Some("   HITS   RATE/s      10s  CURVE            KEY"));
+        assert_eq!(shown.lines().nth(3), Some("1234567     4115    40000  ▁▁▁▁▁▁▁▁ █       198.51.100.7"));
+        first_lines(
+            Rest::AtMost(None),
+            "last 5m: 1234598 hits, 4115/s, 3 keys shown                                        by hits",
+        );
     }
 
     #[test]

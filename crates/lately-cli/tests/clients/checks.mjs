@@ -81,6 +81,7 @@ export async function limits(call) {
   check("CL.THROTTLE", await call(["CL.THROTTLE", "rate", "15", "30", "60"]), [0, 16, 15, -1, 2]);
   check("CL.THROTTLE: denied", await call(["CL.THROTTLE", "rate", "15", "30", "60", "17"]), [1, 16, 15, -1, 2]);
   check("COOLEST", await call(["COOLEST", "2", "limited", "both", "nobody"]), [["nobody", 0], ["both", 1]]);
+  check("TOP", await call(["TOP", "1", "5m", "PREFIX", "both", "BOUNDS"]), [["both", 1, 1, 1], 0]);
   check("DEL limited both rate", await call(["DEL", "limited", "both", "rate"]), 3);
 }
 

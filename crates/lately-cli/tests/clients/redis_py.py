@@ -101,6 +101,8 @@ def limits(run):
     check("CL.THROTTLE: denied", run.execute_command("CL.THROTTLE", "rate", 15, 30, 60, 17), [1, 16, 15, -1, 2])
     coolest = run.execute_command("COOLEST", 2, "limited", "both", "nobody")
     check("COOLEST", coolest, [[b"nobody", 0], [b"both", 1]])
+    top = run.execute_command("TOP", 1, "5m", "PREFIX", "both", "BOUNDS")
+    check("TOP", top, [[b"both", 1, 1, 1], 0])
     check("DEL limited named both rate", run.delete("limited", "named", "both", "rate"), 4)
 
 

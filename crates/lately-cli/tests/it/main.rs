@@ -55,5 +55,6 @@ mod talk;
 mod terminal;
 mod top;
 mod top_screen;
+mod top_server;
 mod used_up_limits;
 mod wire;

@@ -11,6 +11,7 @@ const MLIMIT: &str = "Usage: MLIMIT <key> <max> <window> ... [COST <cost>] [PEEK
 const HIT: &str = "Usage: HIT <key> [<count>] [AT <time>] [ID <id>]";
 const HITS: &str = "Usage: HITS <key> [<window> ...] [BOUNDS|DENIED|STALENESS|BY ORIGIN] [AT <time>]";
 const COOLEST: &str = "Usage: COOLEST <k> [WINDOW <window>] [BELOW <n>] (<key> ...|PREFIX <prefix>)";
+const TOP: &str = "Usage: TOP <k> [<window>] [PREFIX <prefix>] [BOUNDS]";
 const SERIES: &str = "Usage: SERIES <key> <window> <step> [AT <time>]";
 const THROTTLE: &str = "Usage: CL.THROTTLE <key> <max_burst> <count_per_period> <period> [<quantity>]";
 const COUNT: &str = "give a whole number from 0 to 9223372036854775807";
@@ -100,6 +101,9 @@ fn requests() {
             COOLEST,
         ),
         ("COOLEST 1 a PREFIX b", "unexpected argument 'PREFIX': PREFIX takes the place of the keys".into(), COOLEST),
+        ("TOP ten", "invalid k 'ten': give how many keys are wanted, 0 to 10000".into(), TOP),
+        ("TOP 10 5x", format!("invalid duration '5x': {DURATION}"), TOP),
+        ("TOP 10 5m 1h", "unexpected argument '1h': one window comes before PREFIX and BOUNDS".into(), TOP),
         ("COOLEST a b", "invalid k 'a': give how many keys are wanted, 0 to 16384".into(), COOLEST),
         ("CL.THROTTLE k 15 30 1m", "invalid period '1m': give whole seconds, from 1 to 1000000000".into(), THROTTLE),
         ("CL.THROTTLE k 15 0 60", "zero rates are not supported".into(), THROTTLE),

@@ -20,7 +20,7 @@ fn log() -> (TempDir, PathBuf) {
 }
 
 /// The keys on the screen, from top to bottom.
-fn keys(lines: &[String]) -> Vec<&str> {
+pub(crate) fn keys(lines: &[String]) -> Vec<&str> {
     let rows = lines.iter().skip(3).take_while(|line| !line.is_empty());
     rows.filter_map(|line| line.split_whitespace().last()).collect()
 }

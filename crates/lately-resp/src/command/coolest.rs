@@ -1,13 +1,12 @@
 //! `COOLEST`: the keys with the fewest hits.
 
 use lately::Span;
-use lately::limits::MAX_KEY_BYTES;
 
 use crate::args::ArgList;
 use crate::command::Command;
 use crate::command::options::{
-    A_COUNT, A_DURATION, at_most, count, invalid, is_word, key, keys_from, required, set_once, span,
-    unexpected, value_of,
+    A_COUNT, A_DURATION, at_most, count, how_many, is_word, keys_from, prefix_after, required, set_once,
+    span, unexpected, value_of,
 };
 use crate::command::spec::{ArgumentSpec, CommandFlag, CommandSpec, Verb};
 use crate::error::CommandError;
@@ -52,13 +51,7 @@ pub(super) static SPECS: [CommandSpec; 1] =
 
 /// An option word after a key is an error, not a key.
 fn parse_coolest(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
-    let wanted = required(args, 1)?;
-    let most = |count: &usize| *count <= MAX_COUNTED_KEYS;
-    let count_of =
-        |wanted| count(wanted, "k").ok().and_then(|count| usize::try_from(count).ok()).filter(most);
-    let wanted = count_of(wanted).ok_or_else(|| {
-        invalid("k", wanted, format!("give how many keys are wanted, 0 to {MAX_COUNTED_KEYS}"))
-    })?;
+    let wanted = how_many(required(args, 1)?, MAX_COUNTED_KEYS)?;
     let (mut window, mut below) = (None, None);
     let mut index = 2;
     loop {
@@ -75,7 +68,7 @@ fn parse_coolest(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
     let named = args.from(index);
     let among = match named.get(0) {
         Some(word) if is_word(word, "PREFIX") => {
-            let prefix = prefix(value_of(named, 0, "PREFIX", "what keys begin with, such as server:,")?)?;
+            let prefix = prefix_after(named, 0)?;
             if let Some(word) = named.get(2) {
                 return Err(after_keys(word)
                     .unwrap_or_else(|| unexpected(word, ": one PREFIX takes the place of all keys")));
@@ -99,9 +92,4 @@ fn after_keys(word: &[u8]) -> Option<CommandError> {
         return Some(unexpected(word, ": WINDOW and BELOW come before PREFIX and the keys"));
     }
     is_word(word, "PREFIX").then(|| unexpected(word, ": PREFIX takes the place of the keys"))
-}
-
-fn prefix(arg: &[u8]) -> Result<&[u8], CommandError> {
-    key(arg)
-        .map_err(|_| invalid("prefix", arg, format!("give 1 to {MAX_KEY_BYTES} bytes that keys begin with")))
 }

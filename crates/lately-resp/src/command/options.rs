@@ -63,6 +63,13 @@ pub(super) fn count(arg: &[u8], what: &'static str) -> Result<u64, CommandError>
     }
 }
 
+/// How many keys a command is to return, 0 to `most`.
+pub(super) fn how_many(arg: &[u8], most: usize) -> Result<usize, CommandError> {
+    let count = parse_integer(arg).and_then(|count| usize::try_from(count).ok());
+    let count = count.filter(|&count| count <= most);
+    count.ok_or_else(|| invalid("k", arg, format!("give how many keys are wanted, 0 to {most}")))
+}
+
 /// A number of hits, or with a minus a number of hits to give back. `what` is its name in the error.
 #[inline]
 pub(super) fn signed_count(arg: &[u8], what: &'static str) -> Result<i64, CommandError> {
@@ -111,6 +118,14 @@ pub(super) fn value_of<'a>(
     needed: &'static str,
 ) -> Result<&'a [u8], CommandError> {
     args.get(index + 1).ok_or(CommandError::OptionValue { option, needed })
+}
+
+/// What keys begin with, after the option `PREFIX` at `index`.
+pub(super) fn prefix_after(args: ArgList<'_>, index: usize) -> Result<&[u8], CommandError> {
+    let prefix = value_of(args, index, "PREFIX", "what keys begin with, such as server:,")?;
+    key(prefix).map_err(|_| {
+        invalid("prefix", prefix, format!("give 1 to {MAX_KEY_BYTES} bytes that keys begin with"))
+    })
 }
 
 #[inline]

@@ -3,7 +3,7 @@
 use crate::args::ArgList;
 use crate::command::{
     Among, Command, Coolest, acl, client, connection, coolest, hits, ingest, keys, limits, server, throttle,
-    transaction,
+    top, transaction,
 };
 use crate::error::{CommandError, echo};
 
@@ -196,7 +196,7 @@ impl ContainerName {
 }
 
 /// The families, in the order of lookup: the most frequent commands first.
-static FAMILIES: [&[CommandSpec]; 9] = [
+static FAMILIES: [&[CommandSpec]; 10] = [
     &hits::SPECS,
     &limits::SPECS,
     &throttle::SPECS,
@@ -205,6 +205,7 @@ static FAMILIES: [&[CommandSpec]; 9] = [
     &connection::SPECS,
     &server::SPECS,
     &coolest::SPECS,
+    &top::SPECS,
     &ingest::SPECS,
 ];
 

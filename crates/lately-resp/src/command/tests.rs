@@ -4,6 +4,7 @@ mod client;
 mod describe;
 mod ingest;
 mod limits;
+mod top;
 
 use super::*;
 use crate::args::Args;

@@ -312,8 +312,8 @@ impl Service {
             let ops = windows.iter().map(|&window| Op::Hits { key, window: Some(window), at });
             self.ask(ops, now).into_iter().map(|count| (count, None)).collect()
         };
-        let of = |(window, (count, origins))| {
-            let rate = rate(&count, self.panes_of(key, Some(window)));
+        let of = |(window, (count, origins)): (_, (Count, _))| {
+            let rate = rate(count.estimate, self.panes_of(key, Some(window)));
             WindowCount { window, count, rate, origins }
         };
         windows.into_iter().zip(counts).map(of).collect()
@@ -330,14 +330,30 @@ impl Service {
         counts.into_iter().map(|count| count.estimate)
     }
 
-    /// Executes reads.
+    /// The hits of each key in a window that ends at `at`. In a cluster, that is not noted as a read of the keys.
+    pub(super) fn counts_of(
+        &self,
+        keys: &[Box<[u8]>],
+        window: Option<Span>,
+        at: Timestamp,
+        now: Timestamp,
+    ) -> impl Iterator<Item = Count> + use<> {
+        let ops: Vec<Op<'_>> = keys.iter().map(|key| Op::Hits { key, window, at: Some(at) }).collect();
+        self.answers(&ops, now).into_iter()
+    }
+
+    /// Executes reads, and notes them.
     fn ask<'k>(&self, ops: impl Iterator<Item = Op<'k>>, now: Timestamp) -> Vec<Count> {
         let ops: Vec<Op<'_>> = ops.collect();
         if let Some(cluster) = &self.cluster {
             ops.iter().for_each(|op| note_read(cluster, op, &self.store, now));
         }
+        self.answers(&ops, now)
+    }
+
+    fn answers(&self, ops: &[Op<'_>], now: Timestamp) -> Vec<Count> {
         let mut outcomes = Vec::with_capacity(ops.len());
-        self.store.apply(&ops, now, &mut outcomes);
+        self.store.apply(ops, now, &mut outcomes);
         let count = |outcome| match outcome {
             Outcome::Hits(count) => count,
             _ => unreachable!("a question is answered with a count"),

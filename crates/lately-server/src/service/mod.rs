@@ -31,6 +31,7 @@ pub(crate) mod rule_tally;
 pub(crate) mod spool_file;
 mod statistics;
 mod throughput;
+mod top;
 pub(crate) mod users;
 mod walk;
 
@@ -63,6 +64,7 @@ pub(crate) use reads::Asked;
 pub(crate) use response::{Response, code_of, rate};
 pub(crate) use statistics::Stats;
 use throughput::Throughput;
+pub(crate) use top::{Held, NoRoom, TopKeys, TopQuestion, TopRow, TopWalk};
 use users::CurrentUsers;
 pub(crate) use walk::{CoolestWalk, NamedWalk, ScanWalk, SeriesWalk};
 

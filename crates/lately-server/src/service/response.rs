@@ -31,8 +31,8 @@ pub(crate) fn code_of(error: &HitError) -> &'static str {
     }
 }
 
-/// Hits per second of a count, in a window whose whole panes span `panes`.
+/// Hits per second, in a window whose whole panes span `panes`.
 #[expect(clippy::cast_precision_loss, reason = "a rate is a fraction")]
-pub(crate) fn rate(count: &Count, panes: Span) -> f64 {
-    count.estimate as f64 / panes.as_seconds_f64()
+pub(crate) fn rate(hits: u64, panes: Span) -> f64 {
+    hits as f64 / panes.as_seconds_f64()
 }

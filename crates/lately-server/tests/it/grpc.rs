@@ -91,14 +91,14 @@ pub(crate) fn with_limits_and(text: &str, rule_folder: Option<RuleFolder>) -> Ru
     Running::with(config, standing_clock())
 }
 
-async fn client(server: &Running) -> Grpc<Channel> {
+pub(crate) async fn client(server: &Running) -> Grpc<Channel> {
     let endpoint = Endpoint::from_shared(format!("http://{}", server.grpc)).expect("an address");
     let mut client = Grpc::new(endpoint.connect().await.expect("the server listens"));
     client.ready().await.expect("it is connected");
     client
 }
 
-async fn ask<A, R>(client: &mut Grpc<Channel>, path: &'static str, asked: A) -> Result<R, Status>
+pub(crate) async fn ask<A, R>(client: &mut Grpc<Channel>, path: &'static str, asked: A) -> Result<R, Status>
 where
     A: Message + Send + Sync + 'static,
     R: Message + Default + Send + Sync + 'static,

@@ -10,15 +10,15 @@ use serde_json::{Value, json};
 use crate::common::{NOW_S, Running, Wire, config, standing_clock};
 
 /// An HTTP client with one connection for all its requests.
-struct Http(Wire);
+pub(crate) struct Http(Wire);
 
 impl Http {
-    fn connect(server: &Running) -> Http {
+    pub(crate) fn connect(server: &Running) -> Http {
         Http(Wire::connect(server.http))
     }
 
     /// Sends a request. Returns the status and body of the answer.
-    fn ask(&mut self, request: &str) -> (u16, Value) {
+    pub(crate) fn ask(&mut self, request: &str) -> (u16, Value) {
         self.0.send(format!("{request} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
         let status = self.0.line();
         let mut length = 0;
@@ -47,7 +47,7 @@ fn now() -> Timestamp {
 }
 
 /// The reply of RESP: integers, texts and arrays, or an error, without the first character.
-fn resp(wire: &mut Wire, command: &str) -> Result<Value, String> {
+pub(crate) fn resp(wire: &mut Wire, command: &str) -> Result<Value, String> {
     wire.send(format!("{command}\r\n"));
     reply(wire)
 }

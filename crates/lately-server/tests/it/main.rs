@@ -18,4 +18,5 @@ mod stop;
 mod talk;
 mod timeouts;
 mod tls;
+mod top;
 mod users;

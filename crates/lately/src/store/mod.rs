@@ -72,6 +72,7 @@ use crate::series::{Point, SeriesReader};
 use crate::settings::Settings;
 use crate::sync::MutexGuard;
 use crate::time::{Span, Timestamp};
+use crate::window::Window;
 
 use cell::{LockedShard, ShardCell};
 use context::{Context, FastPath};
@@ -427,6 +428,14 @@ impl Store {
     #[must_use]
     pub fn settings_of(&self, key: &[u8]) -> &Settings {
         self.classes.settings(self.classes.of(key))
+    }
+
+    /// Whether each class keeps all hits in the window of length `window` that ends at `at`. If not, a key that is not in
+    /// the store may have had hits in it.
+    #[must_use]
+    pub fn keeps(&self, window: Span, at: Timestamp, now: Timestamp) -> bool {
+        let mut classes = self.classes.all().iter();
+        classes.all(|settings| Window::ending_at(at, window, settings, now).is_known())
     }
 
     /// Protects `key` from eviction until `until`, because a limit on it is in force.

@@ -6,6 +6,7 @@ use std::future::Future;
 use futures_util::{Stream, StreamExt, stream};
 use lately::limits::{MAX_KEY_BYTES, MAX_TOTAL};
 use lately::{Factor, HitError, HitOnce, Lockout, Outcome, Retry, Span, Timestamp};
+use lately_resp::limits::MAX_TOP_KEYS;
 use tokio::time::timeout;
 use tonic::{Status, Streaming};
 
@@ -14,14 +15,14 @@ use super::messages::lately::hits_response::Window;
 use super::messages::lately::limit_request::{Given, Limit};
 use super::messages::lately::{
     HitRequest, HitResponse, HitStreamResponse, HitsRequest, HitsResponse, LimitRequest, LimitResponse,
-    Refusal,
+    Refusal, TopRequest, TopResponse, top_response,
 };
 use super::methods::Call;
 use super::status::{of_decide, of_hit, of_refused};
-use crate::limits::{MAX_HTTP_WINDOWS, STREAM_BATCH_HITS};
+use crate::limits::{DEFAULT_TOP_KEYS, MAX_HTTP_WINDOWS, STREAM_BATCH_HITS};
 use crate::service::commit::Changes;
 use crate::service::response::WindowCount;
-use crate::service::{self, Asked, Batch, Limiting};
+use crate::service::{self, Asked, Batch, Limiting, NoRoom, TopQuestion, TopRow};
 
 pub(super) async fn hit(call: Call, asked: HitRequest) -> Result<HitResponse, Status> {
     let mut answers = count(&call, &[asked]).await;
@@ -216,6 +217,48 @@ fn lockout_of(given: &Given) -> Result<Option<Lockout>, Status> {
     let factor = factor.ok_or_else(|| Status::invalid_argument("lockout_factor is a number from 1 on"))?;
     let lockout = Lockout::growing(first, factor, lockout_max_ms.map(span).transpose()?);
     lockout.map(Some).map_err(|error| Status::invalid_argument(error.to_string()))
+}
+
+pub(super) async fn top(call: Call, asked: TopRequest) -> Result<TopResponse, Status> {
+    call.check_all_keys()?;
+    let TopRequest { k, window_ms, prefix } = asked;
+    let count = k.map_or(Ok(DEFAULT_TOP_KEYS), |k| {
+        usize::try_from(k).ok().filter(|count| *count <= MAX_TOP_KEYS).ok_or_else(|| {
+            Status::invalid_argument(format!(
+                "invalid k {k}: give how many keys are wanted, 0 to {MAX_TOP_KEYS}"
+            ))
+        })
+    })?;
+    if prefix.len() > MAX_KEY_BYTES {
+        let bytes = prefix.len();
+        return Err(Status::invalid_argument(format!(
+            "invalid prefix of {bytes} bytes: give up to {MAX_KEY_BYTES} bytes that keys begin with"
+        )));
+    }
+    let window = window_ms.map(span).transpose()?;
+    call.check_loaded()?;
+    let (keys, _held) = call.service.top(TopQuestion { count, window, prefix: &prefix }).await?;
+    let row = |TopRow { key, window, hits, lower, upper, rate }| top_response::Row {
+        key: key.into(),
+        window_ms: window.as_millis(),
+        hits,
+        lower,
+        upper,
+        rate,
+    };
+    Ok(TopResponse {
+        as_of_ms: keys.as_of.as_millis(),
+        rows: keys.rows.into_iter().map(row).collect(),
+        others_upper: keys.others_upper,
+    })
+}
+
+impl From<NoRoom> for Status {
+    fn from(_: NoRoom) -> Status {
+        Status::resource_exhausted(
+            "OOM other answers take the memory for this one: try again, or ask for fewer keys",
+        )
+    }
 }
 
 fn check_key(call: &Call, key: &[u8]) -> Result<(), Status> {

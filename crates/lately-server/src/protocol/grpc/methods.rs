@@ -29,6 +29,7 @@ use crate::limits::{
 };
 use crate::protocol::http::{Link, Requests, Speaks, most_calls};
 use crate::service::Service;
+use crate::service::access::{Forbidden, Principal};
 use crate::stopper::Stopper;
 
 /// A method of a service.
@@ -48,7 +49,7 @@ impl Method {
 const HIT_STREAM: &str = "/lately.v1.Lately/HitStream";
 const WATCH: &str = "/grpc.health.v1.Health/Watch";
 
-static METHODS: [Method; 7] = [
+static METHODS: [Method; 8] = [
     Method::new("/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit", Some(Verb::Limit), || {
         post(|call: Call, request: Request| unary(request, call, envoy::should_rate_limit))
     }),
@@ -63,6 +64,9 @@ static METHODS: [Method; 7] = [
     }),
     Method::new("/lately.v1.Lately/Limit", Some(Verb::Limit), || {
         post(|call: Call, request: Request| unary(request, call, lately::limit))
+    }),
+    Method::new("/lately.v1.Lately/Top", Some(Verb::Read), || {
+        post(|call: Call, request: Request| unary(request, call, lately::top))
     }),
     Method::new("/grpc.health.v1.Health/Check", None, || {
         post(|call: Call, request: Request| unary(request, call, health::check))
@@ -131,10 +135,18 @@ impl Call {
         let find = |allowed: &crate::service::access::Keys| {
             Some(keys.find(|key| !allowed.has(key)).map(<[u8]>::to_vec))
         };
-        principal.check(self.method.verb, find).map_err(|forbidden| {
-            self.service.stats.refused(&forbidden);
-            of_forbidden(principal, &forbidden, self.method.path)
-        })
+        principal.check(self.method.verb, find).map_err(|forbidden| self.refuse(principal, &forbidden))
+    }
+
+    /// Checks a call about all keys. Nothing may be executed before.
+    pub(super) fn check_all_keys(&self) -> Result<(), Status> {
+        let principal = &*self.link.standing(&self.service);
+        principal.check(self.method.verb, |_| None).map_err(|forbidden| self.refuse(principal, &forbidden))
+    }
+
+    fn refuse(&self, principal: &Principal, forbidden: &Forbidden<Vec<u8>>) -> Status {
+        self.service.stats.refused(forbidden);
+        of_forbidden(principal, forbidden, self.method.path)
     }
 
     /// Ends a stream whose client has to log in again.
@@ -338,7 +350,6 @@ mod tests {
     use crate::protocol::fixture::engine_of;
     use crate::protocol::http::Speaks;
     use crate::protocol::permissions::{Expected, Needs, everybody};
-    use crate::service::access::Principal;
     use crate::service::named_limits::tests::limit;
 
     /// A service with a limit that counts the key `app:1`.
@@ -386,6 +397,7 @@ mod tests {
             (Needs::Keys(Verb::Hit, &[]), hit(), 0),
             (Needs::Keys(Verb::Read, ONE), hits.encode_to_vec(), 0),
             (Needs::Keys(Verb::Limit, ONE), limit.encode_to_vec(), 1),
+            (Needs::AllKeys(Verb::Read), Vec::new(), 0),
             (Needs::Nothing, health(), 0),
             (Needs::Nothing, health(), 0),
         ];

@@ -23,6 +23,7 @@ mod routes;
 mod rule_metrics;
 mod series;
 mod stream;
+mod top;
 
 pub(in crate::protocol) use listener::Link;
 pub(crate) use listener::{Speaks, serve};

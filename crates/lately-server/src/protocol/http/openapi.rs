@@ -9,7 +9,7 @@ use utoipa::openapi::{ContentBuilder, Ref, RefOr, ResponseBuilder};
 use utoipa::{Modify, OpenApi};
 
 use super::problem::Document;
-use super::{cluster, counts, decisions, dumps, keys, ndjson, routes, series};
+use super::{cluster, counts, decisions, dumps, keys, ndjson, routes, series, top};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -19,6 +19,7 @@ use super::{cluster, counts, decisions, dumps, keys, ndjson, routes, series};
         counts::hits,
         ndjson::hits,
         series::series,
+        top::top,
         decisions::limit,
         decisions::auth,
         keys::delete,

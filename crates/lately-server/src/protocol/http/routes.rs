@@ -29,6 +29,7 @@ use super::problem::problem;
 use super::query::key_of;
 use super::requests::{Requests, in_a_place};
 use super::series;
+use super::top;
 use crate::service::Service;
 use crate::service::access::Keys;
 use crate::service::cluster::Cluster;
@@ -72,12 +73,13 @@ static WATCHING: [Route; 3] = [
     Route::new("/metrics", Some(Verb::Read), || get(metrics)),
 ];
 
-/// Routes about single keys, and about the nodes that count them.
-static COUNTING: [Route; 9] = [
+/// Routes about counts, and about the nodes that count.
+static COUNTING: [Route; 10] = [
     Route::new("/v1/hit/", Some(Verb::Hit), || post(counts::hit)).with_key(),
     Route::new("/v1/hits/", Some(Verb::Read), || get(counts::hits)).with_key(),
     Route::new("/v1/hits", Some(Verb::Hit), || post(ndjson::hits)).checking_keys(),
     Route::new("/v1/series/", Some(Verb::Read), || get(series::series)).with_key(),
+    Route::new("/v1/top", Some(Verb::Read), || get(top::top)),
     Route::new("/v1/limit/", Some(Verb::Limit), || post(decisions::limit)).with_key(),
     Route::new(AUTH, Some(Verb::Limit), || get(decisions::auth)).checking_keys(),
     Route::new("/v1/key/", Some(Verb::Delete), || delete(keys::delete)).with_key(),
@@ -216,6 +218,8 @@ pub(super) async fn metrics(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering::Relaxed;
+
     use axum::http;
     use hyper::service::Service as _;
     use hyper_util::service::TowerToHyperService;
@@ -225,11 +229,14 @@ mod tests {
     use super::super::openapi::tests::described;
     use super::*;
     use crate::config::Config;
+    use crate::limits::TOP_PIECE_BYTES;
     use crate::protocol::fixture::{engine_of, loading_engine, service};
     use crate::protocol::permissions::{Expected, Needs, everybody};
     use crate::service::access::Principal;
+    use crate::service::commit::Changes;
     use crate::service::named_limits::tests::limit;
     use crate::service::users::User;
+    use crate::service::{Batch, TopQuestion};
 
     fn run<T>(future: impl Future<Output = T>) -> T {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
@@ -292,6 +299,7 @@ mod tests {
             // A line with a key that is not allowed is refused by itself.
             ("POST", "/v1/hits", Needs::Keys(Verb::Hit, &[])),
             ("GET", "/v1/series/", Needs::Keys(Verb::Read, ONE)),
+            ("GET", "/v1/top", Needs::AllKeys(Verb::Read)),
             ("POST", "/v1/limit/", Needs::Keys(Verb::Limit, ONE)),
             ("GET", "/v1/auth", Needs::Keys(Verb::Limit, ONE)),
             ("DELETE", "/v1/key/", Needs::Keys(Verb::Delete, ONE)),
@@ -374,6 +382,8 @@ mod tests {
             check(method, &format!("{before}other{after}"), StatusCode::FORBIDDEN);
         }
         // These routes concern all keys.
+        check("GET", "/v1/top", StatusCode::FORBIDDEN);
+        check("GET", "/v1/top?prefix=app:", StatusCode::FORBIDDEN);
         check("GET", "/v1/cluster", StatusCode::FORBIDDEN);
         check("GET", "/v1/dump", StatusCode::FORBIDDEN);
         check("POST", "/v1/restore", StatusCode::FORBIDDEN);
@@ -405,6 +415,58 @@ mod tests {
             assert_eq!(lines.count(), 3, "{number}");
         }
         assert!(body.contains("\nlately_keys 0\n") && body.contains("lately_build_info"), "{body}");
+    }
+
+    fn hit<'k>(service: &Service, key: &'k [u8], count: u64) {
+        let add = |batch: &mut Batch<'k>| batch.hit(key, count, None);
+        service.execute_alone(&mut Changes::default(), service.now(), add).0.expect("counted");
+    }
+
+    /// An answer of several pieces. Its memory is charged until the client has taken it.
+    #[test]
+    fn a_long_answer_about_top_is_whole() {
+        let service = service();
+        let fill = "\u{7}".repeat(1_000);
+        let keys = 3 * TOP_PIECE_BYTES / fill.len();
+        for number in 1..=keys as u64 {
+            let key = format!("{fill}{number}");
+            hit(&service, key.as_bytes(), number);
+        }
+        let path = format!("/v1/top?k={keys}");
+        let (status, body) = run(asked(&service, link(LOCAL, LOCAL, Principal::Anyone), "GET", &path));
+        assert_eq!(status, StatusCode::OK);
+        let body: serde_json::Value = serde_json::from_str(&body).expect("it is JSON");
+        let rows = body["keys"].as_array().expect("an array").iter();
+        let hits: Vec<_> = rows.map(|row| row["hits"].as_u64().expect("a number")).collect();
+        assert_eq!(hits, (1..=keys as u64).rev().collect::<Vec<_>>());
+        assert_eq!(service.stats.connection_bytes.load(Relaxed), 0);
+        let (keys, held) = run(service.top(TopQuestion { count: keys, window: None, prefix: b"" }))
+            .ok()
+            .expect("there is room");
+        let bytes: usize = keys.rows.iter().map(|row| row.key.len()).sum();
+        assert!(service.stats.connection_bytes.load(Relaxed) >= bytes as u64);
+        drop(held);
+        assert_eq!(service.stats.connection_bytes.load(Relaxed), 0);
+    }
+
+    /// Answers that wait for slow clients do not take more than the share of connections.
+    #[test]
+    fn answers_about_top_are_bounded_in_sum() {
+        let service = engine_of(Config { ceiling_bytes: 4 << 20, ..Config::default() });
+        let share: usize = (4 << 20) / 8;
+        for number in 0..100 {
+            let key = format!("{number:01000}");
+            hit(&service, key.as_bytes(), 1);
+        }
+        let status = |path| run(asked(&service, link(LOCAL, LOCAL, Principal::Anyone), "GET", path));
+        assert_eq!(status("/v1/top?k=100").0, StatusCode::OK);
+        let others = share + share / 2;
+        service.charge(0, others);
+        let (refused, body) = status("/v1/top?k=100");
+        assert_eq!(refused, StatusCode::SERVICE_UNAVAILABLE);
+        assert!(body.contains("other answers take the memory for this one"), "{body}");
+        assert_eq!(status("/v1/top?k=1").0, StatusCode::OK);
+        assert_eq!(service.stats.connection_bytes.load(Relaxed), others as u64);
     }
 
     #[test]

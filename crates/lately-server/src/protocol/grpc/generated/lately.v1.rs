@@ -144,3 +144,47 @@ pub struct LimitResponse {
     #[prost(int64, tag = "5")]
     pub reset_after_ms: i64,
 }
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TopRequest {
+    /// The number of keys: 10. At most 10,000.
+    #[prost(uint64, optional, tag = "1")]
+    pub k: ::core::option::Option<u64>,
+    /// The window in milliseconds. Absent is the default window of each key.
+    #[prost(int64, optional, tag = "2")]
+    pub window_ms: ::core::option::Option<i64>,
+    /// Only keys that begin with these bytes.
+    #[prost(bytes = "vec", tag = "3")]
+    pub prefix: ::prost::alloc::vec::Vec<u8>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct TopResponse {
+    /// The end of the window in Unix milliseconds.
+    #[prost(int64, tag = "1")]
+    pub as_of_ms: i64,
+    /// Most hits first, those with equal hits by key. Keys without hits are left out.
+    #[prost(message, repeated, tag = "2")]
+    pub rows: ::prost::alloc::vec::Vec<top_response::Row>,
+    /// The most hits that a key has which is not in the rows. Absent when the window reaches beyond a retention.
+    #[prost(uint64, optional, tag = "3")]
+    pub others_upper: ::core::option::Option<u64>,
+}
+/// Nested message and enum types in `TopResponse`.
+pub mod top_response {
+    #[derive(Clone, PartialEq, ::prost::Message)]
+    pub struct Row {
+        #[prost(bytes = "vec", tag = "1")]
+        pub key: ::prost::alloc::vec::Vec<u8>,
+        #[prost(int64, tag = "2")]
+        pub window_ms: i64,
+        #[prost(uint64, tag = "3")]
+        pub hits: u64,
+        #[prost(uint64, tag = "4")]
+        pub lower: u64,
+        /// Absent when the window reaches beyond the retention.
+        #[prost(uint64, optional, tag = "5")]
+        pub upper: ::core::option::Option<u64>,
+        /// Hits per second.
+        #[prost(double, tag = "6")]
+        pub rate: f64,
+    }
+}

@@ -321,6 +321,7 @@ impl Session {
             Command::HitsStaleness { key, window, at } => self.hits_staleness(key, (*window, *at), now, out),
             Command::HitsByOrigin { key, window, at } => self.hits_by_origin(key, (*window, *at), now, out),
             Command::Coolest(coolest) => return self.coolest(coolest, (written, now), out),
+            Command::Top(top) => return self.top(top, (written, now), out),
             Command::Client(ClientCommand::List(which)) => {
                 return self.list_clients(*which, (written, now), out);
             }

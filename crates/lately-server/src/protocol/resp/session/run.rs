@@ -367,7 +367,7 @@ impl Reply {
                 reply.integer(count.cell.as_millis());
             }
             (Reply::Rate(panes, protocol), Outcome::Hits(count)) => {
-                Encoder::new(out, protocol).double(rate(count, panes));
+                Encoder::new(out, protocol).double(rate(count.estimate, panes));
             }
             (Reply::Decision(words), Outcome::Limit(decided)) => decided::write(decided, words, &mut reply),
             (Reply::Decision(words), Outcome::LimitAll(decided)) => {

@@ -1,8 +1,8 @@
-//! Commands that take long, answered a slice at a time: `SERIES`, `SCAN`, `COOLEST`, `CLIENT LIST`, and those of many keys.
+//! Commands that take long, answered a slice at a time: `SERIES`, `TOP`, `SCAN`, `COOLEST`, `CLIENT LIST`, and those of many keys.
 //! Between two slices other clients have their turn.
 
 use lately::{Span, Timestamp};
-use lately_resp::command::{Among, Coolest, Scan, WhichClients};
+use lately_resp::command::{Among, Coolest, Scan, Top, WhichClients};
 use lately_resp::{CommandError, Encoder, Protocol};
 
 use super::keys::{is_too_long, refuse_pattern};
@@ -11,11 +11,13 @@ use super::written::Written;
 use super::{Flow, Session, integer};
 use crate::service::Service;
 use crate::service::clients::ClientsWalk;
-use crate::service::{Asked, CoolestWalk, NamedWalk, ScanWalk, SeriesWalk};
+use crate::service::{Asked, CoolestWalk, NamedWalk, ScanWalk, SeriesWalk, TopKeys, TopQuestion, TopWalk};
 
 /// A slow command that is not finished.
 pub(super) enum Slow {
     Series(SeriesWalk),
+    /// Whether its reply has bounds.
+    Top(TopWalk, bool),
     Scan(ScanWalk),
     Coolest(CoolestWalk),
     Named(NamedWalk),
@@ -46,6 +48,13 @@ impl Slow {
                     reply.integer(integer(point.hits));
                 }
                 (walk.left() > 0).then_some(Slow::Series(walk))
+            }
+            Slow::Top(mut walk, has_bounds) => {
+                if !walk.step(service, now) {
+                    return Some(Slow::Top(walk, has_bounds));
+                }
+                write_top(&walk.finish(service, now), has_bounds, &mut reply);
+                None
             }
             Slow::Scan(mut walk) => {
                 if !walk.step(service, now) {
@@ -90,7 +99,7 @@ impl Slow {
             Slow::Scan(walk) => walk.is_short(),
             Slow::Named(walk) => walk.is_short(),
             Slow::Clients(walk) => walk.is_short(),
-            Slow::Coolest(_) | Slow::Many(_) => false,
+            Slow::Top(..) | Slow::Coolest(_) | Slow::Many(_) => false,
         }
     }
 
@@ -98,6 +107,7 @@ impl Slow {
         size_of::<Slow>()
             + match self {
                 Slow::Series(walk) => walk.held_bytes(),
+                Slow::Top(walk, _) => walk.held_bytes(),
                 Slow::Scan(walk) => walk.held_bytes(),
                 Slow::Coolest(walk) => walk.held_bytes(),
                 Slow::Named(walk) => walk.held_bytes(),
@@ -175,6 +185,17 @@ impl Session {
         self.begin(slow, (written, now), out)
     }
 
+    pub(super) fn top(
+        &mut self,
+        top: &Top<'_>,
+        (written, now): (&mut Written, Timestamp),
+        out: &mut Vec<u8>,
+    ) -> Flow {
+        let &Top { count, window, prefix, has_bounds } = top;
+        let walk = TopWalk::new(&self.service, TopQuestion { count, window, prefix }, now);
+        self.begin(Slow::Top(walk, has_bounds), (written, now), out)
+    }
+
     pub(super) fn list_clients(
         &mut self,
         which: WhichClients<'_>,
@@ -193,5 +214,23 @@ fn write_rows(rows: &[(u64, impl AsRef<[u8]>)], reply: &mut Encoder<'_>) {
         reply.array(2);
         reply.bulk(key);
         reply.integer(integer(*hits));
+    }
+}
+
+/// The rows; with bounds, then the most hits that another key can have.
+fn write_top(top: &TopKeys, has_bounds: bool, reply: &mut Encoder<'_>) {
+    let upper = |upper: Option<u64>| upper.map_or(-1, integer);
+    reply.array(top.rows.len() + usize::from(has_bounds));
+    for row in &top.rows {
+        reply.array(if has_bounds { 4 } else { 2 });
+        reply.bulk(&row.key);
+        reply.integer(integer(row.hits));
+        if has_bounds {
+            reply.integer(integer(row.lower));
+            reply.integer(upper(row.upper));
+        }
+    }
+    if has_bounds {
+        reply.integer(upper(top.others_upper));
     }
 }

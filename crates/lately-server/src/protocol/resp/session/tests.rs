@@ -19,6 +19,7 @@ mod keys;
 mod limits;
 mod pipeline;
 mod rules;
+mod top;
 mod transaction;
 mod users;
 

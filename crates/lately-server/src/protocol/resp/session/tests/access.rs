@@ -15,7 +15,7 @@ const EXEC_NOAUTH: &str = "-EXECABORT Transaction discarded because of: NOAUTH A
 const ABORTED: &str = "-EXECABORT Transaction discarded because of previous errors.|";
 
 /// Every command, what it needs, and an example. Commands without an example cannot be requested.
-const TABLE: [(&str, Needs, &str); 64] = [
+const TABLE: [(&str, Needs, &str); 65] = [
     ("hit", Needs::Keys(Verb::Hit, &["app:1"]), "HIT app:1"),
     ("mhit", Needs::Keys(Verb::Hit, &["app:1", "app:2"]), "MHIT app:1 1 app:2 2"),
     ("hits", Needs::Keys(Verb::Read, &["app:1"]), "HITS app:1"),
@@ -51,6 +51,7 @@ const TABLE: [(&str, Needs, &str); 64] = [
     ("lastsave", Needs::AllKeys(Verb::Admin), "LASTSAVE"),
     ("cluster", Needs::AllKeys(Verb::Admin), ""),
     ("coolest", Needs::Keys(Verb::Read, &["app:1", "app:2"]), "COOLEST 1 app:1 app:2"),
+    ("top", Needs::AllKeys(Verb::Read), "TOP 1"),
     (
         "ingest",
         Needs::Keys(Verb::Hit, &["app:1", "app:2"]),
@@ -170,7 +171,15 @@ fn one_forbidden_key_refuses_the_whole_request() {
         talk.check(line, NO_OTHER);
     }
     // These commands concern all keys.
-    for line in ["COOLEST 1 PREFIX app:", "SCAN 0", "SCAN 0 MATCH app:*", "DBSIZE", "FLUSHALL"] {
+    for line in [
+        "TOP 1",
+        "TOP 1 PREFIX app:",
+        "COOLEST 1 PREFIX app:",
+        "SCAN 0",
+        "SCAN 0 MATCH app:*",
+        "DBSIZE",
+        "FLUSHALL",
+    ] {
         let name = line.split(' ').next().unwrap_or_default().to_lowercase();
         let expected =
             format!("-NOPERM User web has no permissions to run the '{name}' command on all keys|");

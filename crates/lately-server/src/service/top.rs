@@ -1,0 +1,168 @@
+//! The keys with the most hits, found by a walk over all keys in slices. Between two slices other clients are served.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+
+use lately::{Cursor, Span, Timestamp};
+
+use crate::limits::WALK_STEP;
+use crate::service::{Asked, Service, rate};
+
+/// What is asked for.
+#[derive(Clone, Copy)]
+pub(crate) struct TopQuestion<'q> {
+    /// The most keys to return.
+    pub(crate) count: usize,
+    /// `None` is the default window of each key's class.
+    pub(crate) window: Option<Span>,
+    /// Only keys that begin with this.
+    pub(crate) prefix: &'q [u8],
+}
+
+/// The search for the most-hit keys of a window that ends when it begins.
+pub(crate) struct TopWalk {
+    prefix: Box<[u8]>,
+    count: usize,
+    window: Option<Span>,
+    as_of: Timestamp,
+    cursor: Cursor,
+    /// A max-heap by rank: the last of the rows found so far is on top, and is dropped when there are too many.
+    rows: BinaryHeap<Found>,
+    key_bytes: usize,
+    others_upper: Option<u64>,
+}
+
+/// The hits of a key, the key, and the lower and upper bound of its hits.
+type Found = (Reverse<u64>, Box<[u8]>, (u64, Option<u64>));
+
+/// The most-hit keys, most first, those with equal hits by key.
+pub(crate) struct TopKeys {
+    /// The end of the window.
+    pub(crate) as_of: Timestamp,
+    pub(crate) rows: Vec<TopRow>,
+    /// The most hits that any other key can have. `None` when the window reaches beyond a retention.
+    pub(crate) others_upper: Option<u64>,
+}
+
+pub(crate) struct TopRow {
+    pub(crate) key: Box<[u8]>,
+    pub(crate) window: Span,
+    pub(crate) hits: u64,
+    pub(crate) lower: u64,
+    /// `None` when the window reaches beyond the retention.
+    pub(crate) upper: Option<u64>,
+    /// Hits per second.
+    pub(crate) rate: f64,
+}
+
+impl TopWalk {
+    /// The search for keys with hits in the window.
+    pub(crate) fn new(service: &Service, asked: TopQuestion<'_>, now: Timestamp) -> TopWalk {
+        let TopQuestion { count, window, prefix } = asked;
+        let as_of = service.time_of(now);
+        let is_kept = window.is_none_or(|window| service.store.keeps(window, as_of, now));
+        TopWalk {
+            prefix: prefix.into(),
+            count,
+            window,
+            as_of,
+            cursor: Cursor::START,
+            rows: BinaryHeap::new(),
+            key_bytes: 0,
+            others_upper: is_kept.then_some(0),
+        }
+    }
+
+    /// Runs a slice. True at the end.
+    pub(crate) fn step(&mut self, service: &Service, now: Timestamp) -> bool {
+        let mut page = service.store.scan(self.cursor, None, WALK_STEP, now);
+        page.keys.retain(|key| key.starts_with(&self.prefix));
+        let counts = service.counts_of(&page.keys, self.window, self.as_of, now);
+        for (key, count) in page.keys.into_iter().zip(counts) {
+            let found = (Reverse(count.estimate), key, (count.lower, count.upper));
+            if count.estimate == 0 || self.count == 0 || self.is_behind(&found) {
+                self.leave_out(count.upper);
+                continue;
+            }
+            self.key_bytes += found.1.len();
+            self.rows.push(found);
+            if self.rows.len() > self.count
+                && let Some((_, key, (_, upper))) = self.rows.pop()
+            {
+                self.key_bytes -= key.len();
+                self.leave_out(upper);
+            }
+        }
+        self.cursor = page.next;
+        self.cursor == Cursor::START
+    }
+
+    /// Whether there are enough rows before this one.
+    fn is_behind(&self, found: &Found) -> bool {
+        self.rows.len() == self.count && self.rows.peek().is_some_and(|last| last < found)
+    }
+
+    fn leave_out(&mut self, upper: Option<u64>) {
+        self.others_upper = self.others_upper.zip(upper).map(|(most, upper)| most.max(upper));
+    }
+
+    /// The rows. In a cluster, the hits that other nodes counted of these keys are read for the next question.
+    pub(crate) fn finish(self, service: &Service, now: Timestamp) -> TopKeys {
+        let TopWalk { window, as_of, rows, others_upper, .. } = self;
+        let row = |(Reverse(hits), key, (lower, upper)): Found| {
+            let window = window.unwrap_or_else(|| service.default_window(&key));
+            service.note_question(Asked { key: &key, window: Some(window), at: None }, now);
+            let rate = rate(hits, service.panes_of(&key, Some(window)));
+            TopRow { key, window, hits, lower, upper, rate }
+        };
+        TopKeys { as_of, rows: rows.into_sorted_vec().into_iter().map(row).collect(), others_upper }
+    }
+
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.prefix.len() + self.key_bytes + self.rows.capacity() * size_of::<Found>()
+    }
+}
+
+/// There is no memory for the answer.
+pub(crate) struct NoRoom;
+
+/// Memory of an answer, charged until this is dropped.
+pub(crate) struct Held {
+    service: Arc<Service>,
+    bytes: usize,
+}
+
+impl Held {
+    fn hold(&mut self, bytes: usize) -> Result<(), NoRoom> {
+        if bytes > self.bytes && !self.service.may_hold(self.bytes, bytes) {
+            return Err(NoRoom);
+        }
+        self.service.charge(self.bytes, bytes);
+        self.bytes = bytes;
+        Ok(())
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.service.charge(self.bytes, 0);
+    }
+}
+
+impl Service {
+    /// The most-hit keys, and the charge for them. For async callers: other requests have their turns meanwhile.
+    ///
+    /// # Errors
+    /// [`NoRoom`]: connections and answers already take their share of the memory ceiling.
+    pub(crate) async fn top(self: &Arc<Service>, asked: TopQuestion<'_>) -> Result<(TopKeys, Held), NoRoom> {
+        let mut held = Held { service: Arc::clone(self), bytes: 0 };
+        let mut walk = TopWalk::new(self, asked, self.now());
+        while !walk.step(self, self.now()) {
+            held.hold(walk.held_bytes())?;
+            tokio::task::yield_now().await;
+        }
+        held.hold(walk.held_bytes())?;
+        Ok((walk.finish(self, self.now()), held))
+    }
+}
