@@ -174,7 +174,7 @@ fn hits_are_refused_past_a_limit_of_file_sizes() {
         let is_refused = |all_taken: bool| refused.fetch_or(!all_taken, Relaxed) || !all_taken;
         assert!(becomes(|| is_refused(exchange())), "nothing was refused");
         server.limit_file_bytes("unlimited").expect("a limit may be raised");
-        assert!(becomes(|| exchange()), "hits are not accepted again");
+        assert!(becomes(exchange), "hits are not accepted again");
     });
     check_why(&expected, "a limit of file sizes");
     expected.check(&server, "a limit of file sizes");
