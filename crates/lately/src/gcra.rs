@@ -47,6 +47,13 @@ impl Rate {
         self.limit
     }
 
+    /// The time that the burst takes at the rate, in whole milliseconds, rounded down. A key whose arrival time is further
+    /// ahead has used up its burst.
+    pub(crate) fn burst_ms(self) -> u64 {
+        let burst = self.time_of(self.limit.saturating_sub(1)) >> TICK_BITS;
+        u64::try_from(burst).unwrap_or(u64::MAX)
+    }
+
     fn interval(self) -> u128 {
         whole(self.interval)
     }

@@ -674,7 +674,7 @@ mod tests {
         let long = [b'k'; MAX_KEY_BYTES];
         let key = &b"key"[..];
         let arrival = Arrival::from_parts(u64::MAX, 7);
-        let rate = Some(RateGuard { until: Timestamp::MAX, is_full: true });
+        let rate = Some(RateGuard::Until { until: Timestamp::MAX, is_full: true });
         let limit = Some(LimitGuard::new(MAX_TOTAL, Span::MAX));
         let guard = EvictionGuard { limit, rate };
         let past = Some(PastLockout { length: Span::MAX, forgotten_at: Timestamp::MAX });
@@ -746,7 +746,6 @@ mod tests {
             (15, 1),
             (16, 1),
             (17, 1),
-            (18, 1),
         ];
         assert_eq!(places.len(), deltas.len());
         let wanted: Vec<_> =

@@ -74,7 +74,10 @@ impl ClockShift {
     }
 
     fn guard(self, guard: EvictionGuard) -> EvictionGuard {
-        let rate = guard.rate.map(|rate| RateGuard { until: self.future(rate.until), ..rate });
+        let rate = guard.rate.map(|rate| match rate {
+            RateGuard::Until { until, is_full } => RateGuard::Until { until: self.future(until), is_full },
+            RateGuard::Burst { .. } => rate,
+        });
         EvictionGuard { rate, ..guard }
     }
 

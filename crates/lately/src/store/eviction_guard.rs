@@ -2,6 +2,7 @@
 //! of `PEEK`, note on the key which limit is nearly used up. Eviction then reads the key's hits: a key whose limit is
 //! used up at that moment stays, whoever counted the hits.
 
+use crate::gcra::{Arrival, Rate};
 use crate::time::{Span, Timestamp};
 
 /// What protects a key from eviction.
@@ -23,11 +24,20 @@ pub struct LimitGuard {
 
 /// Protection because of a rate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct RateGuard {
-    /// The end of the protection: the burst is over by then.
-    pub until: Timestamp,
-    /// Whether the burst was used up: such a key is never evicted. Others are evicted last.
-    pub is_full: bool,
+pub enum RateGuard {
+    /// The least of the bursts of these rates, in milliseconds at their pace. It is used up when the key's arrival time is
+    /// further ahead.
+    Burst {
+        /// The milliseconds.
+        ms: u64,
+    },
+    /// Protection until a time. It is read from older files, and no longer written.
+    Until {
+        /// The end.
+        until: Timestamp,
+        /// Whether the limit was used up: such a key is never evicted. Others are evicted last.
+        is_full: bool,
+    },
 }
 
 /// How well a key is protected.
@@ -45,7 +55,7 @@ pub(super) enum Protection {
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct PackedLimitGuard(u64);
 
-/// An optional guard of a rate in eight bytes: the time, and in the lowest bit whether it is full.
+/// An optional guard of a rate in eight bytes. Those with a time have, in the lowest bit, whether it is full.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct PackedRateGuard(u64);
 
@@ -62,7 +72,8 @@ impl EvictionGuard {
 
     /// The guard without what has ended.
     pub(super) fn in_force(self, now: Timestamp) -> EvictionGuard {
-        EvictionGuard { rate: self.rate.filter(|rate| rate.until > now), ..self }
+        let is_over = |rate: &RateGuard| matches!(*rate, RateGuard::Until { until, .. } if until <= now);
+        EvictionGuard { rate: self.rate.filter(|rate| !is_over(rate)), ..self }
     }
 
     /// Both guards in one.
@@ -149,44 +160,64 @@ impl LimitGuard {
 }
 
 impl RateGuard {
-    /// The new guard of a key that has `left` of `max` hits left, until `burst_ends` from now. Keys get one when half
-    /// of the burst is used. `None` if the known guard is sufficient. A guard lasts a quarter longer than needed, so
-    /// that it changes once in that time, or when the burst is used up, and not with each request.
+    /// The new guard of a key that has `left` of `max` hits left by this rate. Keys get one when half of the burst is used.
+    /// `None` if the known guard is sufficient.
     #[inline]
     pub(super) fn next(
         known: Option<RateGuard>,
         left_of_max: (u64, u64),
-        burst_ends: Span,
+        rate: Rate,
         now: Timestamp,
     ) -> Option<RateGuard> {
         if is_mostly_unused(left_of_max) {
             return None;
         }
-        let needed = now.saturating_add(burst_ends);
-        let known = known.filter(|known| known.until > now);
-        let is_full = left_of_max.0 == 0;
-        let is_sufficient = known.is_some_and(|known| known.until >= needed && (known.is_full || !is_full));
-        let extra = Span::from_millis(burst_ends.as_millis() / 4).unwrap_or(Span::MIN);
-        let wanted = RateGuard { until: needed.saturating_add(extra), is_full };
-        (!is_sufficient).then(|| known.map_or(wanted, |known| known.with(wanted)))
+        let wanted = RateGuard::Burst { ms: rate.burst_ms().min(LONGEST_BURST_MS) };
+        let known = EvictionGuard { limit: None, rate: known }.in_force(now).rate;
+        let next = known.map_or(wanted, |known| known.with(wanted));
+        (known != Some(next)).then_some(next)
     }
 
     fn with(self, other: RateGuard) -> RateGuard {
-        RateGuard { until: self.until.max(other.until), is_full: self.is_full || other.is_full }
+        match (self, other) {
+            (RateGuard::Burst { ms: one }, RateGuard::Burst { ms: other }) => {
+                RateGuard::Burst { ms: one.min(other) }
+            }
+            (
+                RateGuard::Until { until: one, is_full: is_one },
+                RateGuard::Until { until: other, is_full: is_other },
+            ) => RateGuard::Until { until: one.max(other), is_full: is_one || is_other },
+            // The key is held until that time. A later decision adds the burst.
+            (full @ RateGuard::Until { is_full: true, .. }, _)
+            | (_, full @ RateGuard::Until { is_full: true, .. }) => full,
+            (burst @ RateGuard::Burst { .. }, _) | (_, burst) => burst,
+        }
     }
 
-    /// How well it protects a key.
-    pub(super) fn protection(self, now: Timestamp) -> Protection {
+    /// How well it protects a key with this arrival time.
+    pub(super) fn protection(self, arrival: Arrival, now: Timestamp) -> Protection {
         match self {
-            RateGuard { until, .. } if until <= now => Protection::Nothing,
-            RateGuard { is_full: true, .. } => Protection::Held,
-            _ => Protection::Near,
+            RateGuard::Burst { ms } => {
+                let ahead_ms = arrival.rounded_up().as_millis() - now.as_millis();
+                match u64::try_from(ahead_ms) {
+                    Err(_) | Ok(0) => Protection::Nothing,
+                    Ok(ahead_ms) if ahead_ms > ms => Protection::Held,
+                    Ok(_) => Protection::Near,
+                }
+            }
+            RateGuard::Until { until, .. } if until <= now => Protection::Nothing,
+            RateGuard::Until { is_full: true, .. } => Protection::Held,
+            RateGuard::Until { .. } => Protection::Near,
         }
     }
 }
 
 /// The bit of a packed guard that says that it is one of a limit. Those of rates are lower numbers.
 const LIMIT: u64 = 1 << 60;
+/// A longer burst is cut to this, which protects more. Arrival times are rounded down to the last time there is.
+const LONGEST_BURST_MS: u64 = Timestamp::MAX.as_millis().cast_unsigned() / 2;
+/// The bit of a packed guard of a rate that says that it is a burst. Times are lower numbers.
+const BURST: u64 = 1 << 59;
 /// A packed guard of a limit has its window in milliseconds, the exponent of its `max`, and the mantissa.
 const WINDOW_BITS: u32 = 40;
 const EXPONENT_BITS: u32 = 6;
@@ -224,21 +255,29 @@ impl PackedLimitGuard {
 impl PackedRateGuard {
     #[inline]
     fn new(guard: Option<RateGuard>) -> PackedRateGuard {
-        PackedRateGuard(guard.map_or(0, |RateGuard { until, is_full }| {
-            (until.as_millis().cast_unsigned() << 1 | u64::from(is_full)).max(1)
-        }))
+        PackedRateGuard(match guard {
+            None => 0,
+            Some(RateGuard::Burst { ms }) => BURST | ms,
+            Some(RateGuard::Until { until, is_full }) => {
+                (until.as_millis().cast_unsigned() << 1 | u64::from(is_full)).max(1)
+            }
+        })
     }
 
     /// A number from outside. `None` if it is no guard.
     fn checked(number: u64) -> Option<PackedRateGuard> {
         let packed = PackedRateGuard(number);
-        (number == 0 || packed.get().is_some()).then_some(packed)
+        let is_guard = number < LIMIT && packed.get().is_some();
+        (number == 0 || is_guard).then_some(packed)
     }
 
     #[inline]
     pub(super) fn get(self) -> Option<RateGuard> {
+        if self.0 & BURST != 0 {
+            return Some(RateGuard::Burst { ms: self.0 & (BURST - 1) });
+        }
         let until = Timestamp::from_millis((self.0 >> 1).cast_signed())?;
-        (self.0 != 0).then_some(RateGuard { until, is_full: self.0 & 1 == 1 })
+        (self.0 != 0).then_some(RateGuard::Until { until, is_full: self.0 & 1 == 1 })
     }
 
     #[inline]
@@ -268,18 +307,17 @@ mod tests {
         let limits = [0, 1, 5, (1 << MANTISSA_BITS) - 1, 1 << MANTISSA_BITS, u64::MAX]
             .into_iter()
             .flat_map(|max| [Span::MIN, seconds(60), Span::MAX].map(|window| LimitGuard::new(max, window)));
-        let rates = [Timestamp::MIN, Timestamp::MAX]
+        let rates = [Timestamp::from_millis(1), Some(Timestamp::MAX)]
             .into_iter()
-            .flat_map(|until| [false, true].map(|is_full| RateGuard { until, is_full }));
+            .flatten()
+            .flat_map(|until| [false, true].map(|is_full| RateGuard::Until { until, is_full }))
+            .chain([0, 7, LONGEST_BURST_MS].map(|ms| RateGuard::Burst { ms }));
         for limit in limits.map(Some).chain([None]) {
             for rate in rates.clone().map(Some).chain([None]) {
                 let guard = EvictionGuard { limit, rate };
                 let numbers = numbers(guard);
                 assert!(numbers.iter().all(|&number| number <= Number::MAX), "{guard:?}");
-                if guard.is_none() || rate.is_some_and(|rate| rate.until == Timestamp::MIN) {
-                    continue;
-                }
-                assert_eq!(read(&numbers), Some(guard));
+                assert_eq!(read(&numbers), Some(guard).filter(|guard| !guard.is_none()));
             }
         }
     }
@@ -295,7 +333,7 @@ mod tests {
 
     #[test]
     fn what_is_no_guard_is_refused() {
-        for numbers in [&[][..], &[0], &[LIMIT], &[LIMIT, 0], &[LIMIT | 1, 0], &[u64::MAX, 0], &[1 << 59]] {
+        for numbers in [&[][..], &[0], &[LIMIT], &[LIMIT, 0], &[LIMIT | 1, 0], &[u64::MAX, 0], &[1 << 58]] {
             assert_eq!(read(numbers), None, "{numbers:?}");
         }
     }
@@ -313,13 +351,24 @@ mod tests {
     }
 
     #[test]
-    fn a_used_up_burst_stays_protected() {
+    fn a_used_up_burst_is_held_until_it_is_not() {
         let at = |seconds| Timestamp::from_seconds(seconds).expect("a time");
-        let full = RateGuard::next(None, (0, 1), seconds(8), at(100));
-        assert_eq!(full, Some(RateGuard { until: at(110), is_full: true }));
-        let longer = RateGuard::next(full, (50, 100), seconds(80), at(105));
-        assert_eq!(longer, Some(RateGuard { until: at(205), is_full: true }));
-        let later = RateGuard::next(full, (50, 100), seconds(80), at(110));
-        assert_eq!(later, Some(RateGuard { until: at(210), is_full: false }));
+        let arrival = |seconds: u64| Arrival::from_parts(1_000 * seconds, 0);
+        let rate = |burst, period| crate::gcra::Rate::new(burst, 1, seconds(period)).expect("a rate");
+        assert_eq!(RateGuard::next(None, (3, 4), rate(3, 10), at(0)), None);
+        let guard = RateGuard::next(None, (2, 4), rate(3, 10), at(0)).expect("half is used");
+        assert_eq!(guard, RateGuard::Burst { ms: 30_000 });
+        // Four hits were admitted at 100 s: the next one is at 110 s.
+        let of = |now| guard.protection(arrival(140), at(now));
+        assert_eq!([100, 109, 110, 139, 140].map(of), {
+            use Protection::{Held, Near, Nothing};
+            [Held, Held, Near, Near, Nothing]
+        });
+        // A rate with a larger burst is not used up, but the other is.
+        let both = RateGuard::next(Some(guard), (500, 1_000), rate(999, 10), at(0));
+        assert_eq!(both, None);
+        let old = RateGuard::Until { until: at(50), is_full: true };
+        assert_eq!(RateGuard::next(Some(old), (2, 4), rate(3, 10), at(49)), None);
+        assert_eq!(RateGuard::next(Some(old), (2, 4), rate(3, 10), at(50)), Some(guard));
     }
 }

@@ -15,7 +15,7 @@ use crate::settings::Settings;
 use crate::time::{Span, Timestamp};
 
 use super::cached_denial::CachedDenial;
-use super::eviction_guard::{EvictionGuard, LimitGuard, PackedLimitGuard, PackedRateGuard};
+use super::eviction_guard::{EvictionGuard, LimitGuard, PackedLimitGuard, PackedRateGuard, RateGuard};
 use super::recent_denials::RecentDenials;
 
 /// The state of a key: 16 bytes, and heap memory.
@@ -503,6 +503,10 @@ impl KeyState {
         guard.limit = guard
             .limit
             .filter(|limit| self.hits().used(LimitWindow::ending_at(now, limit.window(), now), settings) > 0);
+        guard.rate = guard.rate.filter(|rate| match rate {
+            RateGuard::Burst { .. } => self.arrival().is_after(now),
+            RateGuard::Until { .. } => true,
+        });
         self.watched_mut().watch.set_guard(guard);
         if self.denial().is_some_and(|denial| denial.until <= now) {
             self.forget_denial();
@@ -573,7 +577,6 @@ impl KeyState {
 
 #[cfg(test)]
 mod tests {
-    use super::super::eviction_guard::RateGuard;
     use super::*;
     use crate::limits::MAX_TOTAL;
     use crate::time::seconds;
@@ -597,7 +600,7 @@ mod tests {
         state.hits_mut().add(at(1), 1, &settings, at(1)).expect("counted");
         state.lock_out(at(10), None);
         state.lock_out(Timestamp::MIN, None);
-        let rate = Some(RateGuard { until: at(20), is_full: true });
+        let rate = Some(RateGuard::Until { until: at(20), is_full: true });
         state.put_guard(EvictionGuard { limit: None, rate }, at(1));
         state.set_arrival(Arrival::from_parts(15, 1));
         assert_eq!(state.limited_until(), Some(at(10)));

@@ -50,9 +50,7 @@ impl Executor<'_> {
         if let Some(place) = place.filter(|_| after != before && quantity != 0) {
             locked.set_arrival(key, place, after, context);
         }
-        if let Some(reset_after) = decision.reset_after {
-            locked.guard_rate(place, (decision.left(), decision.max), reset_after, context);
-        }
+        locked.guard_rate(place, (decision.left(), decision.max), rate, context);
         Ok(decision)
     }
 }

@@ -212,7 +212,7 @@ mod tests {
         let until = Timestamp::from_millis(1_700_000_000_123);
         let long = [7; MAX_KEY_BYTES];
         let none = LimitState::default();
-        let rate = until.map(|until| RateGuard { until, is_full: true });
+        let rate = until.map(|until| RateGuard::Until { until, is_full: true });
         let guard = EvictionGuard { limit: None, rate };
         let near = EvictionGuard { limit: Some(LimitGuard::new(7, crate::time::days(9))), ..guard };
         let past = until.map(|forgotten_at| PastLockout { length: crate::time::days(9), forgotten_at });

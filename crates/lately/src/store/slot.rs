@@ -309,7 +309,7 @@ mod tests {
         slot.change(|_| ());
         assert_eq!((slot.state.is_watched(), slot.arrival()), (false, Arrival::from_parts(9_000, 0)));
         // A guard moves the arrival time to the heap. It comes back when the guard ends.
-        let rate = Some(RateGuard { until: at(5_000), is_full: false });
+        let rate = Some(RateGuard::Until { until: at(5_000), is_full: false });
         slot.change(|state| state.put_guard(EvictionGuard { limit: None, rate }, at(0)));
         slot.note_list(ListHint::from_bytes([7; ListHint::BYTES]));
         assert_eq!((slot.state.is_watched(), slot.arrival()), (true, Arrival::from_parts(9_000, 0)));

@@ -110,9 +110,8 @@ impl Shard {
         let now = self.now;
         let Some(slot) = self.slot_of(place, hit.key) else { return FastPath::Elsewhere };
         let (decision, arrival) = gcra::decide(rate, slot.arrival(), 1, now);
-        let burst_ends = decision.reset_after.unwrap_or(Span::MIN);
         let left_of_max = (decision.left(), decision.max);
-        let guard = RateGuard::next(slot.state.guard().rate, left_of_max, burst_ends, now);
+        let guard = RateGuard::next(slot.state.guard().rate, left_of_max, rate, now);
         let is_in_place = slot.state.is_watched() || guard.is_none() && slot.has_room_for(arrival);
         if !decision.is_allowed() || !is_in_place {
             return FastPath::At(place, Fetched::All);

@@ -12,7 +12,7 @@ use crate::class::Classes;
 use crate::delta::{Delta, Forgotten};
 use crate::entry::{Entry, GivenBack, LimitWindow};
 use crate::error::HitError;
-use crate::gcra::Arrival;
+use crate::gcra::{Arrival, Rate};
 use crate::lockout::{PastLockout, StartedLockout};
 use crate::merge::Cell;
 use crate::settings::Settings;
@@ -37,7 +37,7 @@ impl Shard {
             return Protection::Held;
         }
         let EvictionGuard { limit, rate } = slot.state.guard();
-        let by_rate = rate.map_or(Protection::Nothing, |rate| rate.protection(self.now));
+        let by_rate = rate.map_or(Protection::Nothing, |rate| rate.protection(slot.arrival(), self.now));
         let by_limit = limit.map_or(Protection::Nothing, |limit| {
             let window = LimitWindow::ending_at(self.now, limit.window(), self.now);
             let used = |hits: &Entry| hits.used(window, classes.settings(slot.class));
@@ -63,18 +63,17 @@ impl Shard {
         }
     }
 
-    /// Updates the eviction guard of the key at `place`: a rate has `left` of `max` hits left, until `burst_ends`
-    /// from now.
+    /// Updates the eviction guard of the key at `place`: a rate has `left` of `max` hits left.
     #[inline]
     pub(in crate::store) fn guard_rate(
         &mut self,
         place: Option<u32>,
         left_of_max: (u64, u64),
-        burst_ends: Span,
+        rate: Rate,
         context: &mut Context<'_>,
     ) {
         let Some(slot) = place.and_then(|place| self.slot_at(place)) else { return };
-        let rate = RateGuard::next(slot.state.guard().rate, left_of_max, burst_ends, self.now);
+        let rate = RateGuard::next(slot.state.guard().rate, left_of_max, rate, self.now);
         if let (Some(place), Some(_)) = (place, rate) {
             self.guard(place, EvictionGuard { limit: None, rate }, context);
         }

@@ -1062,6 +1062,10 @@ fn a_flood_opens_no_limit_whoever_used_it_up() {
     }
     type Uses = fn(&Store, &[u8], Timestamp);
     let start = after(seconds(9));
+    fn throttle(store: &Store, key: &[u8], burst: u64, now: Timestamp) {
+        let rate = Rate::new(burst, 1, hours(1)).expect("a rate");
+        apply(store, Op::of_throttle(Throttle { key, rate, quantity: 2 }), now);
+    }
     let cases: [(&str, Uses, Span); 8] = [
         ("itself", |store, key, now| ask(store, Request { cost: 4, ..half(key) }, now), hours(1)),
         (
@@ -1140,5 +1144,20 @@ fn a_flood_opens_no_limit_whoever_used_it_up() {
             assert!(!decision.is_allowed(), "{who}: {n}");
         }
         store.check_consistency();
+    }
+    let store = Store::builder().retain(hours(3)).memory_ceiling(300_000).seed(7).build().expect("valid");
+    let key = |n: u32| format!("used up:{n}").into_bytes();
+    for n in 0..100 {
+        throttle(&store, &key(n), 3, start);
+        throttle(&store, &key(n), 999, start);
+    }
+    for n in 0..20_000 {
+        throttle(&store, format!("flood:{n}").as_bytes(), 3, start);
+    }
+    assert!(store.memory().evicted_keys > 10_000);
+    for n in 0..100 {
+        let rate = Rate::new(3, 1, hours(1)).expect("a rate");
+        let asked = Throttle { key: &key(n), rate, quantity: 1 };
+        assert!(!store.throttle(asked, start).expect("decided").is_allowed(), "another rate: {n}");
     }
 }
