@@ -321,7 +321,7 @@ mod tests {
         check(NOW + 600_000, 0, NOW + 600_000, 1);
         // By the time of the hit: the span before, and in the middle between two.
         check(NOW + 1, 0, NOW + 600_000, 2);
-        check(NOW - 1, 0, NOW + 600_000, 1);
+        check(NOW - 1, 0, NOW + 600_000, 3);
         // Late hits are known until the span has passed since they came.
         check(NOW - 7_200_000, 2, NOW + 600_000, 1);
         check(NOW - 7_200_000, 2, NOW + 1_199_999, 1);

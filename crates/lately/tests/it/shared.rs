@@ -122,6 +122,8 @@ proptest! {
         let model = model(resolution_ms, (panes * resolution_ms).min(Span::MAX.as_millis() / 2));
         let light = |op: Op| match op {
             Op::Hit { key, offset_ms, count } => Op::Hit { key, offset_ms, count: count.min(300) },
+            // A counter has no ids.
+            Op::HitOnce { key, offset_ms, count, .. } => Op::Hit { key, offset_ms, count: count.min(300) },
             op => op,
         };
         let ops = for_a_counter(&warmed(&warm_up, ops.into_iter().map(light).collect()), &model);
