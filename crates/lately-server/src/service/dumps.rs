@@ -448,7 +448,9 @@ mod tests {
             assert!(percent > 80 || restored.evicted_dump_keys == 0, "{percent} %: {restored:?}");
             assert!((1..=restored.evicted_keys).contains(&(evicted as u64)), "{evicted}, {restored:?}");
             assert_eq!(there(&full, "limited", 100), 100);
-            assert!(full.store.memory().used_bytes <= CEILING);
+            let used_bytes = full.store.memory().used_bytes;
+            // To evict takes some bytes, too, which the next hit of a new key evicts for.
+            assert!(used_bytes < CEILING + 100, "{percent} %: {used_bytes}");
             full.store.check_consistency();
             // After the restore they are evicted like other keys.
             fill(&full, "later", 60_000);

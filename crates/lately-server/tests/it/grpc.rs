@@ -614,7 +614,7 @@ fn health_is_served_and_unknown_methods_are_not() {
         let asked = HealthCheckRequest { service: "x".to_owned() };
         let unknown = ask::<_, HealthCheckResponse>(&mut client, "/grpc.health.v1.Health/Check", asked).await;
         assert_eq!(unknown.expect_err("unknown").code(), Code::NotFound);
-        let unknown = ask::<_, HitResponse>(&mut client, "/lately.v1.Lately/Top", hit("k")).await;
+        let unknown = ask::<_, HitResponse>(&mut client, "/lately.v1.Lately/Nothing", hit("k")).await;
         assert_eq!(unknown.expect_err("unknown").code(), Code::Unimplemented);
     });
 }
