@@ -163,6 +163,15 @@ impl Running {
         std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).expect("a process").count()
     }
 
+    /// The resident memory of the process without pages of its program.
+    pub(crate) fn own_bytes(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("a process");
+        let anonymous: Option<u64> = status
+            .lines()
+            .find_map(|line| line.strip_prefix("RssAnon:")?.strip_suffix("kB")?.trim().parse().ok());
+        1_024 * anonymous.unwrap_or_else(|| panic!("no size in {status}"))
+    }
+
     /// The size of the process's file table.
     pub(crate) fn file_table(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("a process");
