@@ -20,7 +20,7 @@ use crate::time::Timestamp;
 const MEAN: usize = 8;
 /// Below this mean number, a bucket is given up.
 const LEAST_MEAN: usize = 2;
-/// A full bucket gets room for so many more ids.
+/// By how many ids a full bucket grows.
 const MORE: usize = 2;
 /// The ids of a shard.
 #[derive(Default, Debug)]
