@@ -253,14 +253,15 @@ impl Store {
     /// Evicts keys other than `keep` until there is room for one more. False if every candidate is held by a
     /// limit.
     ///
-    /// It frees no more than is over the ceiling when it is called. Other threads may use the room at once,
+    /// It frees no more than is over the ceiling when it is called, and what evictions themselves take. Other threads may use the room at once,
     /// and evict for themselves when they find none: with no such bound, this one would go on for as long as they
     /// add keys.
     pub(super) fn make_room(&self, keep: &[u8], now: Timestamp, mut deltas: Option<&mut DeltaBatch>) -> bool {
         let mut over_bytes = self.memory.over_bytes();
         while over_bytes > 0 && self.memory.is_full() {
             let Some(victim) = self.victim(keep, now) else { return false };
-            over_bytes = over_bytes.saturating_sub(self.evict(&victim, keep, now, deltas.as_deref_mut()));
+            over_bytes =
+                over_bytes.saturating_sub_signed(self.evict(&victim, keep, now, deltas.as_deref_mut()));
         }
         true
     }
@@ -341,8 +342,8 @@ impl Store {
     }
 
     /// Evicts a key, unless it was removed or hit since, or a limit holds it now. Never evicts `keep`. Returns the
-    /// bytes freed.
-    fn evict(&self, victim: &Victim, keep: &[u8], now: Timestamp, deltas: Option<&mut DeltaBatch>) -> u64 {
+    /// bytes freed. They are below 0 if the tables of the shard grew by more than the key had.
+    fn evict(&self, victim: &Victim, keep: &[u8], now: Timestamp, deltas: Option<&mut DeltaBatch>) -> i64 {
         let &Victim { has_several, newest, index, place, .. } = victim;
         let mut shard = self.lock(index, now);
         // A key that replaced it and looks the same is an equally good victim.
@@ -365,7 +366,7 @@ impl Store {
             shard.forget(place, Forgotten::Evicted, &mut context);
             self.memory.evicted_keys.fetch_add(1, Relaxed);
         }
-        before_bytes.saturating_sub(shard.bytes()) as u64
+        before_bytes.cast_signed() as i64 - shard.bytes().cast_signed() as i64
     }
 
     /// Removes expired keys and merges old panes of the others, in `places` slots from the cursor `from` on. Returns the
