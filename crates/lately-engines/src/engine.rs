@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-use lately::{Cell, Level, Origin, Tally, Timestamp};
+use lately::{Cell, LevelsId, Origin, Tally, Timestamp};
 
 use crate::EngineError;
 use crate::layout::CELLS_OF_A_BLOCK;
@@ -29,23 +29,27 @@ pub trait Engine: Send {
         lasts: Duration,
     ) -> impl Future<Output = Result<Option<String>, EngineError>> + Send;
 
-    /// Stores a short text about a node, which replaces the one before, or removes it. The texts of all nodes are
-    /// kept for a while after the newest of them was stored.
+    /// Stores a text under a name in a list, which replaces the one before, or removes it. All texts of the list are kept
+    /// for this while after the last one was stored.
     ///
     /// # Errors
     /// [`EngineError`]: the text may not be stored.
-    fn report(
+    fn set_text(
         &mut self,
-        node: &str,
-        status: Option<&str>,
+        list: List,
+        name: &str,
+        text: Option<&str>,
         lasts: Duration,
     ) -> impl Future<Output = Result<(), EngineError>> + Send;
 
-    /// The texts about all nodes, each with the name of its node, in any order.
+    /// The names and texts of a list, in any order.
     ///
     /// # Errors
     /// [`EngineError`]: the texts could not be read.
-    fn nodes(&mut self) -> impl Future<Output = Result<Vec<(String, String)>, EngineError>> + Send;
+    fn texts(
+        &mut self,
+        list: List,
+    ) -> impl Future<Output = Result<Vec<(String, String)>, EngineError>> + Send;
 
     /// The number of this life of the engine. While it stays the same, everything that was sent is still there. It
     /// changes when the connection was lost: the engine may have failed over to a server without the last writes, or
@@ -101,6 +105,15 @@ pub trait Engine: Send {
     ) -> impl Future<Output = Result<(Vec<OwnedBlock>, Option<Place>), EngineError>> + Send;
 }
 
+/// A list of texts that all nodes share.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum List {
+    /// What each node says of itself.
+    Nodes,
+    /// The levels in which nodes count, and until when each table of them is needed.
+    Levels,
+}
+
 /// How far the blocks of an engine are listed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Place {
@@ -127,6 +140,8 @@ pub type Told = Vec<Known>;
 pub struct Known {
     /// The origin that counted.
     pub origin: Origin,
+    /// The levels that the cell is of.
+    pub levels: LevelsId,
     /// The cell.
     pub cell: Cell,
     /// The hits that were counted and deleted.
@@ -159,6 +174,8 @@ pub struct Write<'a> {
 pub struct Block<'a> {
     /// The key.
     pub key: &'a [u8],
+    /// The levels that its cells are of.
+    pub levels: LevelsId,
     /// The width of its cells, in milliseconds.
     pub width_ms: i64,
     /// The number of the block among those of this width, counted from the epoch.
@@ -170,6 +187,8 @@ pub struct Block<'a> {
 pub struct OwnedBlock {
     /// The key.
     pub key: Box<[u8]>,
+    /// The levels that its cells are of.
+    pub levels: LevelsId,
     /// The width of its cells, in milliseconds.
     pub width_ms: i64,
     /// The number of the block among those of this width, counted from the epoch.
@@ -180,29 +199,33 @@ impl OwnedBlock {
     /// The same block with a borrowed key.
     #[must_use]
     pub fn as_block(&self) -> Block<'_> {
-        Block { key: &self.key, width_ms: self.width_ms, number: self.number }
+        Block { key: &self.key, levels: self.levels, width_ms: self.width_ms, number: self.number }
     }
 }
 
 impl From<Block<'_>> for OwnedBlock {
-    fn from(Block { key, width_ms, number }: Block<'_>) -> OwnedBlock {
-        OwnedBlock { key: key.into(), width_ms, number }
+    fn from(Block { key, levels, width_ms, number }: Block<'_>) -> OwnedBlock {
+        OwnedBlock { key: key.into(), levels, width_ms, number }
     }
 }
 
 impl<'a> Block<'a> {
     /// The block of a cell.
     #[must_use]
-    pub fn of(key: &'a [u8], cell: Cell) -> Block<'a> {
+    pub fn of(key: &'a [u8], levels: LevelsId, cell: Cell) -> Block<'a> {
         let Cell { start_ms, width_ms } = cell;
-        Block { key, width_ms, number: start_ms.div_euclid(width_ms * CELLS_OF_A_BLOCK) }
+        Block { key, levels, width_ms, number: start_ms.div_euclid(width_ms * CELLS_OF_A_BLOCK) }
     }
 
-    /// The blocks of a level that have a cell between two times.
-    pub fn between(key: &'a [u8], level: Level, from_ms: i64, to_ms: i64) -> impl Iterator<Item = Block<'a>> {
-        let width_ms = level.width_ms;
+    /// The blocks of a width that have a cell between two times.
+    pub fn between(
+        key: &'a [u8],
+        (levels, width_ms): (LevelsId, i64),
+        from_ms: i64,
+        to_ms: i64,
+    ) -> impl Iterator<Item = Block<'a>> {
         let number = |ms: i64| ms.div_euclid(width_ms * CELLS_OF_A_BLOCK);
-        (number(from_ms)..=number(to_ms - 1)).map(move |number| Block { key, width_ms, number })
+        (number(from_ms)..=number(to_ms - 1)).map(move |number| Block { key, levels, width_ms, number })
     }
 
     /// Its first millisecond.

@@ -1,13 +1,13 @@
 //! The names of counts in an engine of keys and values.
 //!
-//! A block is a sorted set `lately:WIDTH:NUMBER:{KEY}`. A member is a kind, the place of the cell in the block, and
+//! A block is a sorted set `lately:LEVELS:WIDTH:NUMBER:{KEY}`. A member is a kind, the place of the cell in the block, and
 //! the origin. Its score is the count. Counts only grow, and `ZADD GT` keeps the greater one, which merges counts
 //! without a script. All blocks of a key have the key as their hash tag, so they are in one slot.
 
 use std::collections::HashMap;
 use std::io::Write;
 
-use lately::{Cell, Origin, Tally};
+use lately::{Cell, LevelsId, Origin, Tally};
 
 use crate::{Block, EngineError, Known, OwnedBlock, Told};
 
@@ -23,8 +23,8 @@ const REMOVED: u8 = b'r';
 /// The name of a block.
 pub(crate) fn name(block: &Block<'_>) -> Vec<u8> {
     // Room for both numbers.
-    let mut name = Vec::with_capacity(block.key.len() + 48);
-    _ = write!(name, "lately:{}:{}:{{", block.width_ms, block.number);
+    let mut name = Vec::with_capacity(block.key.len() + 56);
+    _ = write!(name, "lately:{:x}:{}:{}:{{", block.levels.number(), block.width_ms, block.number);
     name.extend_from_slice(block.key);
     name.push(b'}');
     name
@@ -33,14 +33,15 @@ pub(crate) fn name(block: &Block<'_>) -> Vec<u8> {
 /// Parses the name of a block. `None` for any other name.
 pub(crate) fn read_name(text: &[u8]) -> Option<OwnedBlock> {
     let rest = text.strip_prefix(b"lately:")?;
-    let mut parts = rest.splitn(3, |&byte| byte == b':');
-    let mut number = || std::str::from_utf8(parts.next()?).ok()?.parse::<i64>().ok();
+    let mut parts = rest.splitn(4, |&byte| byte == b':').map(std::str::from_utf8);
+    let levels = LevelsId::new(u32::from_str_radix(parts.next()?.ok()?, 16).ok()?);
+    let mut number = || parts.next()?.ok()?.parse::<i64>().ok();
     let (width_ms, number) = (number()?, number()?);
-    let key = parts.next()?.strip_prefix(b"{")?.strip_suffix(b"}")?;
+    let key = rest.splitn(4, |&byte| byte == b':').nth(3)?.strip_prefix(b"{")?.strip_suffix(b"}")?;
     // Its first and last millisecond are times.
     let ends = [number, number.checked_add(1)?].map(|number| number.checked_mul(CELLS_OF_A_BLOCK));
     let is_in_time = ends.iter().all(|end| end.is_some_and(|end| end.checked_mul(width_ms).is_some()));
-    let block = OwnedBlock { key: key.into(), width_ms, number };
+    let block = OwnedBlock { key: key.into(), levels, width_ms, number };
     (width_ms > 0 && !key.is_empty() && is_in_time && name(&block.as_block()) == text).then_some(block)
 }
 
@@ -74,6 +75,7 @@ pub(crate) fn read_block(block: &Block<'_>, members: &[(Vec<u8>, f64)]) -> (Told
         };
         let known = counts.entry((origin, cell)).or_insert_with_key(|(origin, cell)| Known {
             origin: origin.clone(),
+            levels: block.levels,
             cell: *cell,
             tally: Tally::default(),
             removed: 0,
@@ -110,14 +112,17 @@ const MOST: f64 = 9_007_199_254_740_992.0;
 mod tests {
     use super::*;
 
+    const LEVELS: LevelsId = LevelsId::new(0xc0_ffee);
+
     #[test]
     fn members_are_read_as_they_were_written() {
         let cell = Cell::of(1_700_000_003_999, 1_000);
-        let block = Block::of(b"user:42", cell);
-        assert_eq!(name(&block), b"lately:1000:26562500:{user:42}");
+        let block = Block::of(b"user:42", LEVELS, cell);
+        assert_eq!(name(&block), b"lately:c0ffee:1000:26562500:{user:42}");
         assert!((block.start_ms()..block.end_ms()).contains(&cell.start_ms));
         let origin = Origin::new("eu-1", 7).expect("a name");
-        let known = Known { origin, cell, tally: Tally { counted: 12, deleted: 5 }, removed: 3 };
+        let known =
+            Known { origin, levels: LEVELS, cell, tally: Tally { counted: 12, deleted: 5 }, removed: 3 };
         let written: Vec<_> = members(&known, &known.origin.to_string()).collect();
         #[expect(clippy::cast_precision_loss, reason = "small numbers")]
         let written: Vec<_> = written.into_iter().map(|(member, score)| (member, score as f64)).collect();
@@ -129,28 +134,32 @@ mod tests {
     fn names_are_read_as_they_were_written() {
         for key in [&b"user:42"[..], b"}", b"{a}:{", b"\x00\xff\r\n"] {
             for number in [-1, 0, 26_562_500] {
-                let block = Block { key, width_ms: 1_000, number };
+                let block = Block { key, levels: LEVELS, width_ms: 1_000, number };
                 assert_eq!(read_name(&name(&block)), Some(block.into()));
             }
         }
-        let longest = format!("lately:1:{}:{{k}}", i64::MAX / CELLS_OF_A_BLOCK - 1);
+        let longest = format!("lately:0:1:{}:{{k}}", i64::MAX / CELLS_OF_A_BLOCK - 1);
         assert!(read_name(longest.as_bytes()).is_some());
-        let too_late = format!("lately:1:{}:{{k}}", i64::MAX / CELLS_OF_A_BLOCK);
+        let too_late = format!("lately:0:1:{}:{{k}}", i64::MAX / CELLS_OF_A_BLOCK);
         for name in [
             "",
             "lately:nodes",
             "lately:node:a",
             "lately:changed:0",
-            "lately:1000:1:k",
-            "lately:1000:1:{}",
-            "lately:1000:1:{k",
-            "lately:1000:{k}",
+            "lately:0:1000:1:k",
+            "lately:0:1000:1:{}",
+            "lately:0:1000:1:{k",
+            "lately:0:1000:{k}",
+            "lately:1000:1:{k}",
+            "lately:00:1000:1:{k}",
+            "lately:A:1000:1:{k}",
+            "lately:100000000:1000:1:{k}",
             "lately:0:1:{k}",
-            "lately:-1000:1:{k}",
-            "lately:+1000:1:{k}",
-            "lately:1000:01:{k}",
-            "lately:1000:9223372036854775807:{k}",
-            "other:1000:1:{k}",
+            "lately:0:-1000:1:{k}",
+            "lately:0:+1000:1:{k}",
+            "lately:0:1000:01:{k}",
+            "lately:0:1000:9223372036854775807:{k}",
+            "other:0:1000:1:{k}",
             &too_late,
         ] {
             assert_eq!(read_name(name.as_bytes()), None, "{name}");
@@ -162,10 +171,10 @@ mod tests {
     #[test]
     fn the_greatest_counts_are_read_as_they_were_written() {
         let (cell, origin) = (Cell::of(1_000, 1_000), Origin::new("a", 1).expect("a name"));
-        let block = Block::of(b"k", cell);
+        let block = Block::of(b"k", LEVELS, cell);
         for hits in [MOST_HITS - 1, MOST_HITS, MOST_HITS + 1, u64::MAX] {
             let tally = Tally { counted: hits, deleted: hits };
-            let known = Known { origin: origin.clone(), cell, tally, removed: hits };
+            let known = Known { origin: origin.clone(), levels: LEVELS, cell, tally, removed: hits };
             let name = known.origin.to_string();
             let written = members(&known, &name);
             #[expect(clippy::cast_precision_loss, reason = "at most 2^53")]
@@ -179,7 +188,7 @@ mod tests {
 
     #[test]
     fn what_no_node_wrote_is_left_out() {
-        let block = Block { key: b"k", width_ms: 1_000, number: 1 };
+        let block = Block { key: b"k", levels: LEVELS, width_ms: 1_000, number: 1 };
         for (member, score) in [
             (&b""[..], 1.0),
             (b"c", 1.0),
@@ -196,7 +205,7 @@ mod tests {
             let (counts, foreign) = read_block(&block, &[(member.to_vec(), score), ours]);
             assert!(counts.len() == 1 && counts[0].tally.counted == 3, "{member:?} {score}");
             let text = foreign.expect("it is named").to_string();
-            assert!(text.starts_with("'lately:1000:1:{k}' holds what no node wrote: "), "{text}");
+            assert!(text.starts_with("'lately:c0ffee:1000:1:{k}' holds what no node wrote: "), "{text}");
         }
     }
 }

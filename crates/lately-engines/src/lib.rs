@@ -11,7 +11,7 @@ mod limits;
 mod memory;
 mod redis;
 
-pub use engine::{Block, Engine, Known, OwnedBlock, Place, Server, Told, Write};
+pub use engine::{Block, Engine, Known, List, OwnedBlock, Place, Server, Told, Write};
 pub use error::EngineError;
 pub use memory::Memory;
 pub use redis::{Redis, without_password};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lately::{Cell, Origin};
 
-use crate::{Block, Engine, EngineError, Known, OwnedBlock, Place, Told, Write};
+use crate::{Block, Engine, EngineError, Known, List, OwnedBlock, Place, Told, Write};
 
 /// An engine that keeps counts until it is dropped. Clones share them.
 #[derive(Clone, Default, Debug)]
@@ -15,7 +15,7 @@ pub struct Memory {
     /// The holder of each node's name. Claims never expire here.
     holders: Arc<Mutex<HashMap<String, String>>>,
     /// The text about each node.
-    statuses: Arc<Mutex<HashMap<String, String>>>,
+    texts: Arc<Mutex<HashMap<(List, String), String>>>,
     /// The blocks that were noted as changed.
     changed: Arc<Mutex<BTreeSet<OwnedBlock>>>,
 }
@@ -52,18 +52,26 @@ impl Engine for Memory {
         Ok((held != holder).then(|| held.clone()))
     }
 
-    async fn report(&mut self, node: &str, status: Option<&str>, _: Duration) -> Result<(), EngineError> {
-        let mut statuses = self.statuses.lock().unwrap_or_else(PoisonError::into_inner);
-        match status {
-            Some(status) => statuses.insert(node.to_owned(), status.to_owned()),
-            None => statuses.remove(node),
+    async fn set_text(
+        &mut self,
+        list: List,
+        name: &str,
+        text: Option<&str>,
+        _: Duration,
+    ) -> Result<(), EngineError> {
+        let mut texts = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
+        let name = (list, name.to_owned());
+        match text {
+            Some(text) => texts.insert(name, text.to_owned()),
+            None => texts.remove(&name),
         };
         Ok(())
     }
 
-    async fn nodes(&mut self) -> Result<Vec<(String, String)>, EngineError> {
-        let statuses = self.statuses.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(statuses.iter().map(|(node, status)| (node.clone(), status.clone())).collect())
+    async fn texts(&mut self, list: List) -> Result<Vec<(String, String)>, EngineError> {
+        let texts = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_list = texts.iter().filter(|((of, _), _)| *of == list);
+        Ok(of_list.map(|((_, name), text)| (name.clone(), text.clone())).collect())
     }
 
     fn life(&self) -> u64 {

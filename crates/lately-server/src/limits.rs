@@ -456,6 +456,18 @@ pub(crate) const CLUSTER_READ_KEYS: usize = 1_000;
 /// How much longer an engine keeps a block than it is read, for nodes whose clocks differ and for late hits.
 pub(crate) const BLOCK_SLACK_MS: i64 = 3_600_000;
 
+/// The interval at which the levels in which others count are read from an engine, in milliseconds.
+pub(crate) const TABLES_EVERY_MS: i64 = 2_000;
+
+/// A table of levels in an engine is renewed when its end is this near, in milliseconds.
+pub(crate) const TABLE_RENEWED_AFTER_MS: i64 = 1_800_000;
+
+/// The most tables of levels of others that are known. Those that are needed longest stay.
+pub(crate) const MAX_LEVEL_TABLES: usize = 16;
+
+/// Bytes of a table of levels in an engine. A longer one is left out.
+pub(crate) const MAX_LEVEL_TABLE_BYTES: usize = 256 << 10;
+
 /// How long a server owns the name of its node in a cluster after it last claimed it, and how often it claims it.
 pub(crate) const CLAIM_LASTS: Duration = Duration::from_secs(5);
 /// See [`CLAIM_LASTS`].

@@ -124,6 +124,11 @@ impl Classes {
         ClassId(u8::try_from(place.unwrap_or(self.patterns.len())).expect("the number of classes is bounded"))
     }
 
+    /// The pattern of each class but the default.
+    pub(crate) fn patterns(&self) -> &[Pattern] {
+        &self.patterns
+    }
+
     /// The settings of each class, the default last.
     pub(crate) fn all(&self) -> &[Settings] {
         &self.settings

@@ -78,7 +78,10 @@ pub use ladder::{Ladder, RUNGS_MS};
 pub use limit::{Admission, Decision, JointDecision, Retry};
 pub use lockout::{Factor, Lockout, PastLockout, StartedLockout};
 pub use machine::{give_blocks_back, give_memory_back, share_arenas};
-pub use merge::{Cell, Changes, KeyChanges, Level, Levels, Merged, NoOrigin, Origin, Tally};
+pub use merge::{
+    Cell, Changes, KeyChanges, Level, LevelSets, LevelTable, Levels, LevelsId, Merged, NoOrigin, Origin,
+    Tally,
+};
 pub use series::{Point, SeriesReader};
 pub use settings::{DEFAULT_WINDOW, Settings, SettingsBuilder};
 pub use shared::{AtomicCounter, StripedCounter};

@@ -415,8 +415,8 @@ fn what_no_node_wrote_is_left_out() {
     let (one, other) = (node(&redis, "a"), node(&redis, "b"));
     one.ask::<u64>("HIT k 3");
     assert!(all_say(&[&other], "HITS k", 3));
-    let names = redis.command("KEYS lately:1000:*");
-    let name = names.lines().find(|line| line.starts_with("lately:1000:")).expect("a set").to_owned();
+    let names = redis.command("KEYS lately:*:1000:*");
+    let name = names.lines().find(|line| line.contains(":1000:")).expect("a set").to_owned();
     assert!(redis.command(&format!("ZADD {name} 7 nobody")).starts_with(":1"));
     one.ask::<u64>("HIT k 2");
     one.ask::<u64>("HIT another 4");
@@ -576,4 +576,49 @@ fn what_redis_refuses_is_in_the_log_without_the_password() {
     let expected = format!("user 'lately' may not run ZADD on {}: ACL SETUSER lately +zadd", redis.address());
     assert!(run.err.contains(&expected), "{}", run.err);
     assert!(!run.err.contains("secret"), "{}", run.err);
+}
+
+/// Symptom: after a change of the classes, the hits of nodes that are gone did not count, and deleted hits came back. Cause: nodes
+/// read the widths of their own classes only. Fix: they read those of all classes that are in use, or were.
+#[test]
+fn hits_of_other_classes_are_read_and_deleted() {
+    if !has("redis-server") {
+        return;
+    }
+    let redis = RedisServer::start();
+    let folder = tempfile::tempdir().expect("a folder");
+    let node_with = |name: &str, resolution: &str| {
+        let config = folder.path().join(format!("{name}-{resolution}.toml"));
+        let class = format!("[[class]]\nmatch = \"*\"\nresolution = \"{resolution}\"\nwindow = \"1h\"\n");
+        let text = format!(
+            "{class}[cluster]\nengine = \"redis\"\nurls = [\"{}\"]\nnode = \"{name}\"\n",
+            redis.url()
+        );
+        std::fs::write(&config, text).expect("a file");
+        let data = folder.path().join(name);
+        serve_in(&data, &["--config", config.to_str().expect("text")])
+    };
+    let (gone, one, other) = (node_with("gone", "1s"), node_with("one", "1s"), node_with("other", "1s"));
+    gone.ask::<u64>("HIT k 5");
+    one.ask::<u64>("HIT k 20");
+    assert!(all_say(&[&other], "HITS k", 25));
+    drop((gone, one));
+    // Both kinds of classes at once.
+    let one = node_with("one", "1m");
+    assert!(all_say(&[&one, &other], "HITS k", 25));
+    one.ask::<u64>("HIT k 100");
+    assert!(all_say(&[&one, &other], "HITS k", 125));
+    assert!(all_say(&[&one, &other], "HITS k 1d", 125));
+    assert!(becomes(|| other.ask::<Vec<i64>>("LIMIT k 125 1h")[0] == 0));
+    drop(other);
+    let other = node_with("other", "1m");
+    assert!(all_say(&[&one, &other], "HITS k", 125));
+    one.ask::<u64>("DEL k");
+    assert!(all_say(&[&one, &other], "HITS k", 0));
+    drop((one, other));
+    let nodes = [node_with("one", "1s"), node_with("other", "1s"), node_with("gone", "1s")];
+    let [one, other, gone] = &nodes;
+    one.ask::<u64>("HIT k 3");
+    assert!(all_say(&[one, other, gone], "HITS k", 3));
+    assert!(all_say(&[one, other, gone], "HITS k 1d", 3));
 }

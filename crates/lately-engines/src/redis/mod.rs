@@ -20,16 +20,21 @@ use redis::{Cmd, FromRedisValue, Pipeline, RedisError, Value, from_redis_value};
 
 use crate::layout::{members, name, read_block, read_name};
 use crate::limits::{CHANGED_LASTS, CHANGED_SETS, ENGINE_COMMANDS, LASTING_BLOCKS, REDIRECTIONS};
-use crate::{Block, Engine, EngineError, OwnedBlock, Place, Server, Told, Write};
+use crate::{Block, Engine, EngineError, List, OwnedBlock, Place, Server, Told, Write};
 
 pub use address::without_password;
 use address::{Host, Route, Servers};
 use connection::{Connection, Failure, Mode};
 use slots::{Slots, slot, text};
 
-/// A hash with the status of each node. It is one key, so that it can be read with one command from a Redis Cluster,
-/// too.
-const NODES: &[u8] = b"lately:nodes";
+/// The key of a list: a hash of names and texts. It is one key, so that it can be read with one command from a Redis
+/// Cluster, too.
+const fn key_of(list: List) -> &'static [u8] {
+    match list {
+        List::Nodes => b"lately:nodes",
+        List::Levels => b"lately:levels",
+    }
+}
 
 /// Redis or Valkey: one server, a cluster, or a master that Sentinels name.
 #[derive(Debug)]
@@ -543,22 +548,29 @@ impl Engine for Redis {
         Ok(None)
     }
 
-    async fn report(&mut self, node: &str, status: Option<&str>, lasts: Duration) -> Result<(), EngineError> {
-        let command = |command| Command::new(command, NODES);
-        let commands = match status {
-            Some(status) => {
-                let set = command("HSET").arg(node).arg(status);
+    async fn set_text(
+        &mut self,
+        list: List,
+        name: &str,
+        text: Option<&str>,
+        lasts: Duration,
+    ) -> Result<(), EngineError> {
+        let command = |command| Command::new(command, key_of(list));
+        let commands = match text {
+            Some(text) => {
+                let set = command("HSET").arg(name).arg(text);
                 vec![set, command("PEXPIRE").arg(milliseconds(lasts))]
             }
-            None => vec![command("HDEL").arg(node)],
+            None => vec![command("HDEL").arg(name)],
         };
         self.run::<Value>(commands).await.map(drop)
     }
 
-    async fn nodes(&mut self) -> Result<Vec<(String, String)>, EngineError> {
-        let nodes: Vec<Vec<(Vec<u8>, Vec<u8>)>> = self.run(vec![Command::new("HGETALL", NODES)]).await?;
+    async fn texts(&mut self, list: List) -> Result<Vec<(String, String)>, EngineError> {
+        let texts: Vec<Vec<(Vec<u8>, Vec<u8>)>> =
+            self.run(vec![Command::new("HGETALL", key_of(list))]).await?;
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-        Ok(nodes.into_iter().flatten().map(|(node, status)| (text(node), text(status))).collect())
+        Ok(texts.into_iter().flatten().map(|(name, value)| (text(name), text(value))).collect())
     }
 
     fn life(&self) -> u64 {

@@ -8,7 +8,7 @@ use lately_engines::{Block, Engine, EngineError, Redis};
 use test_support::{RedisCluster, RedisProgram, RedisServer, has, print_uncaptured};
 
 use crate::node::{KEYS, Node};
-use crate::{START_MS, check, known, run, write};
+use crate::{LEVELS, START_MS, check, known, run, write};
 
 fn conforms(program: &RedisProgram) {
     let cluster = RedisCluster::start(program);
@@ -78,7 +78,7 @@ fn commands_follow_a_slot_that_moves() {
     let to = (from + 1) % 3;
     let mut engine = Redis::new(&urls).expect("URLs");
     let (old, new) = (known(0, START_MS, 3), known(0, START_MS + 3_600_000, 5));
-    let blocks = [&old, &new].map(|known| Block::of(key, known.cell));
+    let blocks = [&old, &new].map(|known| Block::of(key, known.levels, known.cell));
     let writes = [&old, &new].map(|known| write(key, known));
     run(async {
         // All servers are connected, and the old block is there.
@@ -200,7 +200,7 @@ fn servers_that_are_no_cluster_are_named() {
     let Some(program) = RedisProgram::redis() else { return };
     let servers = [(); 2].map(|()| RedisServer::start_program(&program, &[]));
     let mut engine = Redis::new(&servers.each_ref().map(RedisServer::url)).expect("URLs");
-    let block = Block { key: b"k", width_ms: 1_000, number: 1 };
+    let block = Block { key: b"k", levels: LEVELS, width_ms: 1_000, number: 1 };
     let error = run(engine.read(&[block])).expect_err("no cluster").to_string();
     assert!(
         error.ends_with("answered: it is no part of a Redis Cluster, so give its address alone"),

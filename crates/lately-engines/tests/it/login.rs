@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lately_engines::{Engine, EngineError, Redis};
+use lately_engines::{Engine, EngineError, List, Redis};
 use test_support::{Certificates, RedisCluster, RedisProgram, RedisServer, has, until};
 
 use crate::{START_MS, check, known, run, write};
@@ -14,9 +14,9 @@ async fn work(engine: &mut Redis) -> Result<(), EngineError> {
     engine.claim("a", "one", &|_| false, Duration::from_secs(60)).await?;
     engine.send(std::slice::from_ref(&write)).await?;
     engine.read(&[write.block]).await?;
-    engine.report("a", Some("status"), Duration::from_secs(60)).await?;
-    engine.nodes().await?;
-    engine.report("a", None, Duration::from_secs(60)).await
+    engine.set_text(List::Nodes, "a", Some("status"), Duration::from_secs(60)).await?;
+    engine.texts(List::Nodes).await?;
+    engine.set_text(List::Nodes, "a", None, Duration::from_secs(60)).await
 }
 
 fn error(url: &str) -> EngineError {

@@ -11,10 +11,11 @@ mod single;
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
-use lately::{Cell, Origin, Settings, Tally, Timestamp};
-use lately_engines::{Block, Engine, Known, Memory, OwnedBlock, Write};
+use lately::{Cell, LevelsId, Origin, Settings, Tally, Timestamp};
+use lately_engines::{Block, Engine, Known, List, Memory, OwnedBlock, Write};
 
 /// 2100, so that no server drops what is written.
+const LEVELS: LevelsId = LevelsId::new(7);
 const START_MS: i64 = 4_102_444_800_000;
 
 fn origin(number: usize) -> Origin {
@@ -33,13 +34,13 @@ fn run<T>(work: impl Future<Output = T>) -> T {
 /// A count of an origin in a cell of a second.
 fn known(by: usize, start_ms: i64, counted: u64) -> Known {
     let (origin, cell) = (origin(by), Cell::of(start_ms, 1_000));
-    Known { origin, cell, tally: Tally { counted, deleted: 0 }, removed: 0 }
+    Known { origin, levels: LEVELS, cell, tally: Tally { counted, deleted: 0 }, removed: 0 }
 }
 
 /// The write of one count.
 fn write<'w>(key: &'w [u8], known: &'w Known) -> Write<'w> {
     let keep_until = Timestamp::from_millis(START_MS + 1_000_000_000).expect("a time");
-    Write { block: Block::of(key, known.cell), keep_until, counts: vec![known] }
+    Write { block: Block::of(key, known.levels, known.cell), keep_until, counts: vec![known] }
 }
 
 /// Numbers that look random and are the same in each run (Marsaglia, Xorshift RNGs, 2003).
@@ -71,7 +72,7 @@ async fn check(mut engine: impl Engine) {
             1 => Tally { counted: 0, deleted: 1 + number(10) },
             _ => Tally { counted: 1 + number(1_000), deleted: 0 },
         };
-        let known = Known { origin: by.clone(), cell, tally, removed: tally.deleted / 2 };
+        let known = Known { origin: by.clone(), levels: LEVELS, cell, tally, removed: tally.deleted / 2 };
         let merged = expected.entry((key, by, cell)).or_insert_with(|| known.clone());
         merged.merge(&known);
         sent.push((key, known));
@@ -84,7 +85,7 @@ async fn check(mut engine: impl Engine) {
                 .skip(round * 7)
                 .chain(batch)
                 .map(|(key, known)| Write {
-                    block: Block::of(keys[*key], known.cell),
+                    block: Block::of(keys[*key], known.levels, known.cell),
                     keep_until: Timestamp::from_millis(START_MS + 1_000_000_000).expect("a time"),
                     counts: vec![known],
                 })
@@ -96,13 +97,15 @@ async fn check(mut engine: impl Engine) {
     for (index, key) in keys.into_iter().enumerate() {
         let ranges = levels.as_slice().iter();
         let blocks: Vec<_> = ranges
-            .flat_map(|level| Block::between(key, *level, START_MS - 4_000_000, START_MS + 4_000_000))
+            .flat_map(|level| {
+                Block::between(key, (LEVELS, level.width_ms), START_MS - 4_000_000, START_MS + 4_000_000)
+            })
             .collect();
         let told = engine.read(&blocks).await.expect("it answers");
         assert_eq!(told.len(), blocks.len());
         for (block, told) in blocks.iter().zip(told) {
             for known in told {
-                assert_eq!(Block::of(key, known.cell), *block);
+                assert_eq!(Block::of(key, known.levels, known.cell), *block);
                 found.insert((index, known.origin.clone(), known.cell), known);
             }
         }
@@ -110,7 +113,7 @@ async fn check(mut engine: impl Engine) {
     assert_eq!(found, expected);
     check_names(
         &mut engine,
-        &sent.iter().map(|(key, known)| Block::of(keys[*key], known.cell)).collect::<Vec<_>>(),
+        &sent.iter().map(|(key, known)| Block::of(keys[*key], known.levels, known.cell)).collect::<Vec<_>>(),
     )
     .await;
     let minute = Duration::from_secs(60);
@@ -129,9 +132,9 @@ async fn check(mut engine: impl Engine) {
         ("c", None),
         ("d", None),
     ] {
-        engine.report(node, status, minute).await.expect("it takes it");
+        engine.set_text(List::Nodes, node, status, minute).await.expect("it takes it");
     }
-    let mut nodes = engine.nodes().await.expect("it answers");
+    let mut nodes = engine.texts(List::Nodes).await.expect("it answers");
     nodes.sort();
     let expected = [("a", "4"), ("b", "two \r\n\"ä\"")];
     assert_eq!(nodes, expected.map(|(node, status)| (node.to_owned(), status.to_owned())));

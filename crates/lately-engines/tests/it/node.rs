@@ -60,8 +60,11 @@ impl Node {
     /// Checks that another node finds exactly what this one has counted.
     pub(crate) async fn check(&self, urls: &[String]) {
         let mut other = Redis::new(urls).expect("URLs");
-        let blocks: Vec<_> =
-            self.counts.iter().map(|(key, known)| Block::of(key.as_bytes(), known.cell)).collect();
+        let blocks: Vec<_> = self
+            .counts
+            .iter()
+            .map(|(key, known)| Block::of(key.as_bytes(), known.levels, known.cell))
+            .collect();
         let told = other.read(&blocks).await.expect("it answers");
         for ((key, known), told) in self.counts.iter().zip(told) {
             assert_eq!(told, std::slice::from_ref(known), "{key}");

@@ -4,7 +4,7 @@ use lately_engines::{Block, Engine, Redis};
 use test_support::{RedisProgram, RedisSentinel, until};
 
 use crate::node::{KEYS, Node};
-use crate::{check, run};
+use crate::{LEVELS, check, run};
 
 #[test]
 fn a_master_that_a_sentinel_names_conforms() {
@@ -94,7 +94,7 @@ fn another_master_is_noticed_without_a_lost_connection() {
 fn what_sentinels_do_not_know_is_named() {
     let Some(program) = RedisProgram::redis() else { return };
     let servers = RedisSentinel::start(&program);
-    let block = Block { key: b"k", width_ms: 1_000, number: 1 };
+    let block = Block { key: b"k", levels: LEVELS, width_ms: 1_000, number: 1 };
     let refused = |url: String| {
         run(Redis::new(&[url]).expect("a URL").read(&[block])).expect_err("it is wrong").to_string()
     };

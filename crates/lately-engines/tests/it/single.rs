@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use lately_engines::{Block, Engine, EngineError, Redis};
+use lately_engines::{Block, Engine, EngineError, List, Redis};
 use test_support::{RedisProgram, RedisServer};
 
-use crate::{START_MS, check, known, run, write};
+use crate::{LEVELS, START_MS, check, known, run, write};
 
 #[test]
 fn redis_conforms() {
@@ -50,13 +50,13 @@ fn the_list_of_nodes_ends_unless_it_is_renewed() {
     let mut engine = Redis::new(&[server.url()]).expect("a URL");
     let (minute, hour) = (Duration::from_secs(60), Duration::from_secs(3_600));
     run(async {
-        assert_eq!(engine.nodes().await.expect("it answers"), []);
-        engine.report("a", Some("1"), hour).await.expect("it takes it");
-        engine.report("b", Some("2"), minute).await.expect("it takes it");
+        assert_eq!(engine.texts(List::Nodes).await.expect("it answers"), []);
+        engine.set_text(List::Nodes, "a", Some("1"), hour).await.expect("it takes it");
+        engine.set_text(List::Nodes, "b", Some("2"), minute).await.expect("it takes it");
         let left_ms: u64 = server.command("PTTL lately:nodes").trim()[1..].parse().expect("a number");
         assert!((1..=60_000).contains(&left_ms), "{left_ms}");
-        engine.report("a", None, minute).await.expect("it takes it");
-        engine.report("b", None, minute).await.expect("it takes it");
+        engine.set_text(List::Nodes, "a", None, minute).await.expect("it takes it");
+        engine.set_text(List::Nodes, "b", None, minute).await.expect("it takes it");
         assert!(server.command("EXISTS lately:nodes").starts_with(":0"));
     });
 }
@@ -87,14 +87,14 @@ fn what_no_node_wrote_is_left_out_and_named() {
     let Some(program) = RedisProgram::redis() else { return };
     let server = RedisServer::start_program(&program, &[]);
     let mut engine = Redis::new(&[server.url()]).expect("a URL");
-    let block = Block { key: b"k", width_ms: 1_000, number: 1 };
+    let block = Block { key: b"k", levels: LEVELS, width_ms: 1_000, number: 1 };
     run(async {
-        assert!(server.command("ZADD lately:1000:1:{k} 1.5 abc").starts_with(":1"));
+        assert!(server.command("ZADD lately:7:1000:1:{k} 1.5 abc").starts_with(":1"));
         assert_eq!(engine.read(&[block]).await.expect("it is left out"), [vec![]]);
         let warning = engine.warning().expect("it is named");
-        assert_eq!(warning, "'lately:1000:1:{k}' holds what no node wrote: abc with a score of 1.5");
-        assert!(server.command("DEL lately:1000:1:{k}").starts_with(":1"));
-        assert!(server.command("SET lately:1000:1:{k} x").starts_with("+OK"));
+        assert_eq!(warning, "'lately:7:1000:1:{k}' holds what no node wrote: abc with a score of 1.5");
+        assert!(server.command("DEL lately:7:1000:1:{k}").starts_with(":1"));
+        assert!(server.command("SET lately:7:1000:1:{k} x").starts_with("+OK"));
         let error = engine.read(&[block]).await.expect_err("it is not ours").to_string();
         assert!(error.contains("WRONGTYPE"), "{error}");
     });

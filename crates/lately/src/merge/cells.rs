@@ -6,20 +6,20 @@ use crate::panes::Pane;
 use crate::time::Timestamp;
 use crate::window::Window;
 
-use super::{Cell, Level, Levels, Tally};
+use super::{Cell, LevelSets, LevelsId, Tally};
 
 /// An origin, as a number that [`super::Watermarks`] gave it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct OriginId(pub(super) u32);
 
-/// Tallies by width, start and origin.
+/// Tallies by levels, width, start and origin.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Cells {
-    tallies: BTreeMap<(i64, i64, OriginId), Tally>,
+    tallies: BTreeMap<(LevelsId, i64, i64, OriginId), Tally>,
 }
 
 /// What a tally takes: its part of a node, which is at least half full.
-const TALLY_BYTES: usize = 2 * size_of::<((i64, i64, OriginId), Tally)>();
+const TALLY_BYTES: usize = 2 * size_of::<((LevelsId, i64, i64, OriginId), Tally)>();
 
 impl Cells {
     pub(crate) fn is_empty(&self) -> bool {
@@ -31,32 +31,48 @@ impl Cells {
     }
 
     /// Merges a tally. True if that changed the one that was there.
-    pub(crate) fn merge(&mut self, cell: Cell, origin: OriginId, tally: Tally) -> bool {
-        self.tallies.entry((cell.width_ms, cell.start_ms, origin)).or_default().merge(tally)
+    pub(crate) fn merge(&mut self, levels: LevelsId, cell: Cell, origin: OriginId, tally: Tally) -> bool {
+        self.tallies.entry((levels, cell.width_ms, cell.start_ms, origin)).or_default().merge(tally)
     }
 
     /// All tallies.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (Cell, OriginId, Tally)> + '_ {
-        self.tallies
-            .iter()
-            .map(|(&(width_ms, start_ms, origin), &tally)| (Cell { start_ms, width_ms }, origin, tally))
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (LevelsId, Cell, OriginId, Tally)> + '_ {
+        self.tallies.iter().map(|(&(levels, width_ms, start_ms, origin), &tally)| {
+            (levels, Cell { start_ms, width_ms }, origin, tally)
+        })
     }
 
-    /// The hits of all origins in each cell that is read at `now`. No time is in two cells.
-    pub(crate) fn panes(&self, levels: &Levels, now: Timestamp) -> Vec<Pane> {
+    /// The hits in each cell that is read at `now` and that has some of the time between two others, by levels, width, start and
+    /// origin. No time of an origin is in two cells.
+    fn read<'c>(
+        &'c self,
+        sets: &'c LevelSets<'_>,
+        now: Timestamp,
+        (first_ms, last_ms): (i64, i64),
+    ) -> impl Iterator<Item = (OriginId, Pane)> + 'c {
+        let ranges = sets.all().flat_map(move |levels| {
+            let id = levels.id();
+            levels.ranges_ms(now).map(move |(level, start_ms, end_ms)| {
+                let width_ms = level.width_ms;
+                let start_ms = start_ms.max(first_ms.saturating_sub(width_ms - 1));
+                let cell = |start_ms| (id, width_ms, start_ms, OriginId(0));
+                cell(start_ms)..cell(end_ms.min(last_ms).max(start_ms))
+            })
+        });
+        let tallies = ranges.flat_map(|range| self.tallies.range(range));
+        tallies.filter(|(_, tally)| tally.hits() > 0).map(|(&(_, width_ms, start_ms, origin), tally)| {
+            (origin, Pane { start_ms, width_ms, hits: tally.hits() })
+        })
+    }
+
+    /// The hits of all origins in each cell that is read at `now`. Panes of origins with other levels may lie inside of each other.
+    pub(crate) fn panes(&self, sets: &LevelSets<'_>, now: Timestamp) -> Vec<Pane> {
         let mut panes: Vec<Pane> = Vec::new();
-        for (level, start_ms, end_ms) in levels.ranges_ms(now) {
-            let width_ms = level.width_ms;
-            let range = (width_ms, start_ms, OriginId(0))..(width_ms, end_ms, OriginId(0));
-            for (&(_, start_ms, _), tally) in self.tallies.range(range) {
-                let hits = tally.hits();
-                if hits == 0 {
-                    continue;
-                }
-                match panes.last_mut().filter(|pane| (pane.start_ms, pane.width_ms) == (start_ms, width_ms)) {
-                    Some(pane) => pane.hits = pane.hits.saturating_add(hits),
-                    None => panes.push(Pane { start_ms, width_ms, hits }),
-                }
+        for (_, pane) in self.read(sets, now, (i64::MIN, i64::MAX)) {
+            let is_same = |last: &&mut Pane| (last.start_ms, last.width_ms) == (pane.start_ms, pane.width_ms);
+            match panes.last_mut().filter(is_same) {
+                Some(last) => last.hits = last.hits.saturating_add(pane.hits),
+                None => panes.push(pane),
             }
         }
         panes
@@ -65,29 +81,20 @@ impl Cells {
     /// The hits in each cell that is read at `now` and that a window needs, by origin.
     pub(crate) fn panes_by_origin(
         &self,
-        levels: &Levels,
+        sets: &LevelSets<'_>,
         window: &Window,
         now: Timestamp,
     ) -> BTreeMap<OriginId, Vec<Pane>> {
         let mut panes: BTreeMap<OriginId, Vec<Pane>> = BTreeMap::new();
-        let (first_ms, (_, last_ms)) = (window.first_ms(), window.near_cell_ms());
-        for (Level { width_ms, .. }, start_ms, end_ms) in levels.ranges_ms(now) {
-            let range = start_ms.max(first_ms - width_ms + 1)..end_ms.min(last_ms);
-            if range.is_empty() {
-                continue;
-            }
-            let range = (width_ms, range.start, OriginId(0))..(width_ms, range.end, OriginId(0));
-            for (&(_, start_ms, origin), tally) in self.tallies.range(range) {
-                if tally.hits() > 0 {
-                    panes.entry(origin).or_default().push(Pane { start_ms, width_ms, hits: tally.hits() });
-                }
-            }
+        let (_, last_ms) = window.near_cell_ms();
+        for (origin, pane) in self.read(sets, now, (window.first_ms(), last_ms)) {
+            panes.entry(origin).or_default().push(pane);
         }
         panes
     }
 
     /// Marks everything that is known as deleted. Returns the marks.
-    pub(crate) fn delete(&mut self) -> Vec<(Cell, OriginId, Tally)> {
+    pub(crate) fn delete(&mut self) -> Vec<(LevelsId, Cell, OriginId, Tally)> {
         for tally in self.tallies.values_mut() {
             tally.deleted = tally.deleted.max(tally.counted);
         }
@@ -95,15 +102,9 @@ impl Cells {
     }
 
     /// Drops the cells that are read no more at `now`, nor later.
-    pub(crate) fn expire(&mut self, levels: &Levels, now: Timestamp) {
-        let ranges: Vec<_> = levels.ranges_ms(now).collect();
-        self.tallies.retain(|&(width_ms, start_ms, _), _| {
-            let range = ranges.iter().find(|(level, ..)| level.width_ms == width_ms);
-            range.is_some_and(|&(level, from_ms, _)| {
-                // No coarser level takes over from the last one: its hits leave the retention.
-                let kept_ms = now.as_millis() - level.until_age_ms - 2 * width_ms;
-                from_ms <= start_ms && (from_ms > i64::MIN || kept_ms <= start_ms)
-            })
+    pub(crate) fn expire(&mut self, sets: &LevelSets<'_>, now: Timestamp) {
+        self.tallies.retain(|&(levels, width_ms, start_ms, _), _| {
+            sets.of(levels).is_some_and(|levels| levels.is_kept(Cell { start_ms, width_ms }, now))
         });
     }
 }

@@ -1,6 +1,6 @@
 //! What one node tells the others: absolute counts of cells, and marks of what is deleted.
 
-use super::Origin;
+use super::{LevelsId, Origin};
 
 /// A piece of time. Its start is a multiple of its width.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -69,6 +69,8 @@ pub struct Changes {
 pub struct KeyChanges {
     /// The key.
     pub key: Box<[u8]>,
+    /// The levels that its cells are of.
+    pub levels: LevelsId,
     /// Whose cell, which, and what is known of it. `None` is the sender.
     pub cells: Vec<(Option<Origin>, Cell, Tally)>,
 }

@@ -4,9 +4,9 @@
 //! coarser ones. So a cell never changes its width, and what was sent is never sent again in another width. A level has
 //! about a thousand cells while it is in use.
 
-use crate::ladder::Ladder;
+use crate::ladder::{Ladder, RUNGS_MS};
 use crate::limits::CELLS_OF_A_LEVEL;
-use crate::time::Timestamp;
+use crate::time::{Span, Timestamp};
 
 use super::Cell;
 
@@ -14,6 +14,34 @@ use super::Cell;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Levels {
     list: Vec<Level>,
+    id: LevelsId,
+}
+
+/// Tells levels from others. It is made of the widths and ages alone, so equal levels have the same one everywhere.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
+pub struct LevelsId(u32);
+
+impl LevelsId {
+    /// The id with a number.
+    #[must_use]
+    pub const fn new(number: u32) -> LevelsId {
+        LevelsId(number)
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn number(self) -> u32 {
+        self.0
+    }
+
+    /// The 32-bit hash of Fowler, Noll and Vo (FNV-1a) over all numbers.
+    fn of(list: &[Level]) -> LevelsId {
+        let numbers = list.iter().flat_map(|level| [level.width_ms, level.from_age_ms, level.until_age_ms]);
+        let bytes = numbers.flat_map(i64::to_le_bytes);
+        LevelsId(
+            bytes.fold(0x811c_9dc5, |hash: u32, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)),
+        )
+    }
 }
 
 /// One level: from which age to which age of the hits it is read.
@@ -35,7 +63,8 @@ impl Level {
     }
 
     /// The cell of this level that has a millisecond.
-    pub(crate) fn cell_of_ms(&self, at_ms: i64) -> Cell {
+    #[must_use]
+    pub fn cell_of_ms(&self, at_ms: i64) -> Cell {
         Cell::of(at_ms, self.width_ms)
     }
 
@@ -61,7 +90,35 @@ impl Levels {
             level = Level { width_ms, from_age_ms, until_age_ms: retain_ms };
         }
         list.push(level);
-        Levels { list }
+        Levels { id: LevelsId::of(&list), list }
+    }
+
+    /// Levels as another node has named them, finest first; `None` when they are no levels: each is wider than the one before,
+    /// and takes over from it.
+    #[must_use]
+    pub fn from_list(list: Vec<Level>) -> Option<Levels> {
+        let is_rung =
+            |level: &Level| RUNGS_MS.contains(&level.width_ms) && level.from_age_ms < level.until_age_ms;
+        let follows = |pair: &[Level]| {
+            pair[0].width_ms < pair[1].width_ms && pair[0].until_age_ms == pair[1].from_age_ms
+        };
+        let is_valid = list.first().is_some_and(|level| level.from_age_ms == 0)
+            && list.last().is_some_and(|level| level.until_age_ms <= Span::MAX.as_millis())
+            && list.iter().all(is_rung)
+            && list.windows(2).all(follows);
+        is_valid.then(|| Levels { id: LevelsId::of(&list), list })
+    }
+
+    /// Tells these levels from others.
+    #[must_use]
+    pub fn id(&self) -> LevelsId {
+        self.id
+    }
+
+    /// How long hits are kept, in milliseconds.
+    #[must_use]
+    pub fn retain_ms(&self) -> i64 {
+        self.list.last().map_or(0, |level| level.until_age_ms)
     }
 
     /// The levels, finest first.
@@ -82,6 +139,16 @@ impl Levels {
     pub fn cells_of(&self, at: Timestamp, now: Timestamp) -> impl Iterator<Item = Cell> + '_ {
         let cells = self.ranges_ms(now).map(move |(level, from_ms, _)| (level.cell(at), from_ms));
         cells.filter(|(cell, from_ms)| *from_ms <= cell.start_ms).map(|(cell, _)| cell)
+    }
+
+    /// Whether a cell is read at `now` or later.
+    pub(crate) fn is_kept(&self, cell: Cell, now: Timestamp) -> bool {
+        let range = self.ranges_ms(now).find(|(level, ..)| level.width_ms == cell.width_ms);
+        range.is_some_and(|(level, from_ms, _)| {
+            // No coarser level takes over from the last one: its hits leave the retention.
+            let kept_ms = now.as_millis() - level.until_age_ms - 2 * level.width_ms;
+            from_ms <= cell.start_ms && (from_ms > i64::MIN || kept_ms <= cell.start_ms)
+        })
     }
 
     /// Whether a cell is read at `now`.

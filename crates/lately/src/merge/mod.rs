@@ -15,6 +15,7 @@
 
 mod cells;
 mod changes;
+mod level_table;
 mod levels;
 mod origin;
 #[cfg(test)]
@@ -25,7 +26,8 @@ mod watermarks;
 
 pub(crate) use cells::{Cells, OriginId};
 pub use changes::{Cell, Changes, KeyChanges, Tally};
-pub use levels::{Level, Levels};
+pub use level_table::{LevelSets, LevelTable};
+pub use levels::{Level, Levels, LevelsId};
 pub use origin::{NoOrigin, Origin};
 pub use watermarks::Merged;
 pub(crate) use watermarks::Watermarks;

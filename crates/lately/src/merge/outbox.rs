@@ -8,15 +8,21 @@ use std::collections::{HashMap, VecDeque};
 use foldhash::quality::RandomState;
 
 use crate::allocation::allocated;
+use crate::settings::Settings;
 use crate::time::Timestamp;
 
-use super::{Cell, Changes, KeyChanges, Levels, Origin, Tally};
+use super::{Cell, Changes, KeyChanges, Levels, LevelsId, Origin, Tally};
 
 /// How long a cell is held after its end, in milliseconds. Later hits for it are not taken.
 pub(super) const CELL_HELD_MS: i64 = 15_000;
 
 /// How long after a hit the wider cells are brought up to date, in milliseconds.
 pub(super) const ROLL_UP_MS: i64 = 5_000;
+
+/// The levels of the default class, which all keys here have.
+fn levels() -> LevelsId {
+    Settings::default().levels().id()
+}
 
 /// What one origin has counted lately.
 ///
@@ -265,7 +271,7 @@ impl Outbox {
                 })
                 .collect();
             if !cells.is_empty() {
-                keys.push(KeyChanges { key, cells });
+                keys.push(KeyChanges { key, levels: levels(), cells });
             }
         }
         if keys.is_empty() {
@@ -281,7 +287,7 @@ impl Outbox {
         let keys = self.keys.iter().filter_map(|(key, held)| {
             let sent = held.cells.iter().filter(|open| open.sent_in > after);
             let cells: Vec<_> = sent.map(|open| (None, open.cell, open.tally)).collect();
-            (!cells.is_empty()).then(|| KeyChanges { key: key.clone(), cells })
+            (!cells.is_empty()).then(|| KeyChanges { key: key.clone(), levels: levels(), cells })
         });
         (after >= self.dropped).then(|| Changes {
             origin: self.origin.clone(),

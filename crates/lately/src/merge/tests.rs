@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 
 use super::outbox::{CELL_HELD_MS, NotTaken, Outbox, ROLL_UP_MS};
-use super::{Cell, Changes, KeyChanges, Merged, Origin, Tally};
+use super::{Cell, Changes, KeyChanges, LevelsId, Merged, Origin, Tally};
 use crate::error::MergeError;
 use crate::limit::{Decision, Retry};
 use crate::limits::{MAX_KEY_BYTES, MAX_TOTAL};
@@ -52,6 +52,11 @@ impl Node {
             self.outboxes.push(outbox);
         }
     }
+}
+
+/// Those of the keys of [`store`].
+fn levels() -> LevelsId {
+    store().settings_of(KEYS[0]).levels().id()
 }
 
 fn store() -> Store {
@@ -275,7 +280,7 @@ proptest! {
             let number = number as u64;
             Changes {
                 origin: origin(by), after: number, until: number + 1,
-                keys: vec![KeyChanges { key: KEYS[0].into(), cells }],
+                keys: vec![KeyChanges { key: KEYS[0].into(), levels: levels(), cells }],
             }
         }).collect();
         let mut expected: HashMap<(Origin, Cell), Tally> = HashMap::new();
@@ -292,7 +297,7 @@ proptest! {
         for message in messages.iter().rev() {
             store.merge(message, at(5_000)).expect("well-formed");
         }
-        let known: HashMap<_, _> = store.known(KEYS[0]).into_iter().map(|(of, cell, tally)| ((of, cell), tally)).collect();
+        let known: HashMap<_, _> = store.known(KEYS[0]).into_iter().map(|(of, _, cell, tally)| ((of, cell), tally)).collect();
         let hits: u64 = known.values().map(|tally| tally.hits()).sum();
         prop_assert_eq!(store.hits(KEYS[0], minutes(5), at(5_000)).estimate, hits);
         prop_assert_eq!(known, expected);
@@ -339,7 +344,7 @@ proptest! {
             let cells = levels.cells_of(time, now);
             let tally = Tally { counted: hits, deleted: 0 };
             let known = cells.map(|cell| (Some(origin.clone()), cell, tally)).collect();
-            let keys = vec![KeyChanges { key: KEYS[0].into(), cells: known }];
+            let keys = vec![KeyChanges { key: KEYS[0].into(), levels: levels.id(), cells: known }];
             let number = number as u64;
             let changes = Changes { origin: Origin::new("relay", 1).expect("a name"), after: number, until: number + 1, keys };
             store.merge(&changes, now).expect("well-formed");
@@ -439,9 +444,14 @@ fn a_deletion_takes_what_is_known_and_nothing_else() {
     assert_eq!(nodes[1].store.hits(key, minutes(5), now).estimate, 2);
     // A third node hears of the marks before it hears of the hits.
     let third = store();
-    let cells = marks.into_iter().map(|(of, cell, tally)| (Some(of), cell, tally)).collect();
+    let cells = marks.into_iter().map(|(of, _, cell, tally)| (Some(of), cell, tally)).collect();
     let origin = Origin::new("node-1", 1).expect("a name");
-    let marks = Changes { origin, after: 0, until: 1, keys: vec![KeyChanges { key: key.into(), cells }] };
+    let marks = Changes {
+        origin,
+        after: 0,
+        until: 1,
+        keys: vec![KeyChanges { key: key.into(), levels: levels(), cells }],
+    };
     third.merge(&marks, now).expect("well-formed");
     assert_eq!(third.hits(key, minutes(5), now).estimate, 0);
     third.merge(&told, now).expect("well-formed");
@@ -493,7 +503,8 @@ fn a_malformed_message_changes_nothing() {
         let good = (None, Cell::of(START_MS, 1_000), Tally { counted: 1, deleted: 0 });
         let bad = (None, cell, Tally { counted, deleted: 0 });
         let keys = [(KEYS[0], good), (key, bad)];
-        let keys = keys.map(|(key, cell)| KeyChanges { key: key.into(), cells: vec![cell] });
+        let keys =
+            keys.map(|(key, cell)| KeyChanges { key: key.into(), levels: levels(), cells: vec![cell] });
         let changes = Changes { origin, after: 0, until: 1, keys: keys.into() };
         assert_eq!(store.merge(&changes, at(0)), Err(error));
         assert_eq!((store.known(KEYS[0]).len(), store.memory().used_bytes), (0, 0));
@@ -515,8 +526,9 @@ fn what_two_engines_have_is_replaced_each_on_its_own() {
     let (store, now) = (store(), at(100_000));
     let origin = |name: &str| Origin::new(name, 1).expect("a name");
     let learn = |tier: Tier, told: &[(&str, i64, Tally)]| {
-        let told =
-            told.iter().map(|(name, ms, tally)| (origin(name), Cell::of(START_MS + ms, 1_000), *tally));
+        let told = told
+            .iter()
+            .map(|(name, ms, tally)| (origin(name), levels(), Cell::of(START_MS + ms, 1_000), *tally));
         store.learn(KEYS[0], tier, told, now).expect("well-formed")
     };
     let counted = |counted| Tally { counted, deleted: 0 };

@@ -38,7 +38,7 @@ mod window_limit;
 
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Mutex, OnceLock, RwLock};
 use std::thread::available_parallelism;
 
 use foldhash::SharedSeed;
@@ -68,6 +68,7 @@ use crate::frame::Frame;
 use crate::gcra::Throttle;
 use crate::limit::{Decision, JointDecision};
 use crate::limits::MAX_KEY_BYTES;
+use crate::merge::LevelTable;
 use crate::series::{Point, SeriesReader};
 use crate::settings::Settings;
 use crate::sync::MutexGuard;
@@ -107,6 +108,8 @@ pub struct Store {
     rollback: Mutex<rollback::Rollback>,
     /// The counts of other nodes. Set by the first merge.
     others: OnceLock<others::Others>,
+    /// The levels in which others count, where they differ from those here.
+    other_levels: RwLock<Vec<LevelTable>>,
     /// Whether keys are marked that have hits to be sent to other nodes.
     is_tracked: AtomicBool,
     /// See [`Store::decreases`].
@@ -154,6 +157,7 @@ impl Store {
             clock_repair: clock_repair::ClockRepair::default(),
             rollback: Mutex::default(),
             others: OnceLock::new(),
+            other_levels: RwLock::default(),
             is_tracked: AtomicBool::new(false),
             decreases: AtomicU64::new(0),
         }

@@ -15,7 +15,9 @@ use crate::entry::Entry;
 use crate::error::MergeError;
 use crate::ladder::RUNGS_MS;
 use crate::limits::{MAX_ORIGINS, MAX_TOTAL};
-use crate::merge::{Cell, Cells, Changes, Levels, Merged, Origin, OriginId, Tally, Watermarks};
+use crate::merge::{
+    Cell, Cells, Changes, LevelSets, LevelTable, LevelsId, Merged, Origin, OriginId, Tally, Watermarks,
+};
 use crate::panes::Pane;
 use crate::settings::Settings;
 use crate::time::{Span, Timestamp};
@@ -41,7 +43,7 @@ struct OtherKey {
 }
 
 /// The engine that counts were read from. What is known from one stays when the other is read again.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Tier {
     /// The engine of this data centre.
     Local,
@@ -93,9 +95,9 @@ impl OtherKey {
         self.cells.is_empty() && self.upstream.is_empty()
     }
 
-    fn expire(&mut self, levels: &Levels, now: Timestamp) {
-        self.cells.expire(levels, now);
-        self.upstream.expire(levels, now);
+    fn expire(&mut self, sets: &LevelSets<'_>, now: Timestamp) {
+        self.cells.expire(sets, now);
+        self.upstream.expire(sets, now);
     }
 
     /// The counts of both engines, merged.
@@ -104,19 +106,19 @@ impl OtherKey {
             return Cow::Borrowed(&self.cells);
         }
         let mut all = self.cells.clone();
-        for (cell, origin, tally) in self.upstream.iter() {
-            all.merge(cell, origin, tally);
+        for (levels, cell, origin, tally) in self.upstream.iter() {
+            all.merge(levels, cell, origin, tally);
         }
         Cow::Owned(all)
     }
 
     /// The hits of all others.
-    fn sum(&mut self, settings: &Settings, now: Timestamp) -> Arc<Entry> {
+    fn sum(&mut self, settings: &Settings, sets: &LevelSets<'_>, now: Timestamp) -> Arc<Entry> {
         let fits = |sum: &&mut Arc<Entry>| !sum.is_to_fit_again(now);
         if let Some(sum) = self.sum.as_mut().filter(fits) {
             return Arc::clone(sum);
         }
-        let panes = self.all().panes(settings.levels(), now);
+        let panes = self.all().panes(sets, now);
         let sum = Arc::new(Entry::of_panes(panes, settings, now));
         Arc::clone(self.sum.insert(sum))
     }
@@ -153,7 +155,7 @@ impl Store {
         for its in &changes.keys {
             self.merge_key(
                 others,
-                &its.key,
+                (&its.key, its.levels),
                 its.cells.iter().map(|(_, cell, tally)| (*cell, *tally)).zip(&mut ids),
                 now,
             );
@@ -164,23 +166,23 @@ impl Store {
     fn merge_key(
         &self,
         others: &Others,
-        key: &[u8],
+        (key, levels): (&[u8], LevelsId),
         cells: impl Iterator<Item = ((Cell, Tally), OriginId)>,
         now: Timestamp,
     ) {
         let mut part = others.part(self.hash(key));
-        let levels = self.settings_of(key).levels();
+        let sets = self.level_sets(key);
         let (before, held) = match part.get_mut(key) {
             Some(held) => (held.bytes(key), held),
             None => (0, part.entry(key.into()).or_default()),
         };
         let mut has_changed = false;
         for ((cell, tally), origin) in cells {
-            has_changed |= held.cells.merge(cell, origin, tally);
+            has_changed |= held.cells.merge(levels, cell, origin, tally);
         }
         if has_changed {
             held.sum = None;
-            held.cells.expire(levels, self.advance(now));
+            held.cells.expire(&sets, self.advance(now));
         }
         let after = held.bytes(key);
         let is_empty = held.is_empty();
@@ -200,12 +202,12 @@ impl Store {
         &self,
         key: &[u8],
         tier: Tier,
-        told: impl Iterator<Item = (Origin, Cell, Tally)>,
+        told: impl Iterator<Item = (Origin, LevelsId, Cell, Tally)>,
         now: Timestamp,
     ) -> Result<usize, MergeError> {
         let told: Vec<_> = told.collect();
         check_key(key)?;
-        told.iter().try_for_each(|(_, cell, tally)| check_cell(*cell, *tally))?;
+        told.iter().try_for_each(|(.., cell, tally)| check_cell(*cell, *tally))?;
         if told.is_empty() && self.others.get().is_none() {
             return Ok(0);
         }
@@ -213,14 +215,13 @@ impl Store {
         let mut cells = Cells::default();
         {
             let mut watermarks = others.write();
-            for (origin, cell, tally) in told {
+            for (origin, levels, cell, tally) in told {
                 let id =
                     watermarks.id(&origin, MAX_ORIGINS).ok_or(MergeError::Origins { most: MAX_ORIGINS })?;
-                cells.merge(cell, id, tally);
+                cells.merge(levels, cell, id, tally);
             }
         }
-        let levels = self.settings_of(key).levels();
-        cells.expire(levels, self.advance(now));
+        cells.expire(&self.level_sets(key), self.advance(now));
         Ok(self.replace(others, key, |held| match tier {
             Tier::Local => held.cells = cells,
             Tier::Upstream => held.upstream = cells,
@@ -234,10 +235,10 @@ impl Store {
         }
     }
 
-    /// The hits that this store counted of a key, in the cells of a level that ended by `until_ms`. Where a pane is wider than a
+    /// The hits that this store counted of a key, in the cells of all levels, ascending in each level. Where a pane is wider than a
     /// cell, it is a span of several cells.
     #[must_use]
-    pub fn own_spans(&self, key: &[u8], until_ms: i64, now: Timestamp) -> Vec<OwnSpan> {
+    pub fn own_spans(&self, key: &[u8], now: Timestamp) -> Vec<OwnSpan> {
         let hash = self.hash(key);
         let (mut shard, now, mut context) = self.lock_for(hash, now, None);
         let Some(slot) = shard.live(key, hash, &mut context) else { return Vec::new() };
@@ -257,8 +258,7 @@ impl Store {
                     None => of_level.push(OwnSpan { width_ms: level.width_ms, start_ms, end_ms, hits }),
                 }
             }
-            let is_asked = |span: &OwnSpan| oldest_ms <= span.start_ms && span.end_ms <= until_ms;
-            spans.extend(of_level.into_iter().filter(is_asked));
+            spans.extend(of_level.into_iter().filter(|span| oldest_ms <= span.start_ms));
         }
         spans
     }
@@ -277,6 +277,27 @@ impl Store {
         if shard.live(key, hash, &mut context).is_some() {
             shard.take_back((key, hash), &cells.collect::<Vec<_>>(), &mut context);
         }
+    }
+
+    /// The levels in which this store counts.
+    #[must_use]
+    pub fn level_table(&self) -> LevelTable {
+        let (default, named) = self.classes.all().split_last().expect("there is a default");
+        let patterns = self.classes.patterns().iter().cloned();
+        let named = patterns.zip(named).map(|(pattern, settings)| (pattern, settings.levels().clone()));
+        LevelTable::new(named.collect(), default.levels().clone()).expect("the number of classes is bounded")
+    }
+
+    /// Others count in these levels, too: other nodes with other classes, and earlier starts of nodes.
+    pub fn set_other_levels(&self, tables: Vec<LevelTable>) {
+        *self.other_levels.write().unwrap_or_else(PoisonError::into_inner) = tables;
+    }
+
+    /// All levels that hits of a key may be counted in.
+    #[must_use]
+    pub fn level_sets(&self, key: &[u8]) -> LevelSets<'_> {
+        let tables = self.other_levels.read().unwrap_or_else(PoisonError::into_inner);
+        LevelSets::new(self.settings_of(key).levels(), &tables, key)
     }
 
     fn replace(&self, others: &Others, key: &[u8], change: impl FnOnce(&mut OtherKey)) -> usize {
@@ -303,17 +324,19 @@ impl Store {
 
     /// What is known of a key of other origins, in all cells.
     #[must_use]
-    pub fn known(&self, key: &[u8]) -> Vec<(Origin, Cell, Tally)> {
+    pub fn known(&self, key: &[u8]) -> Vec<(Origin, LevelsId, Cell, Tally)> {
         let Some(others) = self.others.get() else { return Vec::new() };
         let known = others.part(self.hash(key)).get(key).map(|held| held.all().into_owned());
         let watermarks = others.read();
         let known = known.iter().flat_map(Cells::iter);
-        known.map(|(cell, origin, tally)| (watermarks.origin(origin).clone(), cell, tally)).collect()
+        known
+            .map(|(levels, cell, origin, tally)| (watermarks.origin(origin).clone(), levels, cell, tally))
+            .collect()
     }
 
     /// Marks the hits of other origins on a key as deleted, as far as they are known. Returns the marks, which the others are to
     /// be told.
-    pub fn delete_known(&self, key: &[u8]) -> Vec<(Origin, Cell, Tally)> {
+    pub fn delete_known(&self, key: &[u8]) -> Vec<(Origin, LevelsId, Cell, Tally)> {
         let Some(others) = self.others.get() else { return Vec::new() };
         let mut part = others.part(self.hash(key));
         let Some(held) = part.get_mut(key) else { return Vec::new() };
@@ -325,7 +348,8 @@ impl Store {
         self.memory.change_other(before, held.bytes(key));
         drop(part);
         let watermarks = others.read();
-        marks.into_iter().map(|(cell, id, tally)| (watermarks.origin(id).clone(), cell, tally)).collect()
+        let marks = marks.into_iter();
+        marks.map(|(levels, cell, id, tally)| (watermarks.origin(id).clone(), levels, cell, tally)).collect()
     }
 
     /// Drops what is read no more of the part that a sweep comes to with a shard.
@@ -336,7 +360,7 @@ impl Store {
         let (mut before, mut after) = (0, 0);
         others.lock(shard / SHARDS.div_ceil(PARTS)).retain(|key, held| {
             before += held.bytes(key);
-            held.expire(self.settings_of(key).levels(), now);
+            held.expire(&self.level_sets(key), now);
             let is_kept = !held.is_empty();
             after += if is_kept { held.bytes(key) } else { 0 };
             is_kept
@@ -384,9 +408,10 @@ impl Store {
         let before = held.bytes(key);
         // Made anew, from the cells that the shares are made of.
         held.sum = None;
-        let total = held.sum(settings, now).count_window(window, settings);
+        let sets = self.level_sets(key);
+        let total = held.sum(settings, &sets, now).count_window(window, settings);
         self.memory.change_other(before, held.bytes(key));
-        let by_origin = held.all().panes_by_origin(settings.levels(), window, now);
+        let by_origin = held.all().panes_by_origin(&sets, window, now);
         drop(part);
         let mut by_node: BTreeMap<Box<str>, BTreeMap<(i64, i64), u64>> = BTreeMap::new();
         let watermarks = others.read();
@@ -413,7 +438,7 @@ impl Store {
         let mut part = others.part(hash);
         let held = part.get_mut(key)?;
         let before = held.bytes(key);
-        let sum = held.sum(self.settings_of(key), now);
+        let sum = held.sum(self.settings_of(key), &self.level_sets(key), now);
         self.memory.change_other(before, held.bytes(key));
         Some(sum).filter(|sum| !sum.is_empty())
     }

@@ -13,7 +13,7 @@ use crate::allocation::allocated;
 use crate::class::Classes;
 use crate::entry::Entry;
 use crate::limits::{SENT_LATE_MS, SENT_WITHIN_MS, WIDE_CELLS_EVERY_MS};
-use crate::merge::Cell;
+use crate::merge::{Cell, LevelsId};
 use crate::settings::Settings;
 use crate::time::Timestamp;
 
@@ -72,11 +72,11 @@ pub struct Taken {
 
 /// A key with hits that were not sent.
 #[derive(Debug)]
-pub struct UnsentKey<'k, 's> {
+pub struct UnsentKey<'k> {
     /// The key.
     pub key: &'k [u8],
-    /// The settings of its class.
-    pub settings: &'s Settings,
+    /// The levels that the cells are of.
+    pub levels: LevelsId,
     /// The hits of this store in cells that have changed.
     pub cells: Vec<(Cell, u64)>,
     /// Whether older cells may have changed, too.
@@ -199,7 +199,7 @@ impl Shard {
         most: usize,
         with_wider: bool,
         classes: &'s Classes,
-        mut visit: impl FnMut(UnsentKey<'_, 's>),
+        mut visit: impl FnMut(UnsentKey<'_>),
     ) -> Option<Taken> {
         self.move_all();
         let now = self.now();
@@ -231,7 +231,7 @@ impl Shard {
             let settings = classes.settings(slot.class);
             let times = Times { since, marks, now };
             let (cells, has_older) = times.cells(slot.state.hits(), settings);
-            visit(UnsentKey { key, settings, cells, has_older });
+            visit(UnsentKey { key, levels: settings.levels().id(), cells, has_older });
         }
         self.places_mut().unsent_mut()?.visit = Some(under_way);
         Some(Taken { keys, is_done: false, since })
@@ -378,7 +378,7 @@ impl Store {
         most: usize,
         with_wider: bool,
         now: Timestamp,
-        visit: impl FnMut(UnsentKey<'_, 's>),
+        visit: impl FnMut(UnsentKey<'_>),
     ) -> Taken {
         let mut shard = self.lock(part, now);
         let since = Since { finest_ms: i64::MAX, wider_ms: i64::MAX };

@@ -289,9 +289,9 @@ fn marks(here: &Told, above: &Told) -> Told {
 fn writes_of<'w>(service: &Service, blocks: &'w [OwnedBlock], counts: Vec<Vec<&'w Known>>) -> Vec<Write<'w>> {
     let writes = blocks.iter().zip(counts).filter(|(_, counts)| !counts.is_empty());
     let writes = writes.map(|(block, counts)| {
-        let levels = service.store.settings_of(&block.key).levels();
+        let sets = service.store.level_sets(&block.key);
         let block = block.as_block();
-        Write { block, keep_until: keep_until(&block, levels), counts }
+        Write { block, keep_until: keep_until(&block, &sets), counts }
     });
     writes.collect()
 }

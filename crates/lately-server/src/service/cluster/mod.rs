@@ -3,7 +3,7 @@
 //! The store marks keys that were hit. `worker.rs` sends their counts to the engine (`outgoing.rs`), and reads what other nodes
 //! counted of the keys in `interest.rs`. The store merges that, so all answers have it.
 //! `reconcile.rs` finds what the engine lacks of this node's hits.
-//! `nodes.rs` lists the nodes.
+//! `nodes.rs` lists the nodes, and `tables.rs` knows in which levels others count.
 //!
 //! With an upstream engine, `aggregator.rs` copies what the engine of this data centre has to that of all, and `upstream.rs`
 //! reads what other data centres counted.
@@ -11,6 +11,7 @@
 mod aggregator;
 mod config;
 mod contact;
+mod group;
 mod interest;
 mod name_claim;
 mod nodes;
@@ -19,6 +20,7 @@ mod outgoing;
 mod reconcile;
 #[cfg(test)]
 mod simulation;
+mod tables;
 mod upstream;
 mod wait;
 mod worker;
@@ -40,6 +42,7 @@ use interest::{Answer, Interest, Question};
 pub(crate) use nodes::Node;
 use nodes::Nodes;
 use outgoing::Outgoing;
+use tables::Tables;
 use upstream::Upstream;
 pub(crate) use upstream::run as run_upstream;
 pub(crate) use wait::Wait;
@@ -56,6 +59,7 @@ pub(crate) struct Cluster {
     /// Changes that wait for the disk: they are in the store, and not yet in what is to be sent.
     waiting: Mutex<WaitingChanges>,
     nodes: Nodes,
+    tables: Tables,
     pub(crate) upstream: Option<Upstream>,
 }
 
@@ -97,6 +101,7 @@ impl Cluster {
             state: Mutex::default(),
             waiting: Mutex::default(),
             nodes: Nodes::default(),
+            tables: Tables::default(),
         }
     }
 

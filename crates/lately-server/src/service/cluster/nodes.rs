@@ -4,7 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lately::{Origin, Timestamp};
-use lately_engines::{Engine, EngineError, Server};
+use lately_engines::{Engine, EngineError, List, Server};
 use serde::{Deserialize, Serialize};
 
 use super::Cluster;
@@ -46,11 +46,11 @@ pub(crate) struct Node {
 /// What was last read of all nodes.
 #[derive(Default)]
 pub(super) struct Nodes {
-    list: Mutex<List>,
+    list: Mutex<Listed>,
 }
 
 #[derive(Default)]
-struct List {
+struct Listed {
     nodes: Vec<(String, Status)>,
     /// When the list was read.
     read_ms: Option<i64>,
@@ -63,7 +63,7 @@ struct List {
 }
 
 impl Nodes {
-    fn lock(&self) -> MutexGuard<'_, List> {
+    fn lock(&self) -> MutexGuard<'_, Listed> {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -166,16 +166,16 @@ async fn exchange(
     now_ms: i64,
 ) -> Result<Vec<(String, Status)>, EngineError> {
     let status = serde_json::to_string(&cluster.status(service)).expect("it has names and numbers");
-    engine.report(&cluster.config.node, Some(&status), NODE_FORGOTTEN).await?;
+    engine.set_text(List::Nodes, &cluster.config.node, Some(&status), NODE_FORGOTTEN).await?;
     let (mut nodes, mut forgotten) = (Vec::new(), Vec::new());
-    for (name, text) in engine.nodes().await? {
+    for (name, text) in engine.texts(List::Nodes).await? {
         let Some(status) = read(&name, &text) else { continue };
         // A time far ahead is no time of a node, either.
         let is_over = now_ms.saturating_sub(status.seen_ms).saturating_abs() > millis(NODE_FORGOTTEN);
         if is_over { forgotten.push(name) } else { nodes.push((name, status)) }
     }
     for node in forgotten {
-        engine.report(&node, None, NODE_FORGOTTEN).await?;
+        engine.set_text(List::Nodes, &node, None, NODE_FORGOTTEN).await?;
     }
     nodes.sort_by(|(one, _), (other, _)| one.cmp(other));
     nodes.truncate(MAX_LISTED_NODES);
@@ -191,7 +191,7 @@ fn read(name: &str, text: &str) -> Option<Status> {
 /// Takes this node off the list: it stops.
 pub(super) async fn leave(engine: &mut impl Engine, cluster: &Cluster) {
     // A node that could not say so is on the list for a while longer.
-    let _ = engine.report(&cluster.config.node, None, NODE_FORGOTTEN).await;
+    let _ = engine.set_text(List::Nodes, &cluster.config.node, None, NODE_FORGOTTEN).await;
 }
 
 fn millis(duration: Duration) -> i64 {
@@ -292,10 +292,10 @@ mod tests {
         renews(&mut engine, &one);
         assert_eq!(listed(&one), ["b: ok"]);
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-        let left = runtime.block_on(engine.nodes()).expect("it answers");
+        let left = runtime.block_on(engine.texts(List::Nodes)).expect("it answers");
         assert_eq!(left.len(), 1);
         runtime.block_on(leave(&mut engine, cluster(&one)));
-        assert_eq!(runtime.block_on(engine.nodes()).expect("it answers"), []);
+        assert_eq!(runtime.block_on(engine.texts(List::Nodes)).expect("it answers"), []);
     }
 
     #[test]
@@ -321,14 +321,18 @@ mod tests {
             ("g", "{\"seen_ms\":-9223372036854775808}"),
             ("h", "{\"seen_ms\":9223372036854775807}"),
         ] {
-            runtime.block_on(engine.report(node, Some(status), NODE_FORGOTTEN)).expect("it takes it");
+            runtime
+                .block_on(engine.set_text(List::Nodes, node, Some(status), NODE_FORGOTTEN))
+                .expect("it takes it");
         }
         renews(&mut engine, &one);
         assert_eq!(listed(&one), ["d: ok", "m: ok"]);
         let status = format!("{{\"seen_ms\":{START_MS}}}");
         for node in 0..=MAX_LISTED_NODES {
             let name = format!("n{node}");
-            runtime.block_on(engine.report(&name, Some(&status), NODE_FORGOTTEN)).expect("it takes it");
+            runtime
+                .block_on(engine.set_text(List::Nodes, &name, Some(&status), NODE_FORGOTTEN))
+                .expect("it takes it");
         }
         pass(&clock, NODES_EVERY);
         renews(&mut engine, &one);
@@ -351,10 +355,16 @@ mod tests {
         ) -> Result<Option<String>, EngineError> {
             Ok(None)
         }
-        async fn report(&mut self, _: &str, _: Option<&str>, _: Duration) -> Result<(), EngineError> {
+        async fn set_text(
+            &mut self,
+            _: List,
+            _: &str,
+            _: Option<&str>,
+            _: Duration,
+        ) -> Result<(), EngineError> {
             Err(EngineError::Full { server: "redis:6379".to_owned() })
         }
-        async fn nodes(&mut self) -> Result<Vec<(String, String)>, EngineError> {
+        async fn texts(&mut self, _: List) -> Result<Vec<(String, String)>, EngineError> {
             Ok(Vec::new())
         }
         fn life(&self) -> u64 {

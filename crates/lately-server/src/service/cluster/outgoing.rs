@@ -8,9 +8,10 @@ use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use lately::limits::SENT_WITHIN_MS;
-use lately::{Cell, Levels, Origin, OwnSpan, Tally, Timestamp};
+use lately::{Cell, LevelSets, LevelsId, Origin, OwnSpan, Tally, Timestamp};
 use lately_engines::{Block, Known, Told, Write};
 
+use super::group::Group;
 use super::origins::Origins;
 use crate::limits::{BLOCK_SLACK_MS, PROMPT_DELETION_MS};
 
@@ -45,7 +46,7 @@ struct Deletions {
 /// Counts of a key to be sent.
 pub(super) struct Pending<'p> {
     pub(super) key: &'p [u8],
-    pub(super) levels: &'p Levels,
+    pub(super) sets: LevelSets<'p>,
     pub(super) counts: Vec<Known>,
 }
 
@@ -94,12 +95,12 @@ impl Outgoing {
         self.life().is_own(origin)
     }
 
-    /// Whether the hits of a span are in one cell and of this origin only. Then their number is the count of that cell,
+    /// Whether the hits of each span are in one cell and of this origin only. Then their number is the count of that cell,
     /// whatever an engine has lost of it.
-    pub(super) fn is_alone(&self, span: &OwnSpan) -> bool {
+    pub(super) fn is_alone(&self, group: &Group) -> bool {
         let alone_from_ms = self.life().alone_from_ms;
-        let is_one_cell = span.last_cell().start_ms == span.start_ms;
-        is_one_cell && alone_from_ms.is_some_and(|from_ms| from_ms <= span.start_ms)
+        let is_one_cell = |span: &OwnSpan| span.last_cell().start_ms == span.start_ms;
+        group.spans.iter().all(is_one_cell) && alone_from_ms.is_some_and(|from_ms| from_ms <= group.start_ms)
     }
 
     /// The store is loaded. Hits that were loaded may be as late as `newest`.
@@ -124,8 +125,8 @@ impl Outgoing {
         written
     }
 
-    /// What is to be sent of a key, and whether some of it is known only after a comparison with the engine.
-    pub(super) fn counts(&self, key: &[u8], cells: &[(Cell, u64)]) -> (Vec<Known>, bool) {
+    /// What is to be sent of a key in cells of these levels, and whether some of it is known only after a comparison with the engine.
+    pub(super) fn counts(&self, key: &[u8], levels: LevelsId, cells: &[(Cell, u64)]) -> (Vec<Known>, bool) {
         let Life { origin, alone_from_ms, .. } = &*self.life();
         let alone_from_ms = alone_from_ms.unwrap_or(i64::MAX);
         let deletions = self.deletions();
@@ -139,7 +140,7 @@ impl Outgoing {
             let deleted = deleted.and_then(|cells| cells.iter().find(|(of, _)| *of == cell));
             let deleted = deleted.map_or(0, |(_, deleted)| *deleted);
             let tally = Tally { counted: hits + deleted, deleted };
-            Some(Known { origin: origin.clone(), cell, tally, removed: deleted })
+            Some(Known { origin: origin.clone(), levels, cell, tally, removed: deleted })
         });
         (counts.collect(), has_shared)
     }
@@ -234,31 +235,33 @@ impl Outgoing {
         });
     }
 
-    /// What the engine lacks of the hits in these spans, as counts to be sent. `known` is what it has in their cells. Also returns
+    /// What the engine lacks of the hits in these groups, as counts to be sent. `known` is what it has in their blocks. Also returns
     /// how many hits it lacks.
     pub(super) fn missing<'k>(
         &self,
-        spans: &[OwnSpan],
+        groups: &[Group],
         known: impl Iterator<Item = &'k Known>,
     ) -> (Vec<Known>, u64) {
         let life = self.life();
         let own: Vec<&Known> = known.filter(|known| life.is_own(&known.origin)).collect();
         let (mut counts, mut missing) = (Vec::new(), 0);
-        for span in spans {
-            let in_span = own.iter().filter(|known| span.has(known.cell));
-            // Hits whose mark came before they are removed are still in the store.
-            let sent_hits: u64 = in_span.map(|known| known.tally.counted.saturating_sub(known.removed)).sum();
-            let hits = span.hits.saturating_sub(sent_hits);
-            if hits == 0 {
-                continue;
+        // What is missing in the cells of the last level, and of the one before it.
+        let (mut narrower, mut found, mut width_ms) = (Vec::new(), Vec::new(), 0);
+        for group in groups {
+            if group.width_ms != width_ms {
+                (narrower, found, width_ms) = (found, Vec::new(), group.width_ms);
             }
-            missing += hits;
-            let (origin, cell) = (life.origin.clone(), span.last_cell());
-            let sent = own.iter().find(|known| known.cell == cell && known.origin == origin);
-            let tally = sent.map_or_else(Tally::default, |known| known.tally);
-            let tally = Tally { counted: tally.counted.max(tally.deleted) + hits, ..tally };
-            let removed = sent.map_or(0, |known| known.removed);
-            counts.push(Known { origin, cell, tally, removed });
+            let lacking = group.missing(&own, &narrower);
+            found.extend_from_slice(&lacking);
+            for (span, hits) in lacking {
+                missing += hits;
+                let (origin, levels, cell) = (life.origin.clone(), group.levels, span.last_cell());
+                let sent = own.iter().find(|known| known.cell == cell && known.origin == origin);
+                let tally = sent.map_or_else(Tally::default, |known| known.tally);
+                let tally = Tally { counted: tally.counted.max(tally.deleted) + hits, ..tally };
+                let removed = sent.map_or(0, |known| known.removed);
+                counts.push(Known { origin, levels, cell, tally, removed });
+            }
         }
         (counts, missing)
     }
@@ -278,14 +281,14 @@ impl Life {
 /// The writes that send counts: one for each block.
 pub(super) fn writes<'p>(pending: &'p [Pending<'_>]) -> Vec<Write<'p>> {
     let mut writes: Vec<Write<'p>> = Vec::with_capacity(pending.len());
-    for Pending { key, levels, counts, .. } in pending {
+    for Pending { key, sets, counts, .. } in pending {
         let first = writes.len();
         for known in counts {
-            let block = Block::of(key, known.cell);
+            let block = Block::of(key, known.levels, known.cell);
             match writes[first..].iter_mut().find(|write| write.block == block) {
                 Some(write) => write.counts.push(known),
                 None => {
-                    writes.push(Write { block, keep_until: keep_until(&block, levels), counts: vec![known] });
+                    writes.push(Write { block, keep_until: keep_until(&block, sets), counts: vec![known] });
                 }
             }
         }
@@ -294,8 +297,7 @@ pub(super) fn writes<'p>(pending: &'p [Pending<'_>]) -> Vec<Write<'p>> {
 }
 
 /// Until when a block may be read.
-pub(super) fn keep_until(block: &Block<'_>, levels: &Levels) -> Timestamp {
-    let level = levels.as_slice().iter().find(|level| level.width_ms == block.width_ms);
-    let read_for_ms = level.map_or(0, |level| level.until_age_ms) + BLOCK_SLACK_MS;
+pub(super) fn keep_until(block: &Block<'_>, sets: &LevelSets<'_>) -> Timestamp {
+    let read_for_ms = sets.until_age_ms(block.levels, block.width_ms) + BLOCK_SLACK_MS;
     Timestamp::from_millis(block.end_ms().saturating_add(read_for_ms)).unwrap_or(Timestamp::MAX)
 }

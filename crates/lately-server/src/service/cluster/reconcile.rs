@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 use std::mem;
 use std::sync::Arc;
 
-use lately::{Cell, Cursor, OwnSpan, Timestamp};
+use lately::{Cell, Cursor, Levels, Tally, Timestamp};
 use lately_engines::{Block, Engine, EngineError, Known, OwnedBlock, Told};
 
 use crate::limits::{
@@ -17,9 +17,10 @@ use crate::limits::{
     RECONCILE_PAUSE_MS, RECONCILE_ROUND_MS, RECONCILE_SETTLE_MS, UPSTREAM_SETTLE_MS,
 };
 
+use super::group::{Group, groups};
 use super::outgoing::Pending;
 use super::upstream::{Answer, Standing};
-use super::worker::{Worker, parts};
+use super::worker::{Worker, all_told, parts};
 
 /// How far the keys have been looked at.
 pub(super) struct Reconcile {
@@ -37,6 +38,8 @@ pub(super) struct Reconcile {
     /// What is compared once the upstream engine was read, and the life of the local one then.
     asked: Vec<Step>,
     asked_life: u64,
+    /// See `Tables::changes`: what is asked for is of the levels that were known then.
+    tables: u64,
     /// Rounds that were begun.
     rounds: u64,
     /// When this round began, and the one before. Cells that ended before that have been compared, unless this round is full.
@@ -73,6 +76,7 @@ impl Reconcile {
             is_whole: false,
             asked: Vec::new(),
             asked_life: 0,
+            tables: 0,
             rounds: 0,
             begun: Timestamp::MIN,
             begun_before: Timestamp::MIN,
@@ -82,8 +86,18 @@ impl Reconcile {
     /// Looks at all keys. What a connection that was lost has sent may still arrive, so it waits a little.
     pub(super) fn restart(&mut self, now: Timestamp, has_upstream: bool) {
         let due = after(now, if has_upstream { UPSTREAM_SETTLE_MS } else { RECONCILE_SETTLE_MS });
-        let Reconcile { older, asked, asked_life, was_away, .. } = mem::replace(self, Reconcile::new());
-        *self = Reconcile { older, asked, asked_life, was_away, due, is_urgent: true, ..Reconcile::new() };
+        let Reconcile { older, asked, asked_life, tables, was_away, .. } =
+            mem::replace(self, Reconcile::new());
+        *self = Reconcile {
+            older,
+            asked,
+            asked_life,
+            tables,
+            was_away,
+            due,
+            is_urgent: true,
+            ..Reconcile::new()
+        };
     }
 
     /// Notes a key with hits that are missing, other than new ones. It is looked at soon.
@@ -122,14 +136,6 @@ pub(super) fn before(now: Timestamp, ms: i64) -> Timestamp {
     Timestamp::from_millis(now.as_millis() - ms).unwrap_or(Timestamp::MIN)
 }
 
-/// The blocks that have a cell of a span.
-fn blocks_of<'k>(key: &'k [u8], span: &OwnSpan) -> impl Iterator<Item = Block<'k>> + use<'k> {
-    let OwnSpan { width_ms, start_ms, .. } = *span;
-    let first = Block::of(key, Cell { start_ms, width_ms }).number;
-    let last = Block::of(key, span.last_cell()).number;
-    (first..=last).map(move |number| Block { key, width_ms, number })
-}
-
 impl<E: Engine> Worker<E> {
     /// Looks at some keys, if it is time.
     pub(super) async fn reconcile(&mut self) -> Result<(), EngineError> {
@@ -138,6 +144,12 @@ impl<E: Engine> Worker<E> {
         let now = service.now();
         if service.is_loading() || !self.is_settled() {
             return Ok(());
+        }
+        let tables = cluster.tables.changes();
+        if self.reconcile.tables != tables {
+            self.put_back();
+            self.reconcile.restart(now, cluster.upstream.is_some());
+            self.reconcile.tables = tables;
         }
         let Some(upstream) = &cluster.upstream else {
             let older = self.older_step();
@@ -252,15 +264,16 @@ impl<E: Engine> Worker<E> {
     }
 
     /// The own hits of a key in cells that ended between two times.
-    fn spans(&self, key: &[u8], (from_ms, until_ms): (i64, i64), now: Timestamp) -> Vec<OwnSpan> {
-        let mut spans = self.service.store.own_spans(key, until_ms, now);
-        spans.retain(|span| span.end_ms >= from_ms);
-        spans
+    fn groups(&self, key: &[u8], (from_ms, until_ms): (i64, i64), now: Timestamp) -> Vec<Group> {
+        let store = &self.service.store;
+        let mut groups = groups(store.own_spans(key, now), &store.level_sets(key), now);
+        groups.retain(|group| group.end_ms >= from_ms && group.end_ms <= until_ms);
+        groups
     }
 
     /// The blocks with these hits, each once.
     fn blocks_of_key<'k>(&self, key: &'k [u8], range_ms: (i64, i64), now: Timestamp) -> HashSet<Block<'k>> {
-        self.spans(key, range_ms, now).iter().flat_map(|span| blocks_of(key, span)).collect()
+        self.groups(key, range_ms, now).iter().flat_map(|group| group.blocks(key)).collect()
     }
 
     /// Looks at all keys before the stop, when nothing is counted any more.
@@ -300,6 +313,9 @@ impl<E: Engine> Worker<E> {
             counts.push(of_key.len());
             blocks.extend(of_key);
         }
+        for key in keys {
+            self.complete(key, now).await?;
+        }
         let life = self.engine.life();
         let mut told = self.engine.read(&blocks).await?;
         if let Above::Told(above) = above {
@@ -316,16 +332,20 @@ impl<E: Engine> Worker<E> {
             let told: HashMap<_, _> = read.by_ref().take(count).collect();
             self.remove(key, told.values().flatten(), now).await?;
             // Late hits may have come since.
-            let mut spans = self.spans(key, range_ms, now);
-            spans.retain(|span| blocks_of(key, span).all(|block| told.contains_key(&block)));
+            let mut groups = self.groups(key, range_ms, now);
+            let count = groups.len();
+            groups.retain(|group| group.blocks(key).all(|block| told.contains_key(&block)));
+            if groups.len() < count {
+                self.reconcile.note_older(key);
+            }
             if matches!(above, Above::Away) {
                 // The local engine may have lost the other hits, and the upstream one may have them in another cell, or of
                 // another origin.
-                spans.retain(|span| outgoing.is_alone(span));
+                groups.retain(|group| outgoing.is_alone(group));
             }
-            let (counts, hits) = outgoing.missing(&spans, told.values().flatten());
+            let (counts, hits) = outgoing.missing(&groups, told.values().flatten());
             if !counts.is_empty() {
-                pending.push(Pending { key, levels: store.settings_of(key).levels(), counts });
+                pending.push(Pending { key, sets: store.level_sets(key), counts });
                 sent_hits += hits;
             }
         }
@@ -340,6 +360,21 @@ impl<E: Engine> Worker<E> {
         self.write(&pending).await?;
         cluster.set_state(|state| state.resent_hits += sent_hits);
         Ok(())
+    }
+
+    /// Completes the wider cells of earlier starts of this node, when these had other classes. A node sends wider cells a little
+    /// later, and may have been killed before. The levels here are compared with whichever of those are read at a time, so all of
+    /// them have to have the same hits.
+    async fn complete(&mut self, key: &[u8], now: Timestamp) -> Result<(), EngineError> {
+        let service = Arc::clone(&self.service);
+        let sets = service.store.level_sets(key);
+        if sets.others().next().is_none() {
+            return Ok(());
+        }
+        let mut own = all_told(&mut self.engine, &service, key, now).await?;
+        own.retain(|known| parts(&service).1.is_own(&known.origin));
+        let counts: Vec<Known> = sets.others().flat_map(|levels| wider(&own, levels)).collect();
+        if counts.is_empty() { Ok(()) } else { self.write(&[Pending { key, sets, counts }]).await }
     }
 
     /// Copies counts of this node that only the upstream engine has: into the local engine, and into `told`. These are counts that the
@@ -362,11 +397,77 @@ impl<E: Engine> Worker<E> {
                 }
             }
             if !counts.is_empty() {
-                let levels = service.store.settings_of(block.key).levels();
-                pending.push(Pending { key: block.key, levels, counts });
+                let sets = service.store.level_sets(block.key);
+                pending.push(Pending { key: block.key, sets, counts });
             }
         }
         if pending.is_empty() { Ok(()) } else { self.write(&pending).await }
+    }
+}
+
+/// Counts of wider cells in which these origins have less together than in the narrower cells inside.
+fn wider(own: &[Known], levels: &Levels) -> Vec<Known> {
+    // What is in the cells of a level, of all origins together, under the name of the last of them.
+    let mut of_level: HashMap<Cell, Known> = HashMap::new();
+    let mut counts = Vec::new();
+    for level in levels.as_slice() {
+        let mut inside: HashMap<Cell, Known> = HashMap::new();
+        for narrower in of_level.into_values() {
+            add(&mut inside, level.cell_of_ms(narrower.cell.start_ms), &narrower);
+        }
+        let mut held: HashMap<Cell, Known> = HashMap::new();
+        for known in own {
+            if known.levels == levels.id() && known.cell.width_ms == level.width_ms {
+                add(&mut held, known.cell, known);
+            }
+        }
+        for (cell, inside) in inside {
+            let held = held.entry(cell).or_insert_with(|| Known {
+                tally: Tally::default(),
+                removed: 0,
+                ..inside.clone()
+            });
+            let counted = inside.tally.counted.saturating_sub(held.tally.counted);
+            let deleted = inside.tally.deleted.saturating_sub(held.tally.deleted);
+            let removed = inside.removed.saturating_sub(held.removed);
+            if (counted, deleted, removed) == (0, 0, 0) {
+                continue;
+            }
+            let is_there = |known: &&Known| {
+                (known.levels, known.cell) == (inside.levels, cell) && known.origin == inside.origin
+            };
+            let mut known = own.iter().find(is_there).cloned().unwrap_or(Known {
+                cell,
+                tally: Tally::default(),
+                removed: 0,
+                ..inside.clone()
+            });
+            known.tally.counted += counted;
+            known.tally.deleted += deleted;
+            known.removed += removed;
+            counts.push(known);
+            held.tally.counted += counted;
+            held.tally.deleted += deleted;
+            held.removed += removed;
+        }
+        of_level = held;
+    }
+    counts
+}
+
+/// Adds a count to those in a cell.
+fn add(sums: &mut HashMap<Cell, Known>, cell: Cell, known: &Known) {
+    let sum = sums.entry(cell).or_insert_with(|| Known {
+        cell,
+        tally: Tally::default(),
+        removed: 0,
+        ..known.clone()
+    });
+    sum.tally.counted += known.tally.counted;
+    sum.tally.deleted += known.tally.deleted;
+    sum.removed += known.removed;
+    if known.origin.incarnation() > sum.origin.incarnation() {
+        sum.origin = known.origin.clone();
     }
 }
 

@@ -14,6 +14,7 @@ use super::aggregator;
 use super::contact::Contact;
 use super::name_claim::{Claim, NameClaim};
 use super::outgoing::{Pending, writes};
+use super::tables;
 use super::worker::{ClusterError, Signals, Warned, all_blocks, learn, parts, told_of};
 use crate::clock::thread_cpu_time;
 use crate::limits::{
@@ -322,6 +323,8 @@ impl<E: Engine> UpstreamReader<E> {
         if let Claim::Taken(taken) = self.claim.renew(&mut self.engine, &self.service).await? {
             return Ok(Some(taken));
         }
+        let line = tables::renew(&mut self.engine, Tier::Upstream, &self.service).await?;
+        self.warning = line.or(self.warning.take());
         self.answer().await?;
         self.delete().await?;
         self.read(true).await?;
@@ -368,7 +371,7 @@ impl<E: Engine> UpstreamReader<E> {
             let of_others =
                 of_key.filter(|known| !local.contains(&known.origin) && !outgoing.is_own(&known.origin));
             let counts = outgoing.marks((*at, now), of_others.collect());
-            pending.push(Pending { key, levels: service.store.settings_of(key).levels(), counts });
+            pending.push(Pending { key, sets: service.store.level_sets(key), counts });
         }
         self.engine.send(&writes(&pending)).await?;
         for (key, Deletion { at, .. }) in &deleted {

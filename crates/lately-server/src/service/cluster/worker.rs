@@ -5,7 +5,9 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use lately::limits::SENT_WITHIN_MS;
-use lately::{Cell, DeltaBatch, Levels, Origin, Settings, Span, Store, Taken, Tally, Tier, Timestamp};
+use lately::{
+    Cell, DeltaBatch, LevelSets, Levels, LevelsId, Origin, Span, Store, Taken, Tally, Tier, Timestamp,
+};
 use lately_engines::{Block, Engine, EngineError, Known, Redis, Told, Write};
 
 use thiserror::Error;
@@ -25,6 +27,7 @@ use super::nodes;
 use super::origins::Origins;
 use super::outgoing::{Outgoing, Pending, writes};
 use super::reconcile::{Reconcile, after, before};
+use super::tables;
 use super::upstream::Deletion;
 
 /// Signals to the worker and from it.
@@ -226,6 +229,8 @@ impl<E: Engine> Worker<E> {
         let claim = self.claim.renew(&mut self.engine, &self.service).await?;
         let waits = matches!(claim, Claim::Wait);
         parts(&self.service).0.set_state(|state| state.waits_for_name = waits);
+        let line = tables::renew(&mut self.engine, Tier::Local, &self.service).await?;
+        self.warning = line.or(self.warning.take());
         match claim {
             Claim::Ours => {}
             Claim::Wait => {
@@ -278,7 +283,7 @@ impl<E: Engine> Worker<E> {
     }
 
     /// Takes the counts of some keys with new hits out of the store.
-    fn visit<'s>(&mut self, parts_left: &mut usize, with_wider: bool, store: &'s Store) -> Visit<'s> {
+    fn visit(&mut self, parts_left: &mut usize, with_wider: bool, store: &Store) -> Visit {
         let mut visit = Visit { decreases: store.decreases(), keys: Vec::new(), parts: Vec::new() };
         while *parts_left > 0 && visit.keys.len() < CLUSTER_SEND_KEYS {
             let first = visit.keys.len();
@@ -287,12 +292,12 @@ impl<E: Engine> Worker<E> {
             let now = self.service.now();
             let begun = *self.next_part_begun.get_or_insert(now);
             let taken = store.take_unsent(self.next_part, most, with_wider, now, |unsent| {
-                keys.push((Box::from(unsent.key), unsent.settings, unsent.cells, unsent.has_older));
+                keys.push((Box::from(unsent.key), unsent.levels, unsent.cells, unsent.has_older));
             });
             let visited = keys.into_iter();
-            visit.keys.extend(visited.map(|(key, settings, cells, has_older)| Visited {
+            visit.keys.extend(visited.map(|(key, levels, cells, has_older)| Visited {
                 key,
-                settings,
+                levels,
                 cells,
                 has_older,
                 taken,
@@ -310,7 +315,7 @@ impl<E: Engine> Worker<E> {
     /// Sends the counts of a visit, once all of them are committed.
     async fn send_visited(
         &mut self,
-        visit: Visit<'_>,
+        visit: Visit,
         outgoing: &Outgoing,
         cluster: &Cluster,
     ) -> Result<(), EngineError> {
@@ -321,8 +326,9 @@ impl<E: Engine> Worker<E> {
         let service = Arc::clone(&self.service);
         let store = &service.store;
         let put_back =
-            |visited: &Visited<'_>| store.put_back_unsent(&visited.key, visited.has_older, &visited.taken);
-        let counts = visit.keys.iter().map(|visited| outgoing.counts(&visited.key, &visited.cells));
+            |visited: &Visited| store.put_back_unsent(&visited.key, visited.has_older, &visited.taken);
+        let counts =
+            visit.keys.iter().map(|visited| outgoing.counts(&visited.key, visited.levels, &visited.cells));
         let counts: Vec<_> = counts.collect();
         cluster.committed(&service).await;
         if store.decreases() != visit.decreases {
@@ -340,7 +346,7 @@ impl<E: Engine> Worker<E> {
                 self.reconcile.note_older(&visited.key);
             }
             if !counts.is_empty() {
-                pending.push(Pending { key: &visited.key, levels: visited.settings.levels(), counts });
+                pending.push(Pending { key: &visited.key, sets: store.level_sets(&visited.key), counts });
             }
         }
         let sent = self.send_writes(&writes(&pending)).await;
@@ -353,7 +359,7 @@ impl<E: Engine> Worker<E> {
         sent
     }
 
-    fn note_sent(&mut self, visit: &Visit<'_>) {
+    fn note_sent(&mut self, visit: &Visit) {
         visit.parts.iter().for_each(|&(part, begun)| self.sent_until[part] = begun);
     }
 
@@ -380,7 +386,6 @@ impl<E: Engine> Worker<E> {
             let local: HashSet<Origin> = told.iter().map(|known| known.origin.clone()).collect();
             let counts = outgoing.marks((deleted_at, now), told);
             outgoing.note_deleted(&key, &counts);
-            let levels = service.store.settings_of(&key).levels();
             if let Some(upstream) = &cluster.upstream
                 && !upstream.delete(&key, Deletion { at: deleted_at, local }, service.config.ceiling_bytes)
             {
@@ -391,7 +396,8 @@ impl<E: Engine> Worker<E> {
                 );
                 return Ok(());
             }
-            let marked = self.write(&[Pending { key: &key, levels, counts }]).await;
+            let marked =
+                self.write(&[Pending { key: &key, sets: service.store.level_sets(&key), counts }]).await;
             self.refused_deletion = marked.as_ref().err().map(ToString::to_string);
             marked?;
             service.store.unlearn(&key);
@@ -441,8 +447,8 @@ impl<E: Engine> Worker<E> {
         for known in &mut own {
             known.removed = known.removed.max(self.removed.get(&name(known)).copied().unwrap_or(0));
         }
-        let levels = service.store.settings_of(key).levels();
-        let (hits, removed) = removals(own, levels, now);
+        let sets = service.store.level_sets(key);
+        let (hits, removed) = removals(own, &sets, now);
         if removed.is_empty() {
             return Ok(());
         }
@@ -458,7 +464,7 @@ impl<E: Engine> Worker<E> {
         }
         self.removed.extend(removed.iter().map(|known| (name(known), known.removed)));
         outgoing.note_deleted(key, &removed);
-        let pending = [Pending { key, levels, counts: removed }];
+        let pending = [Pending { key, sets, counts: removed }];
         self.write(&pending).await?;
         for known in &pending[0].counts {
             self.removed.remove(&name(known));
@@ -523,14 +529,15 @@ pub(super) async fn told_of(
 ) -> Result<Vec<Told>, EngineError> {
     let (mut blocks, mut ends) = (Vec::new(), Vec::with_capacity(due.len()));
     for Due { key, window, .. } in due {
-        let levels = service.store.settings_of(key).levels();
         let (oldest_ms, newest_ms) = reach(*window, service, key, now);
-        // Wider cells are read a little before answers are made of them, for an answer is made of what was read last.
-        let soon = levels.ranges_ms(after(now, READ_AHEAD_MS));
-        for ((level, from_ms, _), (_, _, to_ms)) in levels.ranges_ms(now).zip(soon) {
-            let (from_ms, to_ms) = (from_ms.max(oldest_ms - level.width_ms), to_ms.min(newest_ms));
-            if from_ms < to_ms {
-                blocks.extend(Block::between(key, level, from_ms, to_ms));
+        for levels in service.store.level_sets(key).all() {
+            // Wider cells are read a little before answers are made of them, for an answer is made of what was read last.
+            let soon = levels.ranges_ms(after(now, READ_AHEAD_MS));
+            for ((level, from_ms, _), (_, _, to_ms)) in levels.ranges_ms(now).zip(soon) {
+                let (from_ms, to_ms) = (from_ms.max(oldest_ms - level.width_ms), to_ms.min(newest_ms));
+                if from_ms < to_ms {
+                    blocks.extend(Block::between(key, (levels.id(), level.width_ms), from_ms, to_ms));
+                }
             }
         }
         ends.push(blocks.len());
@@ -552,21 +559,24 @@ pub(super) async fn all_told(
     key: &[u8],
     now: Timestamp,
 ) -> Result<Told, EngineError> {
-    let blocks: Vec<_> = all_blocks(service, key, now).collect();
+    let blocks = all_blocks(service, key, now);
     Ok(engine.read(&blocks).await?.into_iter().flatten().collect())
 }
 
 /// The blocks of a key that are read now or later.
-pub(super) fn all_blocks<'k>(
-    service: &Service,
-    key: &'k [u8],
-    now: Timestamp,
-) -> impl Iterator<Item = Block<'k>> {
-    let settings = service.store.settings_of(key);
-    let (oldest_ms, newest_ms) = reach(settings.retain(), service, key, now);
-    settings.levels().ranges_ms(now).flat_map(move |(level, from_ms, _)| {
-        Block::between(key, level, from_ms.max(oldest_ms - level.width_ms), newest_ms)
-    })
+pub(super) fn all_blocks<'k>(service: &Service, key: &'k [u8], now: Timestamp) -> Vec<Block<'k>> {
+    let mut blocks = Vec::new();
+    for levels in service.store.level_sets(key).all() {
+        // Hits of another class may be kept longer.
+        let (_, newest_ms) = reach(Span::MIN, service, key, now);
+        let oldest_ms =
+            now.as_millis() - levels.retain_ms() - service.store.settings_of(key).exact().as_millis();
+        for (level, from_ms, _) in levels.ranges_ms(now) {
+            let (id, from_ms) = ((levels.id(), level.width_ms), from_ms.max(oldest_ms - level.width_ms));
+            blocks.extend(Block::between(key, id, from_ms, newest_ms));
+        }
+    }
+    blocks
 }
 
 /// Learns what an engine has of a key that was read. `is_over` becomes true if a question can be answered now. Returns why
@@ -580,7 +590,7 @@ pub(super) fn learn(
 ) -> Option<String> {
     let (cluster, outgoing) = parts(service);
     let of_others = told.into_iter().filter(|known| !outgoing.is_own(&known.origin));
-    let of_others = of_others.map(|known| (known.origin, known.cell, known.tally));
+    let of_others = of_others.map(|known| (known.origin, known.levels, known.cell, known.tally));
     let store = &service.store;
     let learned = store.learn(&due.key, tier, of_others, now);
     let known_bytes = *learned.as_ref().unwrap_or(&0);
@@ -594,11 +604,28 @@ pub(super) fn learn(
 /// Of own counts in all levels, the hits that are deleted and still in the store, and the counts with the hits that are removed by
 /// then. A hit is in a cell of each level, and its marks may come one by one. So it is taken out of the cells that are read now, and
 /// wider cells only follow.
-fn removals(own: Told, levels: &Levels, now: Timestamp) -> (Vec<(Cell, u64)>, Vec<Known>) {
+fn removals(mut own: Told, sets: &LevelSets<'_>, now: Timestamp) -> (Vec<(Cell, u64)>, Vec<Known>) {
+    let (mut hits, mut removed) = (Vec::new(), Vec::new());
+    for levels in sets.all() {
+        let own = own.extract_if(.., |known| known.levels == levels.id()).collect();
+        removals_of(own, levels, now, &mut hits, &mut removed);
+    }
+    // Those of a wider cell may be any in it that are left.
+    hits.sort_by_key(|(cell, _)| cell.width_ms);
+    (hits, removed)
+}
+
+/// The same of counts in cells of these levels.
+fn removals_of(
+    own: Told,
+    levels: &Levels,
+    now: Timestamp,
+    hits: &mut Vec<(Cell, u64)>,
+    removed: &mut Vec<Known>,
+) {
     let (mut read, others): (Vec<Known>, Vec<Known>) =
         own.into_iter().partition(|known| levels.is_read(known.cell, now));
     let deleted = |known: &Known| known.tally.deleted.min(known.tally.counted);
-    let (mut hits, mut removed) = (Vec::new(), Vec::new());
     let mut note = |known: &Known, removed_hits: u64| {
         let tally = Tally::default();
         removed.push(Known { tally, removed: removed_hits, ..known.clone() });
@@ -615,30 +642,27 @@ fn removals(own: Told, levels: &Levels, now: Timestamp) -> (Vec<(Cell, u64)>, Ve
         let Cell { start_ms, width_ms } = known.cell;
         let mut ranges = levels.ranges_ms(now);
         let is_past = ranges.any(|(level, from_ms, _)| level.width_ms == width_ms && start_ms < from_ms);
-        let inside = read.iter().filter(|of| {
-            of.origin == known.origin && (start_ms..known.cell.end_ms()).contains(&of.cell.start_ms)
-        });
+        let inside = read.iter().filter(|of| (start_ms..known.cell.end_ms()).contains(&of.cell.start_ms));
         let left: u64 = inside.map(|of| of.removed).sum();
         let removed_hits = if is_past { deleted(known) } else { deleted(known).min(left) };
         if removed_hits > known.removed {
             note(known, removed_hits);
         }
     }
-    (hits, removed)
 }
 
 /// Keys with new hits.
-struct Visit<'s> {
+struct Visit {
     /// See [`Store::decreases`].
     decreases: u64,
-    keys: Vec<Visited<'s>>,
+    keys: Vec<Visited>,
     /// The parts of which this visit has the last keys, and when their first keys were visited.
     parts: Vec<(usize, Timestamp)>,
 }
 
-struct Visited<'s> {
+struct Visited {
     key: Box<[u8]>,
-    settings: &'s Settings,
+    levels: LevelsId,
     cells: Vec<(Cell, u64)>,
     has_older: bool,
     taken: Taken,
@@ -660,25 +684,25 @@ fn reach(window: Span, service: &Service, key: &[u8], now: Timestamp) -> (i64, i
 
 #[cfg(test)]
 mod tests {
-    use lately::Settings;
-
     use super::*;
 
     /// Symptom: hits that another node had deleted counted twice in windows of a day. Cause: their marks came for wide cells first, the hits
     /// were still in the store, and were taken for hits that the engine lacked. Fix: hits leave the store with the marks of the cells that are read.
     #[test]
     fn marks_that_come_one_by_one_take_each_hit_once() {
-        let settings = Settings::default();
-        let (levels, now) = (settings.levels(), Timestamp::from_millis(1_700_000_000_000).expect("a time"));
+        let store = Store::builder().build().expect("the defaults are valid");
+        let (sets, now) =
+            (store.level_sets(b"k"), Timestamp::from_millis(1_700_000_000_000).expect("a time"));
         let widths = [1_000, 10_000, 60_000, 600_000, 3_600_000];
         let check = |deleted: [u64; 5], removed: [u64; 5], hits: &[u64], expected: &[(i64, u64)]| {
             let own = (0..5).map(|index| Known {
                 origin: Origin::new("a", 1).expect("a name"),
+                levels: sets.own().id(),
                 cell: Cell::of(now.as_millis() - 50_000, widths[index]),
                 tally: Tally { counted: 3, deleted: deleted[index] },
                 removed: removed[index],
             });
-            let (taken, noted) = removals(own.collect(), levels, now);
+            let (taken, noted) = removals(own.collect(), &sets, now);
             assert_eq!(taken.iter().map(|(_, hits)| *hits).collect::<Vec<_>>(), hits, "{deleted:?}");
             let noted: Vec<_> = noted.iter().map(|known| (known.cell.width_ms, known.removed)).collect();
             assert_eq!(noted, expected, "{deleted:?}");

@@ -1,0 +1,232 @@
+//! Own hits that are compared with an engine together: those of one span, or where cells of other classes are wider, of all spans in
+//! such a cell.
+
+use lately::{Cell, Level, LevelSets, Levels, LevelsId, OwnSpan, Timestamp};
+use lately_engines::{Block, Known};
+
+/// Own hits in cells of one width, between two times.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Group {
+    /// The levels of the key's class.
+    pub(super) levels: LevelsId,
+    pub(super) width_ms: i64,
+    pub(super) start_ms: i64,
+    pub(super) end_ms: i64,
+    /// Ascending.
+    pub(super) spans: Vec<OwnSpan>,
+    /// The cells of other levels from which these times are read.
+    others: Vec<Cells>,
+}
+
+/// Cells of a width that begin between two times.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Cells {
+    levels: LevelsId,
+    width_ms: i64,
+    start_ms: i64,
+    end_ms: i64,
+}
+
+impl Cells {
+    fn has(&self, known: &Known) -> bool {
+        let Cell { start_ms, width_ms } = known.cell;
+        (known.levels, width_ms) == (self.levels, self.width_ms)
+            && (self.start_ms..self.end_ms).contains(&start_ms)
+    }
+}
+
+/// Groups the spans of a key. They are ascending in each width.
+pub(super) fn groups(spans: Vec<OwnSpan>, sets: &LevelSets<'_>, now: Timestamp) -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::new();
+    for span in spans {
+        let OwnSpan { width_ms, start_ms, end_ms, .. } = span;
+        // A wider level is read later, and then others are, too.
+        let at = read_from(&span, sets.own()).max(now);
+        let (start_ms, end_ms) =
+            sets.others().fold((start_ms, end_ms), |range, levels| widened(range, levels, at));
+        match groups.last_mut().filter(|last| last.width_ms == width_ms && start_ms < last.end_ms) {
+            Some(last) => {
+                (last.start_ms, last.end_ms) = (last.start_ms.min(start_ms), last.end_ms.max(end_ms));
+                last.spans.push(span);
+            }
+            None => groups.push(Group {
+                levels: sets.own().id(),
+                width_ms,
+                start_ms,
+                end_ms,
+                spans: vec![span],
+                others: Vec::new(),
+            }),
+        }
+    }
+    for group in &mut groups {
+        let (range, last) = ((group.start_ms, group.end_ms), group.spans.last().expect("it has one"));
+        let at = read_from(last, sets.own()).max(now);
+        group.others = sets.others().flat_map(|levels| read_in(range, levels, at)).collect();
+    }
+    groups
+}
+
+/// When a span begins to be read in cells of its width.
+fn read_from(span: &OwnSpan, own: &Levels) -> Timestamp {
+    let level = own.as_slice().iter().find(|level| level.width_ms == span.width_ms);
+    let from_age_ms = level.map_or(0, |level| level.from_age_ms);
+    Timestamp::from_millis(span.end_ms + from_age_ms).unwrap_or(Timestamp::MAX)
+}
+
+/// The cells of these levels from which a range is read.
+fn read_in((start_ms, end_ms): (i64, i64), levels: &Levels, now: Timestamp) -> impl Iterator<Item = Cells> {
+    let cells = levels.ranges_ms(now).map(move |(Level { width_ms, .. }, from_ms, until_ms)| Cells {
+        levels: levels.id(),
+        width_ms,
+        start_ms: from_ms.max(start_ms),
+        end_ms: until_ms.min(end_ms),
+    });
+    cells.filter(|cells| cells.start_ms < cells.end_ms)
+}
+
+/// The range, and the rest of the cells at its ends from which it is read. Widths divide each other.
+fn widened(range: (i64, i64), levels: &Levels, now: Timestamp) -> (i64, i64) {
+    read_in(range, levels, now).fold(range, |(start_ms, end_ms), cells| {
+        let first = Cell::of(cells.start_ms, cells.width_ms);
+        let last = Cell::of(cells.end_ms - 1, cells.width_ms);
+        (start_ms.min(first.start_ms), end_ms.max(last.end_ms()))
+    })
+}
+
+impl Group {
+    /// All cells that say how many of these hits were sent.
+    fn cells(&self) -> impl Iterator<Item = Cells> {
+        let Group { levels, width_ms, start_ms, end_ms, .. } = *self;
+        [Cells { levels, width_ms, start_ms, end_ms }].into_iter().chain(self.others.iter().copied())
+    }
+
+    /// The blocks that have these cells.
+    pub(super) fn blocks<'k>(&self, key: &'k [u8]) -> impl Iterator<Item = Block<'k>> {
+        self.cells().flat_map(move |cells| {
+            Block::between(key, (cells.levels, cells.width_ms), cells.start_ms, cells.end_ms)
+        })
+    }
+
+    /// The hits of each span that were not sent. Of the hits in a cell with several spans it is not known which were sent. Those
+    /// that `narrower` says are missing in narrower cells are left, if there are others, and of these the newest are taken.
+    pub(super) fn missing(&self, own: &[&Known], narrower: &[(OwnSpan, u64)]) -> Vec<(OwnSpan, u64)> {
+        let mut sent: Vec<&Known> =
+            own.iter().copied().filter(|known| self.cells().any(|cells| cells.has(known))).collect();
+        sent.sort_by_key(|known| known.cell.width_ms);
+        let mut left: Vec<Left> = self.spans.iter().map(|span| Left::of(span, narrower)).collect();
+        for Known { cell, tally, removed, .. } in sent {
+            // Hits whose mark came before they are removed are still in the store.
+            let mut hits = tally.counted.saturating_sub(*removed);
+            let first = self.spans.partition_point(|span| span.end_ms <= cell.start_ms);
+            let last = self.spans.partition_point(|span| span.start_ms < cell.end_ms());
+            left[first..last].iter_mut().rev().for_each(|left| take(&mut left.others, &mut hits));
+            left[first..last].iter_mut().rev().for_each(|left| take(&mut left.missing, &mut hits));
+        }
+        let left = self.spans.iter().zip(left).map(|(span, left)| (*span, left.others + left.missing));
+        left.filter(|(_, hits)| *hits > 0).collect()
+    }
+}
+
+/// Hits of a span that were not sent as far as is known yet.
+struct Left {
+    /// Those that are missing in narrower cells.
+    missing: u64,
+    others: u64,
+}
+
+impl Left {
+    fn of(span: &OwnSpan, narrower: &[(OwnSpan, u64)]) -> Left {
+        let inside =
+            narrower.iter().filter(|(of, _)| span.start_ms <= of.start_ms && of.end_ms <= span.end_ms);
+        let missing = inside.map(|(_, hits)| *hits).sum::<u64>().min(span.hits);
+        Left { missing, others: span.hits - missing }
+    }
+}
+
+fn take(from: &mut u64, hits: &mut u64) {
+    let taken = (*hits).min(*from);
+    *from -= taken;
+    *hits -= taken;
+}
+
+#[cfg(test)]
+mod tests {
+    use lately::{LevelTable, Origin, Pattern, Settings, Store, Tally, hours, minutes};
+
+    use super::*;
+
+    #[test]
+    fn spans_in_a_wider_cell_of_another_class_are_one_group() {
+        let now = Timestamp::from_millis(1_700_000_000_000).expect("a time");
+        let store = Store::builder().build().expect("the defaults are valid");
+        let coarse = Settings::builder().resolution(minutes(1)).window(hours(5)).build().expect("valid");
+        let table = LevelTable::new(
+            vec![(Pattern::new(b"a"), coarse.levels().clone())],
+            Settings::default().levels().clone(),
+        );
+        let start_ms = Cell::of(now.as_millis() - 300_000, 60_000).start_ms;
+        let span = |after_ms: i64, hits: u64| {
+            let start_ms = start_ms + after_ms;
+            OwnSpan { width_ms: 1_000, start_ms, end_ms: start_ms + 1_000, hits }
+        };
+        let spans = vec![span(1_000, 3), span(59_000, 4), span(60_000, 5)];
+        // One set of levels: each span is a group.
+        let alone = groups(spans.clone(), &store.level_sets(b"a"), now);
+        assert_eq!(alone.iter().map(|group| group.spans.len()).collect::<Vec<_>>(), [1, 1, 1]);
+        store.set_other_levels(vec![table.expect("few")]);
+        let together = groups(spans, &store.level_sets(b"a"), now);
+        let parts: Vec<_> =
+            together.iter().map(|group| (group.start_ms, group.end_ms, group.spans.len())).collect();
+        assert_eq!(parts, [(start_ms, start_ms + 60_000, 2), (start_ms + 60_000, start_ms + 120_000, 1)]);
+        let known = |levels: &Levels, after_ms: i64, width_ms: i64, counted: u64, removed: u64| Known {
+            origin: Origin::new("a", 1).expect("a name"),
+            levels: levels.id(),
+            cell: Cell::of(start_ms + after_ms, width_ms),
+            tally: Tally { counted, deleted: 0 },
+            removed,
+        };
+        let check = |of: usize, own: &[Known], expected: &[(i64, u64)]| {
+            let own: Vec<_> = own.iter().collect();
+            let missing = together[of].missing(&own, &[]).into_iter();
+            let missing = missing.map(|(span, hits)| (span.start_ms - start_ms, hits));
+            assert_eq!(missing.collect::<Vec<_>>(), expected, "{own:?}");
+        };
+        let (fine, coarse) = (Settings::default().levels().clone(), coarse.levels().clone());
+        let of_second = known(&fine, 1_000, 1_000, 2, 0);
+        check(0, &[], &[(1_000, 3), (59_000, 4)]);
+        check(0, &[of_second.clone()], &[(1_000, 1), (59_000, 4)]);
+        // Cells of other widths have the same hits once more.
+        check(0, &[known(&fine, 0, 60_000, 3, 0), of_second.clone()], &[(1_000, 1), (59_000, 4)]);
+        check(0, &[known(&coarse, 0, 600_000, 9, 0)], &[(1_000, 3), (59_000, 4)]);
+        // Those of other levels are other hits: the newest that are left.
+        check(0, &[known(&coarse, 0, 60_000, 3, 0), of_second.clone()], &[(1_000, 1), (59_000, 1)]);
+        check(0, &[known(&coarse, 0, 60_000, 9, 5)], &[(1_000, 3)]);
+        check(0, &[known(&coarse, 60_000, 60_000, 9, 0)], &[(1_000, 3), (59_000, 4)]);
+        check(1, &[known(&coarse, 60_000, 60_000, 2, 0)], &[(60_000, 3)]);
+        // Both spans are missing in narrower cells, but for one hit of the first.
+        let narrower = [(span(1_000, 3), 2), (span(59_000, 4), 4)];
+        let missing = together[0].missing(&[&known(&coarse, 0, 60_000, 2, 0)], &narrower);
+        assert_eq!(missing.iter().map(|(_, hits)| *hits).collect::<Vec<_>>(), [2, 3]);
+    }
+
+    /// A pane of the store is wider than the cells that are compared.
+    #[test]
+    fn cells_inside_of_a_span_add_up() {
+        let now = Timestamp::from_millis(1_700_000_000_000).expect("a time");
+        let store = Store::builder().build().expect("the defaults are valid");
+        let start_ms = Cell::of(now.as_millis() - 300_000, 60_000).start_ms;
+        let span = OwnSpan { width_ms: 1_000, start_ms, end_ms: start_ms + 60_000, hits: 9 };
+        let groups = groups(vec![span], &store.level_sets(b"a"), now);
+        let known = |node: &str, after_ms: i64, counted: u64| Known {
+            origin: Origin::new(node, 1).expect("a name"),
+            levels: Settings::default().levels().id(),
+            cell: Cell::of(start_ms + after_ms, 1_000),
+            tally: Tally { counted, deleted: 0 },
+            removed: 0,
+        };
+        let own = [known("a", 0, 2), known("a", 59_000, 3), known("b", 0, 1)];
+        let own: Vec<_> = own.iter().collect();
+        assert_eq!(groups[0].missing(&own, &[]), [(span, 3)]);
+    }
+}

@@ -1,0 +1,224 @@
+//! The levels in which others count: those of nodes with other classes, and of earlier starts with other classes.
+//!
+//! Each node writes its own table into the engine, where it stays as long as hits that were counted by it. So after a change of
+//! the classes, all nodes read the hits that were counted before, and a deletion marks them.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use lately::{Level, LevelTable, Levels, Pattern, Store, Tier, Timestamp};
+use lately_engines::{Engine, EngineError, List};
+use serde::{Deserialize, Serialize};
+
+use super::reconcile::after;
+use super::worker::parts;
+use crate::limits::{
+    BLOCK_SLACK_MS, MAX_LEVEL_TABLE_BYTES, MAX_LEVEL_TABLES, TABLE_RENEWED_AFTER_MS, TABLES_EVERY_MS,
+};
+use crate::service::Service;
+
+/// The tables that are known.
+#[derive(Default)]
+pub(super) struct Tables(Mutex<Known>);
+
+#[derive(Default)]
+struct Known {
+    /// Tables as texts, and until when the engines must keep each.
+    until_ms: BTreeMap<String, i64>,
+    /// When each engine is read again.
+    due: HashMap<Tier, Timestamp>,
+    /// How often the tables of others have changed.
+    changes: u64,
+}
+
+impl Tables {
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How often the tables of others have changed.
+    pub(super) fn changes(&self) -> u64 {
+        self.lock().changes
+    }
+}
+
+/// A table as JSON in the engine. The last class has all other keys.
+#[derive(Serialize, Deserialize)]
+struct Text {
+    classes: Vec<Class>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Class {
+    /// The pattern, with a character for each of its bytes.
+    #[serde(rename = "match")]
+    pattern: String,
+    /// The width of the cells of each level, and from and until which age it is read, in milliseconds.
+    levels: Vec<(i64, i64, i64)>,
+}
+
+fn class(pattern: &[u8], levels: &Levels) -> Class {
+    let level = |level: &Level| (level.width_ms, level.from_age_ms, level.until_age_ms);
+    Class {
+        pattern: pattern.iter().copied().map(char::from).collect(),
+        levels: levels.as_slice().iter().map(level).collect(),
+    }
+}
+
+fn write(table: &LevelTable) -> String {
+    let classes = table.classes().map(|(pattern, levels)| class(pattern.as_bytes(), levels));
+    let text = Text { classes: classes.chain([class(b"*", table.default_levels())]).collect() };
+    serde_json::to_string(&text).expect("it has texts and numbers")
+}
+
+/// The table that a node wrote; `None` for anything else.
+fn read(text: &str) -> Option<LevelTable> {
+    if text.len() > MAX_LEVEL_TABLE_BYTES {
+        return None;
+    }
+    let mut classes = Vec::new();
+    for Class { pattern, levels } in serde_json::from_str::<Text>(text).ok()?.classes {
+        let level = |(width_ms, from_age_ms, until_age_ms)| Level { width_ms, from_age_ms, until_age_ms };
+        let pattern: Option<Vec<u8>> = pattern.chars().map(|byte| u8::try_from(byte).ok()).collect();
+        let levels = Levels::from_list(levels.into_iter().map(level).collect())?;
+        classes.push((Pattern::new(&pattern?), levels));
+    }
+    let (_, default) = classes.pop()?;
+    LevelTable::new(classes, default)
+}
+
+impl Known {
+    /// Notes a table that is needed until then. True if it was not known.
+    fn note(&mut self, text: &str, until_ms: i64) -> bool {
+        let held = self.until_ms.get_mut(text);
+        let is_new = held.is_none();
+        match held {
+            Some(held) => *held = until_ms.max(*held),
+            None => _ = self.until_ms.insert(text.to_owned(), until_ms),
+        }
+        is_new
+    }
+}
+
+/// Reads the tables that an engine has, and writes those that it lacks, if that is due. Returns a line for the log when others
+/// count in levels that were not known.
+///
+/// # Errors
+/// [`EngineError`]: the tables of others are not all known.
+pub(super) async fn renew(
+    engine: &mut impl Engine,
+    tier: Tier,
+    service: &Service,
+) -> Result<Option<String>, EngineError> {
+    let tables = &parts(service).0.tables;
+    let now = service.now();
+    if tables.lock().due.get(&tier).is_some_and(|due| now < *due) {
+        return Ok(None);
+    }
+    let now_ms = now.as_millis();
+    let held = engine.texts(List::Levels).await?;
+    let held: HashMap<String, i64> =
+        held.into_iter().map(|(text, until_ms)| (text, until_ms.parse().unwrap_or(i64::MIN))).collect();
+    let own = service.store.level_table();
+    let lasts_ms = |table: &LevelTable| table.retain_ms() + BLOCK_SLACK_MS + TABLE_RENEWED_AFTER_MS;
+    let (needed, line) = {
+        let known = &mut *tables.lock();
+        let mut is_new = known.note(&write(&own), now_ms + lasts_ms(&own));
+        for (text, &until_ms) in held.iter().filter(|(_, until_ms)| now_ms <= **until_ms) {
+            // A clock that is far ahead may have written it.
+            is_new |=
+                read(text).is_some_and(|table| known.note(text, until_ms.min(now_ms + lasts_ms(&table))));
+        }
+        let count = known.until_ms.len();
+        known.until_ms.retain(|_, until_ms| now_ms <= *until_ms);
+        let line =
+            if is_new || known.until_ms.len() < count { known.give(&service.store, &own) } else { None };
+        (known.until_ms.clone(), line)
+    };
+    let last_ms = needed.values().max().map_or(0, |last_ms| last_ms - now_ms);
+    let lasts = Duration::from_millis(u64::try_from(last_ms).unwrap_or(0));
+    for (text, until_ms) in &needed {
+        if held.get(text).is_none_or(|held_ms| held_ms.saturating_add(TABLE_RENEWED_AFTER_MS) < *until_ms) {
+            engine.set_text(List::Levels, text, Some(&until_ms.to_string()), lasts).await?;
+        }
+    }
+    for text in held.keys().filter(|text| !needed.contains_key(*text)) {
+        engine.set_text(List::Levels, text, None, lasts).await?;
+    }
+    tables.lock().due.insert(tier, after(now, TABLES_EVERY_MS));
+    Ok(line)
+}
+
+impl Known {
+    /// Gives the store the tables of others. Returns a line for the log.
+    fn give(&mut self, store: &Store, own: &LevelTable) -> Option<String> {
+        self.changes += 1;
+        let mut others: Vec<(i64, LevelTable)> = Vec::new();
+        for (text, &until_ms) in &self.until_ms {
+            others.extend(read(text).filter(|table| table != own).map(|table| (until_ms, table)));
+        }
+        // Those that are needed longest.
+        others.sort_by_key(|(until_ms, _)| Reverse(*until_ms));
+        let count = others.len();
+        others.truncate(MAX_LEVEL_TABLES);
+        store.set_other_levels(others.into_iter().map(|(_, table)| table).collect());
+        match count {
+            0 => None,
+            ..=MAX_LEVEL_TABLES => Some(format!(
+                "other nodes have other classes, or had: hits are read in {count} more sets of widths"
+            )),
+            _ => Some(format!(
+                "{count} sets of classes were in use in the cluster: hits of the oldest are not read, past {MAX_LEVEL_TABLES}"
+            )),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lately::{Settings, hours, milliseconds, minutes};
+
+    use super::*;
+
+    fn levels(settings: &Settings) -> Levels {
+        settings.levels().clone()
+    }
+
+    #[test]
+    fn tables_are_read_as_they_were_written() {
+        let fine =
+            Settings::builder().resolution(milliseconds(10)).window(minutes(1)).build().expect("valid");
+        let coarse = Settings::builder().resolution(hours(1)).window(hours(5)).build().expect("valid");
+        let named =
+            vec![(Pattern::new(b"ad:*"), levels(&fine)), (Pattern::new(b"\xff\"\\[\0"), levels(&coarse))];
+        for named in [Vec::new(), named] {
+            let table = LevelTable::new(named, levels(&Settings::default())).expect("few");
+            assert_eq!(read(&write(&table)), Some(table));
+        }
+    }
+
+    #[test]
+    fn what_is_no_table_is_left_out() {
+        let of = |levels: &str| format!("{{\"classes\":[{{\"match\":\"*\",\"levels\":[{levels}]}}]}}");
+        assert!(read(&of("[1000,0,600000]")).is_some());
+        assert!(read(&of("[1000,0,600000],[60000,600000,900000]")).is_some());
+        for text in [
+            String::new(),
+            "{}".to_owned(),
+            "{\"classes\":[]}".to_owned(),
+            of(""),
+            of("[1001,0,600000]"),
+            of("[1000,1,600000]"),
+            of("[1000,0,0]"),
+            of("[1000,0,9223372036854775807]"),
+            of("[1000,0,600000],[60000,700000,900000]"),
+            of("[60000,0,600000],[1000,600000,900000]"),
+            of("[1000,0,600000]").replace('*', "\u{100}"),
+            of("[1000,0,600000]").replace('*', &"*".repeat(MAX_LEVEL_TABLE_BYTES)),
+        ] {
+            assert_eq!(read(&text), None, "{text}");
+        }
+    }
+}
