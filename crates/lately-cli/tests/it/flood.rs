@@ -81,7 +81,7 @@ fn a_flood_with_clients_that_do_not_read_stays_below_the_ceiling() {
 }
 
 /// Sends requests with one reply of one line each, and samples the resident memory. Returns the highest value.
-fn pour(server: &Running, requests: impl Iterator<Item = String>) -> u64 {
+pub(crate) fn pour(server: &Running, requests: impl Iterator<Item = String>) -> u64 {
     let mut socket = TcpStream::connect(&server.resp).expect("the server listens");
     let mut replies = BufReader::new(socket.try_clone().expect("a socket"));
     let (mut batch, mut line, mut most_bytes) = (String::new(), String::new(), 0);

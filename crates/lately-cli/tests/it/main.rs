@@ -42,6 +42,7 @@ mod packets_lost;
 mod races;
 mod ratelimit;
 mod recipes;
+mod refunds;
 mod report;
 mod restores;
 mod rules;

@@ -36,7 +36,7 @@ fn text(path: &Path) -> &str {
 }
 
 /// The peak memory of a server, in bytes.
-fn peak_bytes(server: &Running) -> u64 {
+pub(crate) fn peak_bytes(server: &Running) -> u64 {
     let status =
         fs::read_to_string(format!("/proc/{}/status", server.info("process_id"))).expect("a process");
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"));

@@ -72,7 +72,8 @@ impl Entry {
             Entry::Large { newest, large } => {
                 let mut writer = Writer { out, run: None };
                 let coarse = large.coarse();
-                coarse.into_iter().flat_map(Coarse::panes).for_each(|pane| writer.pane(Kind::Coarse, pane));
+                let of_coarse = coarse.into_iter().flat_map(|coarse| coarse.panes().iter());
+                of_coarse.for_each(|pane| writer.pane(Kind::Coarse, pane));
                 large.panes().for_each(|pane| writer.pane(Kind::Pane, pane));
                 large.cells(settings).for_each(|pane| writer.pane(Kind::Cell, pane));
                 writer.end();
@@ -152,21 +153,6 @@ impl Entry {
         Ok(Reader::new(bytes).read().ok_or(Malformed::Entry)?.total)
     }
 
-    /// Subtracts hits that were counted at `at` from the piece that covers it, as far as it has them. Returns how many it
-    /// does not have.
-    pub(crate) fn subtract(&mut self, at: Timestamp, hits: u64, settings: &Settings, now: Timestamp) -> u64 {
-        let mut missing = hits;
-        let mut pieces = self.pieces(settings);
-        // Hits are never added to coarse panes, which come first. If two other pieces cover the time, because
-        // an older pane reaches into a ring, they were added to the newer one.
-        if let Some(piece) = pieces.list.iter_mut().rev().find(|piece| piece.covers(at.as_millis())) {
-            missing = hits.saturating_sub(piece.hits());
-            *piece.hits_mut() = piece.hits().saturating_sub(hits);
-        }
-        *self = if pieces.has_hits() { Entry::of_pieces(pieces, settings, now) } else { Entry::new() };
-        missing
-    }
-
     /// Moves hits later than `now` to `now`, or with `is_by_pane` to the start of its pane.
     pub(crate) fn end_by(&mut self, now: Timestamp, is_by_pane: bool, settings: &Settings) {
         if self.is_empty() || self.newest_ms() <= now.as_millis() {
@@ -222,7 +208,8 @@ impl Entry {
             }
             Entry::Large { large, .. } => {
                 let of = |source| move |pane| Piece::Pane { pane, source };
-                let coarse = large.coarse().into_iter().flat_map(Coarse::panes).map(of(Source::Coarse));
+                let coarse = large.coarse().into_iter().flat_map(|coarse| coarse.panes().iter());
+                let coarse = coarse.map(of(Source::Coarse));
                 let panes = large.panes().map(of(Source::Old));
                 let cells = large.cells(settings).map(of(Source::Ring));
                 let moments = large.list().into_iter().flat_map(super::List::moments).map(Piece::Moment);

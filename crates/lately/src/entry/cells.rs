@@ -157,16 +157,17 @@ impl Cells {
         sums[block as usize * SUM_BYTES..][..SUM_BYTES].copy_from_slice(&sum.to_le_bytes());
     }
 
-    /// Sets a count to 0 and returns the old one.
-    pub(super) fn take(&mut self, cell: u32) -> u64 {
+    /// Takes at most `most` of a count. Returns how many.
+    pub(super) fn take(&mut self, cell: u32, most: u64) -> u64 {
         let count = self.get(cell);
-        if count > 0 {
-            self.set(cell, 0);
+        let taken = count.min(most);
+        if taken > 0 {
+            self.set(cell, count - taken);
             if self.len > WITHOUT_SUMS {
-                self.set_sum(cell / BLOCK, self.sum_of(cell / BLOCK) - count);
+                self.set_sum(cell / BLOCK, self.sum_of(cell / BLOCK) - taken);
             }
         }
-        count
+        taken
     }
 
     /// Narrows the cells as far as the counts allow.
@@ -241,7 +242,11 @@ mod tests {
                 expected[(cell % len) as usize] += more;
             }
             for cell in taken {
-                prop_assert_eq!(cells.take(cell % len), std::mem::take(&mut expected[(cell % len) as usize]));
+                let held = &mut expected[(cell % len) as usize];
+                let some = cells.take(cell % len, 700);
+                prop_assert_eq!(some, 700.min(*held));
+                cells.check_consistency();
+                prop_assert_eq!(some + cells.take(cell % len, u64::MAX), std::mem::take(held));
             }
             cells.narrow();
             cells.check_consistency();
@@ -271,7 +276,7 @@ mod tests {
                 (0..).zip([15, 16, 255, 256, 65_535, 65_536, u64::from(u32::MAX), 1 << 32, u64::MAX])
             {
                 let cell = step * 40 % len;
-                cells.take(cell);
+                cells.take(cell, u64::MAX);
                 cells.add(cell, most);
                 expected[cell as usize] = most;
                 let counts: Vec<u64> = (0..len).map(|cell| cells.get(cell)).collect();
@@ -280,7 +285,7 @@ mod tests {
             assert_eq!(cells.width, Width::SixtyFour);
             cells.narrow();
             for (cell, &count) in (0..).zip(&expected) {
-                assert_eq!(cells.take(cell), count);
+                assert_eq!(cells.take(cell, u64::MAX), count);
             }
             cells.narrow();
             assert_eq!((cells.width, cells.heap_bytes()), (Width::Four, allocated(least)));

@@ -6,6 +6,8 @@
 //! `upper`, none in `lower`, and its share by time in `estimate`. A limit counts all of them until the pane
 //! has left.
 
+use std::ops::Range;
+
 use crate::allocation::allocated;
 use crate::count::Count;
 use crate::panes::{Pane, Panes};
@@ -20,6 +22,17 @@ pub(super) struct Coarse {
     latest_ms: i64,
     /// The first time at which a pane fits: its age allows its width, or the clock has reached it.
     fits_from_ms: i64,
+    /// No pane is narrower.
+    narrowest_ms: i64,
+}
+
+/// How far the coarse panes of an entry have been fitted: up to some time, those that fit by then.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) struct Fitted {
+    /// The end of the last pane that fits; 0 if none does. Moments before it are in panes, too.
+    pub(super) end_ms: i64,
+    /// Whether the newest pane fits.
+    has_newest: bool,
 }
 
 /// The hits before an edge.
@@ -36,10 +49,52 @@ struct Before {
 impl Coarse {
     /// Panes in any order, with no hit after `latest_ms`. `None` if there are no panes.
     pub(super) fn new(panes: Vec<Pane>, latest_ms: i64, settings: &Settings) -> Option<Coarse> {
-        let panes = Panes::from_any(panes);
-        let fits_from_ms = panes.iter().map(|pane| fits_from_ms(pane, settings)).min()?;
-        let latest_ms = latest_ms.max(panes.newest().map_or(0, |newest| newest.start_ms));
-        Some(Coarse { panes, latest_ms, fits_from_ms })
+        Coarse::of(Panes::from_any(panes), latest_ms, settings)
+    }
+
+    fn of(panes: Panes, latest_ms: i64, settings: &Settings) -> Option<Coarse> {
+        let latest_ms = latest_ms.max(panes.newest()?.start_ms);
+        let mut coarse = Coarse { panes, latest_ms, fits_from_ms: i64::MAX, narrowest_ms: i64::MAX };
+        coarse.find_least(settings);
+        Some(coarse)
+    }
+
+    /// Finds out when the first pane fits, and how wide the narrowest is.
+    fn find_least(&mut self, settings: &Settings) {
+        let panes = self.panes.iter().map(|pane| (fits_from_ms(pane, settings), pane.width_ms));
+        let least =
+            panes.fold((i64::MAX, i64::MAX), |least, pane| (least.0.min(pane.0), least.1.min(pane.1)));
+        (self.fits_from_ms, self.narrowest_ms) = least;
+    }
+
+    /// Removes the hits with these ranks, counted from the oldest, and returns them.
+    pub(super) fn take(&mut self, ranks: Range<u64>, settings: &Settings) -> Option<Coarse> {
+        let taken = Coarse::of(self.panes.take(ranks), self.latest_ms, settings)?;
+        if taken.fits_from_ms <= self.fits_from_ms {
+            self.find_least(settings);
+        }
+        Some(taken)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.panes.is_empty()
+    }
+
+    /// The panes that have been fitted by a time.
+    pub(super) fn fitted_by(&self, now: Timestamp, settings: &Settings) -> Fitted {
+        if !self.has_fitting(now) {
+            return Fitted::default();
+        }
+        let fits = |pane: &Pane| fits_from_ms(*pane, settings) <= now.as_millis();
+        // Wider panes fit later: the last pane that fits is not far before the last that could.
+        let age_ms = settings.ladder().age_of_ms(self.narrowest_ms).unwrap_or(0);
+        let edge_ms =
+            now.as_millis() - if age_ms == 0 { -settings.max_skew().as_millis() - 1 } else { age_ms };
+        let last = self.panes.newest_first(edge_ms).find(fits);
+        Fitted {
+            end_ms: last.map_or(0, Pane::end_ms),
+            has_newest: last.is_some() && last == self.panes.newest(),
+        }
     }
 
     /// Whether a pane fits by now. If so, the key's hits must be fitted again.
@@ -52,9 +107,9 @@ impl Coarse {
         self.latest_ms
     }
 
-    /// The panes, oldest first.
-    pub(super) fn panes(&self) -> impl Iterator<Item = Pane> + '_ {
-        self.panes.iter()
+    /// The panes.
+    pub(super) fn panes(&self) -> &Panes {
+        &self.panes
     }
 
     pub(super) fn total(&self) -> u64 {
@@ -116,9 +171,15 @@ impl Coarse {
         self.total() - self.before(from_ms).whole
     }
 
-    /// For each pane, oldest first: the last millisecond in which its hits may be, and the number of hits.
-    pub(super) fn last_moments(&self) -> impl Iterator<Item = (i64, u64)> + '_ {
-        self.panes.iter().map(|pane| (self.end_ms(pane) - 1, pane.hits))
+    /// The hits of panes that have no hit at `from_ms` or later, but count from `cell_ms` on, because they fit by then:
+    /// they are not wider than the cell.
+    pub(super) fn fitted_from(&self, (cell_ms, from_ms): (i64, i64), fitted: Fitted) -> u64 {
+        let hits = self.before(from_ms).whole.saturating_sub(self.panes.started_before(cell_ms).0);
+        // The newest pane may have no hit in the rest of its time. Then it fits later than its hits have left.
+        let is_not_fitted = |newest: &Pane| {
+            !fitted.has_newest && cell_ms <= newest.start_ms && self.end_ms(*newest) <= from_ms
+        };
+        hits - self.panes.newest().filter(is_not_fitted).map_or(0, |newest| newest.hits)
     }
 
     /// Panics unless the panes are sorted and disjoint.
@@ -167,7 +228,6 @@ mod tests {
         check(24_000, 30_000, count(10, 0, 50, seconds(10)));
         check(25_000, 30_000, none);
         assert_eq!([0, 9_999, 10_000, 24_999, 25_000].map(|ms| coarse.from(ms)), [150, 150, 50, 50, 0]);
-        assert_eq!(coarse.last_moments().collect::<Vec<_>>(), [(9_999, 100), (24_999, 50)]);
     }
 
     #[test]
@@ -176,7 +236,7 @@ mod tests {
             vec![pane(5_000, 1_000, 1), pane(0, 10_000, 2), pane(9_000, 1_000, 4), pane(10_000, 500, 8)];
         let settings = Settings::builder().resolution(milliseconds(500)).build().expect("valid");
         let coarse = Coarse::new(panes, 60_000, &settings).expect("panes");
-        assert_eq!(coarse.panes().collect::<Vec<_>>(), [pane(0, 10_000, 7), pane(10_000, 500, 8)]);
+        assert_eq!(coarse.panes().iter().collect::<Vec<_>>(), [pane(0, 10_000, 7), pane(10_000, 500, 8)]);
         coarse.check_consistency();
         let rest = coarse.without_those_before(10_000, &settings).expect("one is left");
         assert_eq!((rest.total(), rest.without_those_before(10_500, &settings).is_none()), (8, true));

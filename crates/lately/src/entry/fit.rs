@@ -6,11 +6,10 @@
 //! allows. So a piece that is too narrow is widened to its pane. A piece that is too wide, or further in the
 //! future than hits may be, is kept separately as [`Coarse`].
 
+use super::Entry;
 use super::coarse::{Coarse, fits_from_ms};
 use super::large::{Large, Parts};
-use super::limit::LimitWindow;
 use super::moment::{Moment, PackedTime};
-use super::{Entry, list};
 use crate::limits::MAX_TOTAL;
 use crate::panes::{Pane, Panes};
 use crate::settings::Settings;
@@ -23,14 +22,6 @@ pub(super) enum Piece {
     Moment(Moment),
     /// Hits of a pane.
     Pane { pane: Pane, source: Source },
-}
-
-/// Hits that were removed from an entry.
-pub(crate) struct GivenBack {
-    pub(crate) entry: Entry,
-    pub(crate) hits: u64,
-    /// No hits before it were removed.
-    pub(crate) from_ms: i64,
 }
 
 /// The origin of a pane.
@@ -79,27 +70,11 @@ impl Piece {
         }
     }
 
-    /// Its first millisecond.
-    fn start_ms(&self) -> i64 {
-        match self {
-            Piece::Moment(moment) => moment.at_ms,
-            Piece::Pane { pane, .. } => pane.start_ms,
-        }
-    }
-
     /// The millisecond after its last one.
     fn end_ms(&self) -> i64 {
         match self {
             Piece::Moment(moment) => moment.at_ms + 1,
             Piece::Pane { pane, .. } => pane.end_ms(),
-        }
-    }
-
-    /// Whether it covers that millisecond.
-    pub(super) fn covers(&self, at_ms: i64) -> bool {
-        match *self {
-            Piece::Moment(moment) => moment.at_ms == at_ms,
-            Piece::Pane { pane, .. } => (pane.start_ms..pane.end_ms()).contains(&at_ms),
         }
     }
 }
@@ -160,102 +135,6 @@ impl Entry {
         })
     }
 
-    /// Removes hits of pieces that end between two times or cover the first, the oldest first: at most `hits`. Such a piece may
-    /// lose all of its hits, also those before and after the two times. Returns them.
-    pub(crate) fn take_back(
-        &mut self,
-        (from_ms, last_ms): (i64, i64),
-        hits: u64,
-        settings: &Settings,
-        now: Timestamp,
-    ) -> Option<GivenBack> {
-        let mut pieces = self.pieces(settings);
-        pieces.list.sort_by_key(Piece::end_ms);
-        let is_between =
-            |piece: &Piece| (from_ms..=last_ms).contains(&(piece.end_ms() - 1)) || piece.covers(from_ms);
-        let of: Vec<_> = (0..pieces.list.len()).filter(|&index| is_between(&pieces.list[index])).collect();
-        self.remove(pieces, of, hits, settings, now)
-    }
-
-    /// The hits that are certainly in the window of a limit. Those of a pane that begins before the window may be older.
-    pub(crate) fn certain_hits(&self, window: LimitWindow, settings: &Settings) -> u64 {
-        let first_ms = window.first_ms();
-        self.spans_ms(settings).filter(|&(start_ms, ..)| start_ms >= first_ms).map(|(.., hits)| hits).sum()
-    }
-
-    /// Removes hits that are certainly in the window of a limit, the newest first: at most `hits`. Returns them.
-    pub(crate) fn give_back(
-        &mut self,
-        window: LimitWindow,
-        hits: u64,
-        settings: &Settings,
-        now: Timestamp,
-    ) -> Option<GivenBack> {
-        let first_ms = window.first_ms();
-        let mut given = self.take_newest(|piece| piece.start_ms() >= first_ms, hits, settings, now)?;
-        given.from_ms = first_ms;
-        Some(given)
-    }
-
-    /// Removes the newest hits, at most `hits`, but none of pieces that end before `from_ms`. Returns them.
-    pub(crate) fn give_back_from(
-        &mut self,
-        from_ms: i64,
-        hits: u64,
-        settings: &Settings,
-        now: Timestamp,
-    ) -> Option<GivenBack> {
-        self.take_newest(|piece| piece.end_ms() > from_ms, hits, settings, now)
-    }
-
-    /// Removes the newest hits of some pieces, at most `hits`. Returns them.
-    fn take_newest(
-        &mut self,
-        is_of_them: impl Fn(&Piece) -> bool,
-        hits: u64,
-        settings: &Settings,
-        now: Timestamp,
-    ) -> Option<GivenBack> {
-        let mut pieces = self.pieces(settings);
-        pieces.list.sort_by_key(Piece::end_ms);
-        let of: Vec<_> =
-            (0..pieces.list.len()).rev().filter(|&index| is_of_them(&pieces.list[index])).collect();
-        self.remove(pieces, of, hits, settings, now)
-    }
-
-    /// Removes hits of these of its pieces, in this order: at most `hits`. Returns them.
-    fn remove(
-        &mut self,
-        mut pieces: Pieces,
-        indices: impl IntoIterator<Item = usize>,
-        hits: u64,
-        settings: &Settings,
-        now: Timestamp,
-    ) -> Option<GivenBack> {
-        let (newest_ms, coarse_ms) = (pieces.newest_ms, pieces.coarse_ms);
-        let mut given = Pieces { newest_ms, coarse_ms, ..Pieces::default() };
-        let mut of = GivenBack { entry: Entry::new(), hits: 0, from_ms: i64::MAX };
-        for index in indices {
-            let piece = &mut pieces.list[index];
-            let taken = (hits - of.hits).min(piece.hits());
-            if taken > 0 {
-                let mut part = *piece;
-                *part.hits_mut() = taken;
-                given.list.push(part);
-                *piece.hits_mut() -= taken;
-                of = GivenBack { hits: of.hits + taken, from_ms: of.from_ms.min(piece.start_ms()), ..of };
-            }
-        }
-        if of.hits == 0 {
-            return None;
-        }
-        if pieces.list.last().is_some_and(|newest| newest.hits() == 0) {
-            pieces.newest_ms = None;
-        }
-        *self = if pieces.has_hits() { Entry::of_pieces(pieces, settings, now) } else { Entry::new() };
-        Some(GivenBack { entry: Entry::of_pieces(given, settings, now), ..of })
-    }
-
     /// An entry with the hits of these pieces.
     pub(super) fn of_pieces(pieces: Pieces, settings: &Settings, now: Timestamp) -> Entry {
         let Pieces { mut list, newest_ms, is_by_pane, coarse_ms } = pieces;
@@ -270,13 +149,8 @@ impl Entry {
             before.hits += if is_same { moment.hits } else { 0 };
             is_same
         });
-        let mut entry = Entry::new();
         if panes.is_empty() && coarse.is_empty() {
-            for Moment { at_ms, hits } in moments {
-                let at = Timestamp::from_millis(at_ms).unwrap_or(Timestamp::MAX);
-                entry.add(at, hits, settings, now).expect("the total was looked at");
-            }
-            return entry;
+            return Entry::of_moments(moments.into_iter(), settings, now);
         }
         let last_ms = |panes: &[Pane]| panes.iter().map(|pane| pane.end_ms() - 1).max();
         // A pane wider than those of the class does not give the time of the newest hit.
@@ -293,10 +167,23 @@ impl Entry {
             let recent = moments.partition_point(|moment| moment.at_ms < mixed_end_ms);
             moments.drain(..recent).for_each(|moment| panes.add(moment.at_ms, moment.hits, settings));
         }
-        let is_list = !is_ring && are_a_list(&moments);
-        let parts = Parts { panes, coarse, moments, is_ring, is_list };
+        let parts = Parts { panes, coarse, moments, is_ring };
         let large = Large::of_parts(parts, settings, now);
         Entry::Large { newest: PackedTime::pack(newest_ms), large: Box::new(large) }
+    }
+
+    /// An entry with the hits of these moments.
+    pub(super) fn of_moments(
+        moments: impl Iterator<Item = Moment>,
+        settings: &Settings,
+        now: Timestamp,
+    ) -> Entry {
+        let mut entry = Entry::new();
+        for Moment { at_ms, hits } in moments {
+            let at = Timestamp::from_millis(at_ms).unwrap_or(Timestamp::MAX);
+            entry.add(at, hits, settings, now).expect("the total was looked at");
+        }
+        entry
     }
 }
 
@@ -347,12 +234,6 @@ fn keep_newest(list: &mut [Piece], most: u64) {
     }
 }
 
-/// Whether the moments fit in a list.
-fn are_a_list(moments: &[Moment]) -> bool {
-    let hits: u64 = moments.iter().map(|moment| moment.hits).sum();
-    !moments.is_empty() && moments.len() <= list::MOST_MOMENTS && hits <= list::MAX_TOTAL
-}
-
 /// The pane of this width that contains a narrower one.
 fn widened(pane: Pane, width_ms: i64) -> Pane {
     Pane { start_ms: pane.start_ms.div_euclid(width_ms) * width_ms, width_ms, hits: pane.hits }
@@ -363,7 +244,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::entry::LimitWindow;
+    use crate::entry::{GivenBack, LimitWindow, until_at_most_of};
     use crate::time::{Span, hours, milliseconds, minutes, seconds};
 
     const START_MS: i64 = 1_700_000_000_000;
@@ -412,6 +293,12 @@ mod tests {
         prop_oneof![6 => hits, 3 => class, 1 => Just(Step::Tidy), 1 => Just(Step::KeepMoments)]
     }
 
+    /// How long ago hits are removed, and how many.
+    fn removal() -> impl Strategy<Value = (i64, u64)> {
+        let ago_ms = prop_oneof![Just(0_i64), 0_i64..5_000, 0_i64..2_000_000, 0_i64..50_000_000];
+        (ago_ms, prop_oneof![1_u64..10, 1_u64..600])
+    }
+
     /// Compares an entry with an exact log of its hits.
     fn check(
         entry: &Entry,
@@ -455,6 +342,123 @@ mod tests {
         Ok(())
     }
 
+    /// The wait of a limit, by the definition: fits the hits that fit by the first time with room, until there is room then.
+    fn until_by_fitting(
+        entries: &mut [Entry],
+        most: u64,
+        window: LimitWindow,
+        settings: &Settings,
+    ) -> Option<Span> {
+        let mut passed_ms = 0;
+        loop {
+            let used = |passed_ms| -> u64 {
+                entries.iter().map(|entry| entry.used(window.later_by(passed_ms), settings)).sum()
+            };
+            if used(passed_ms) <= most {
+                return Span::from_millis(passed_ms).filter(|_| passed_ms > 0);
+            }
+            let mut enough_ms = 1_000_000_000_000;
+            while passed_ms + 1 < enough_ms {
+                let middle_ms = passed_ms + (enough_ms - passed_ms) / 2;
+                *(if used(middle_ms) <= most { &mut enough_ms } else { &mut passed_ms }) = middle_ms;
+            }
+            passed_ms = enough_ms;
+            let then = window.later_by(passed_ms).now();
+            entries.iter_mut().for_each(|entry| entry.fit_again(settings, then));
+        }
+    }
+
+    /// Removes hits from pieces of time, in the order of their ends, which `is_reversed` reverses.
+    fn remove(
+        spans: &mut [(i64, i64, u64)],
+        is_of_them: impl Fn(i64, i64) -> bool,
+        hits: u64,
+        is_reversed: bool,
+    ) -> u64 {
+        spans.sort_by_key(|span| span.1);
+        let mut left = hits;
+        let take = |span: &mut (i64, i64, u64)| {
+            let taken = if is_of_them(span.0, span.1) { left.min(span.2) } else { 0 };
+            (left, span.2) = (left - taken, span.2 - taken);
+        };
+        if is_reversed {
+            spans.iter_mut().rev().for_each(take);
+        } else {
+            spans.iter_mut().for_each(take);
+        }
+        hits - left
+    }
+
+    /// The hits that are removed are those of the pieces, in order, and no other piece changes.
+    fn check_removals(
+        entry: &Entry,
+        (back_ms, hits): (i64, u64),
+        settings: &Settings,
+        now_ms: i64,
+    ) -> Result<(), TestCaseError> {
+        let mut entry = entry.clone();
+        let now = at(now_ms);
+        let spans = |entry: &Entry| -> Vec<_> { entry.spans_ms(settings).collect() };
+        let with_hits = |mut spans: Vec<(i64, i64, u64)>| {
+            spans.retain(|span| span.2 > 0);
+            spans.sort_unstable();
+            spans
+        };
+        let at_ms = START_MS + now_ms - back_ms;
+        let time = Timestamp::from_millis(at_ms).expect("a time");
+        let mut left = spans(&entry);
+        let covering = left.iter_mut().rev().find(|span| (span.0..span.1).contains(&at_ms));
+        let taken = covering.map_or(0, |span| {
+            let taken = hits.min(span.2);
+            span.2 -= taken;
+            taken
+        });
+        let mut subtracted = entry.clone();
+        prop_assert_eq!(subtracted.subtract(time, hits, settings, now), hits - taken);
+        prop_assert_eq!(with_hits(spans(&subtracted)), with_hits(left));
+        entry.keep_moments(settings, now);
+        let window = LimitWindow::ending_at(now, Span::from_millis(back_ms + 1).expect("a span"), now);
+        let certain: u64 = spans(&entry).iter().filter(|span| span.0 >= at_ms).map(|span| span.2).sum();
+        prop_assert_eq!(entry.certain_hits(window, settings), certain);
+        type Take<'a> = &'a dyn Fn(&mut Entry) -> Option<GivenBack>;
+        type IsOfThem<'a> = &'a dyn Fn(i64, i64) -> bool;
+        let last_ms = at_ms + back_ms / 2;
+        let ways: [(Take<'_>, IsOfThem<'_>, bool); 3] = [
+            (&|entry| entry.give_back(window, hits, settings, now), &|start_ms, _| start_ms >= at_ms, true),
+            (&|entry| entry.give_back_from(at_ms, hits, settings, now), &|_, end_ms| end_ms > at_ms, true),
+            (
+                &|entry| entry.take_back((at_ms, last_ms), hits, settings, now),
+                &|start_ms, end_ms| {
+                    (at_ms..=last_ms).contains(&(end_ms - 1)) || (start_ms..end_ms).contains(&at_ms)
+                },
+                false,
+            ),
+        ];
+        for (take, is_of_them, is_reversed) in ways {
+            let mut rest = entry.clone();
+            // A copy has other buffers than those that are accounted for.
+            rest.merge(settings, now);
+            let (newest_ms, mut left) = (rest.newest_ms(), spans(&rest));
+            let taken = remove(&mut left, is_of_them, hits, is_reversed);
+            let given = take(&mut rest);
+            prop_assert_eq!(given.as_ref().map_or(0, |given| given.hits), taken);
+            prop_assert_eq!(given.as_ref().map_or(0, |given| given.entry.total()), taken);
+            rest.check_consistency(settings, now);
+            let ends_as_before = left.last().is_some_and(|span| span.2 > 0);
+            let left = with_hits(left);
+            prop_assert_eq!(with_hits(spans(&rest)), left.clone());
+            let last_ms = left.iter().map(|span| span.1 - 1).max().unwrap_or(0);
+            prop_assert_eq!(rest.newest_ms(), if ends_as_before { newest_ms } else { last_ms });
+            // Put back, all hits are there again.
+            if let Some(given) = given {
+                rest.absorb(given.entry, settings, now);
+            }
+            rest.check_consistency(settings, now);
+            prop_assert_eq!(rest.total(), entry.total());
+        }
+        Ok(())
+    }
+
     /// The wait that a limit returns ends at the first time with room, whatever the form of the hits is by
     /// then.
     fn check_waits(
@@ -478,6 +482,14 @@ mod tests {
         for most in [0, used / 2, used.saturating_sub(1)] {
             let until = entry.until_at_most(most, used, limit, settings);
             prop_assert_eq!(until.is_some(), used > most);
+            prop_assert_eq!(until, until_by_fitting(&mut [entry.clone()], most, limit, settings));
+            if used > most {
+                let both = until_at_most_of([&entry, &entry], most, limit, settings);
+                prop_assert_eq!(
+                    both,
+                    until_by_fitting(&mut [entry.clone(), entry.clone()], most, limit, settings)
+                );
+            }
             if most == 0 {
                 prop_assert_eq!(
                     entry.until_none(limit, settings),
@@ -503,7 +515,10 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(256))]
         /// The class of a key changes, by a restart or a dump, while hits continue, some of them late.
         #[test]
-        fn hits_that_change_class_stay_within_their_bounds(steps in prop::collection::vec(step(), 1..40)) {
+        fn hits_that_change_class_stay_within_their_bounds(
+            steps in prop::collection::vec(step(), 1..40),
+            removals in prop::collection::vec(removal(), 8),
+        ) {
             let classes = classes();
             let (mut entry, mut log, mut now_ms) = (Entry::new(), Vec::new(), 50_000_000_i64);
             let mut settings = &classes[8];
@@ -528,6 +543,7 @@ mod tests {
                 }
                 check(&entry, &log, settings, now_ms)?;
             }
+            removals.iter().try_for_each(|&removal| check_removals(&entry, removal, settings, now_ms))?;
         }
     }
 }

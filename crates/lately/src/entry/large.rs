@@ -1,5 +1,7 @@
 //! The form of a key with more hits than a list holds: the newest as a list or a ring, and panes before them.
 
+use std::ops::Range;
+
 use thin_vec::ThinVec;
 
 use super::Fetched;
@@ -54,16 +56,15 @@ impl Older {
     }
 }
 
-/// The parts of an entry from elsewhere. Panes and moments fit the class.
+/// The parts of an entry from elsewhere, or of hits that were removed. Panes and moments fit the class.
+#[derive(Default)]
 pub(super) struct Parts {
     pub(super) panes: Panes,
     pub(super) coarse: Option<Coarse>,
     /// Sorted.
     pub(super) moments: Vec<Moment>,
-    /// Whether the newest panes become a ring.
+    /// Whether the newest panes become a ring. Then moments are added one by one.
     pub(super) is_ring: bool,
-    /// Whether the moments become a list. Otherwise they are added one by one.
-    pub(super) is_list: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -85,7 +86,8 @@ impl Large {
 
     /// The large form of a key from elsewhere.
     pub(super) fn of_parts(parts: Parts, settings: &Settings, now: Timestamp) -> Large {
-        let Parts { panes, coarse, moments, is_ring, is_list } = parts;
+        let Parts { panes, coarse, moments, is_ring } = parts;
+        let is_list = !is_ring && are_a_list(&moments);
         let mut large = Large::from_list(Head::default(), ThinVec::new());
         large.older = Some(Box::new(Older { panes, coarse: coarse.map(Box::new) }));
         if is_ring {
@@ -114,9 +116,14 @@ impl Large {
         self.older.as_ref().filter(|_| self.has_coarse).and_then(|older| older.coarse.as_deref())
     }
 
+    /// The panes before the recent hits.
+    pub(super) fn older_panes(&self) -> Option<&Panes> {
+        self.older.as_deref().map(|older| &older.panes)
+    }
+
     /// The panes before the recent hits, oldest first.
     pub(super) fn panes(&self) -> impl Iterator<Item = Pane> {
-        self.older.iter().flat_map(|older| older.panes.iter())
+        self.older_panes().into_iter().flat_map(Panes::iter)
     }
 
     /// The end of the newest of these panes.
@@ -305,6 +312,39 @@ impl Large {
         }
     }
 
+    /// Removes hits of the ring in the pane of a time, as far as there are any. Returns how many.
+    pub(super) fn subtract_from_ring(&mut self, at_ms: i64, hits: u64, settings: &Settings) -> u64 {
+        let Recent::Ring(ring) = &mut self.recent else { return 0 };
+        let taken = ring.subtract(at_ms, hits, settings);
+        if self.is_quiet() {
+            self.recent = Recent::List { head: Head::default(), bytes: ThinVec::new() };
+        }
+        taken
+    }
+
+    /// Removes the hits with these ranks, counted from the oldest of each part: coarse panes, panes, and the list. Returns
+    /// them.
+    pub(super) fn take(&mut self, ranks: [Range<u64>; 3], settings: &Settings) -> Parts {
+        let mut taken = Parts::default();
+        let [of_coarse, of_panes, of_list] = ranks;
+        if let Some(Older { panes, coarse }) = self.older.as_deref_mut() {
+            if !of_panes.is_empty() {
+                taken.panes = panes.take(of_panes);
+            }
+            if !of_coarse.is_empty() {
+                taken.coarse = coarse.as_mut().and_then(|coarse| coarse.take(of_coarse, settings));
+                coarse.take_if(|coarse| coarse.is_empty());
+            }
+        }
+        if let Recent::List { head, bytes } = &mut self.recent
+            && !of_list.is_empty()
+        {
+            taken.moments = ListMut { head, bytes }.take(&of_list);
+        }
+        self.settle_older();
+        taken
+    }
+
     /// The hits between two pane borders.
     pub(super) fn sum(&self, from_ms: i64, to_ms: i64, settings: &Settings) -> u64 {
         let recent = match &self.recent {
@@ -449,6 +489,12 @@ impl Large {
             older.coarse.iter().for_each(|coarse| coarse.check_consistency());
         }
     }
+}
+
+/// Whether the moments fit in a list.
+fn are_a_list(moments: &[Moment]) -> bool {
+    let hits: u64 = moments.iter().map(|moment| moment.hits).sum();
+    !moments.is_empty() && moments.len() <= list::MOST_MOMENTS && hits <= list::MAX_TOTAL
 }
 
 /// Whether hits at a time belong in the panes: older than all moments, and before the end of the panes.

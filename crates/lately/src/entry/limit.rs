@@ -6,11 +6,10 @@
 //! and no limit counts too few hits.
 
 use super::Entry;
-use super::coarse::Coarse;
+use super::coarse::{Coarse, Fitted};
 use super::list::{List, ListMut};
 use super::moment::Moment;
 use crate::frame::Frame;
-use crate::panes::Pane;
 use crate::settings::Settings;
 use crate::time::{Span, Timestamp};
 
@@ -33,7 +32,7 @@ impl LimitWindow {
     }
 
     /// Its first millisecond.
-    pub(super) fn first_ms(self) -> i64 {
+    pub(crate) fn first_ms(self) -> i64 {
         self.from_ms
     }
 
@@ -66,14 +65,13 @@ impl LimitWindow {
         cell_end_ms.min(moments_ms) - 1 + self.window_ms
     }
 
-    /// The same window after `passed`.
-    fn later_by(self, passed: Span) -> LimitWindow {
-        let passed_ms = passed.as_millis();
+    /// The same window later.
+    pub(super) fn later_by(self, passed_ms: i64) -> LimitWindow {
         LimitWindow { at_ms: self.at_ms + passed_ms, from_ms: self.from_ms + passed_ms, ..self }
     }
 
     /// The time from which it is seen.
-    fn now(self) -> Timestamp {
+    pub(super) fn now(self) -> Timestamp {
         Timestamp::from_millis(self.from_ms + self.age_ms).unwrap_or(Timestamp::MAX)
     }
 
@@ -191,37 +189,39 @@ impl Entry {
         window: LimitWindow,
         settings: &Settings,
     ) -> Option<Span> {
-        let until = self.until_as_kept(most, used, window, settings)?;
-        match self.coarse() {
-            Some(coarse) if coarse.has_fitting(window.later_by(until).now()) => {
-                Some(self.clone().until_fitted(most, until, window, settings))
-            }
-            _ => Some(until),
-        }
-    }
-
-    /// Like `until_at_most`, for an entry with coarse hits that will fit by `until`, which is the answer for
-    /// their present form. Once they fit, they and the moments before their end count until their pane has
-    /// left: longer, never shorter.
-    fn until_fitted(&mut self, most: u64, mut until: Span, window: LimitWindow, settings: &Settings) -> Span {
-        loop {
-            let then = window.later_by(until);
-            self.fit_again(settings, then.now());
-            match self.until_as_kept(most, self.used(then, settings), then, settings) {
-                Some(more) => {
-                    let until_ms = until.as_millis() + more.as_millis();
-                    until = Span::from_millis(until_ms).unwrap_or(Span::MAX);
-                }
-                None => return until,
-            }
-        }
-    }
-
-    /// Like `until_at_most`, if no hits change their form before.
-    fn until_as_kept(&self, most: u64, used: u64, window: LimitWindow, settings: &Settings) -> Option<Span> {
         if used <= most {
             return None;
         }
+        match self.coarse() {
+            Some(_) => until_at_most_of([self], most, window, settings),
+            None => self.until_as_kept(most, used, window, settings),
+        }
+    }
+
+    /// How far coarse panes have been fitted by a time.
+    fn fitted_by(&self, now: Timestamp, settings: &Settings) -> Fitted {
+        self.coarse().map_or_else(Fitted::default, |coarse| coarse.fitted_by(now, settings))
+    }
+
+    /// The hits that count in a window, once coarse panes have been fitted. Those that fit and the moments before their end
+    /// then count like panes: longer, never shorter.
+    fn used_when(&self, fitted: Fitted, window: LimitWindow, settings: &Settings) -> u64 {
+        let (Entry::Large { large, .. }, Some(coarse)) = (self, self.coarse()) else {
+            return self.used(window, settings);
+        };
+        let (from_ms, cell_ms) = (window.from_ms, window.cell_ms(settings));
+        let sum = |from_ms, to_ms| large.list().map_or(0, |list| list.sum(from_ms, to_ms));
+        let moments = sum(from_ms.max(fitted.end_ms), i64::MAX) + coarse.from(from_ms);
+        let mut later = large.list().into_iter().flat_map(|list| list.moments_from(fitted.end_ms));
+        if later.next().is_some_and(|first| first.at_ms <= from_ms) {
+            return moments;
+        }
+        let panes = large.pane_sum(cell_ms, settings) + coarse.fitted_from((cell_ms, from_ms), fitted);
+        moments + panes + sum(cell_ms, fitted.end_ms)
+    }
+
+    /// Like `until_at_most`, if there are no coarse hits and `used` is above `most`.
+    fn until_as_kept(&self, most: u64, used: u64, window: LimitWindow, settings: &Settings) -> Option<Span> {
         let moment_leaves = |moment: Moment| (window.moment_leaves_ms(moment.at_ms), moment.hits);
         let is_counted = |&(leaves_ms, _): &(i64, u64)| leaves_ms > window.at_ms;
         let enough_of = |mut left: u64| {
@@ -238,7 +238,7 @@ impl Entry {
                 let moments = List { head, bytes }.moments_from(window.from_ms);
                 moments.map(moment_leaves).filter(is_counted).find(enough_of(used))
             }
-            Entry::Large { large, .. } if !large.has_coarse() => {
+            Entry::Large { large, .. } => {
                 let (moments_ms, grid_ms) = (large.moments_from_ms(), window.grid_ms(settings));
                 let cell_ms = window.cell_ms(settings);
                 let has_panes = moments_ms > window.from_ms;
@@ -252,35 +252,44 @@ impl Entry {
                     moments.map(moment_leaves).filter(is_counted).find(enough_of(used - panes))
                 }
             }
-            Entry::Large { large, .. } => {
-                let (moments_ms, grid_ms) = (large.moments_from_ms(), window.grid_ms(settings));
-                let pane_leaves =
-                    |pane: Pane| (window.pane_leaves_ms(pane.end_ms(), moments_ms, grid_ms), pane.hits);
-                let panes = large.panes().chain(large.cells(settings)).map(pane_leaves).filter(is_counted);
-                let moments = large
-                    .list()
-                    .into_iter()
-                    .flat_map(|list| list.moments_from(window.from_ms))
-                    .map(moment_leaves);
-                let coarse = large.coarse().into_iter().flat_map(Coarse::last_moments);
-                let coarse = coarse.map(|(at_ms, hits)| (window.moment_leaves_ms(at_ms), hits));
-                let fitting = merged(panes, moments.filter(is_counted));
-                merged(fitting, coarse.filter(is_counted)).find(enough_of(used))
-            }
         };
         last.and_then(|(leaves_ms, _)| window.until(leaves_ms))
     }
 }
 
-/// Merges two sequences of leaving hits, each in order of time.
-fn merged(
-    a: impl Iterator<Item = (i64, u64)>,
-    b: impl Iterator<Item = (i64, u64)>,
-) -> impl Iterator<Item = (i64, u64)> {
-    let (mut a, mut b) = (a.peekable(), b.peekable());
-    std::iter::from_fn(move || match (a.peek(), b.peek()) {
-        (Some((from_a, _)), Some((from_b, _))) if from_a <= from_b => a.next(),
-        (Some(_), None) => a.next(),
-        _ => b.next(),
-    })
+/// The time until at most `most` hits of a window count, of all these entries together. `None` if that is so already.
+///
+/// What counts never grows with time, but for coarse panes that fit later. So the time is searched with those that fit
+/// already, and again with those that fit by the time that was found.
+pub(crate) fn until_at_most_of<const N: usize>(
+    entries: [&Entry; N],
+    most: u64,
+    window: LimitWindow,
+    settings: &Settings,
+) -> Option<Span> {
+    let used = |fitted: [Fitted; N], passed_ms: i64| {
+        let used = entries
+            .iter()
+            .zip(fitted)
+            .map(|(entry, fitted)| entry.used_when(fitted, window.later_by(passed_ms), settings));
+        used.fold(0, u64::saturating_add)
+    };
+    let latest_ms =
+        entries.iter().map(|entry| entry.newest_ms().max(entry.coarse().map_or(0, Coarse::latest_ms))).max();
+    // All hits have left by then, also those of the grid cell around the latest.
+    let end_ms = latest_ms? + window.grid_ms(settings) + window.window_ms + 1 - window.at_ms;
+    let mut fitted = [Fitted::default(); N];
+    let mut passed_ms = 0;
+    while passed_ms < end_ms && used(fitted, passed_ms) > most {
+        let mut enough_ms = end_ms;
+        while passed_ms + 1 < enough_ms {
+            let middle_ms = passed_ms + (enough_ms - passed_ms) / 2;
+            let is_enough = used(fitted, middle_ms) <= most;
+            *(if is_enough { &mut enough_ms } else { &mut passed_ms }) = middle_ms;
+        }
+        passed_ms = enough_ms;
+        let then = window.later_by(passed_ms).now();
+        fitted = entries.map(|entry| entry.fitted_by(then, settings));
+    }
+    Span::from_millis(passed_ms)
 }

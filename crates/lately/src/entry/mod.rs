@@ -14,6 +14,7 @@ mod limit;
 mod list;
 mod list_hint;
 mod moment;
+mod removal;
 mod ring;
 
 use thin_vec::ThinVec;
@@ -28,15 +29,15 @@ use crate::time::{Span, Timestamp};
 use crate::window::Window;
 
 use coarse::Coarse;
-pub(crate) use fit::GivenBack;
 use inline::Inline;
 use large::Large;
-pub(crate) use limit::LimitWindow;
+pub(crate) use limit::{LimitWindow, until_at_most_of};
 pub(crate) use list::FEW;
 use list::{Head, List, ListMut, list_of_few};
 pub(crate) use list_hint::ListHint;
 pub(crate) use moment::Moment;
 use moment::PackedTime;
+pub(crate) use removal::GivenBack;
 
 /// The hits of one key: 16 bytes, and heap memory.
 #[derive(Clone, Debug)]
@@ -355,23 +356,28 @@ impl Entry {
     /// from `now` on changes.
     pub(crate) fn merge(&mut self, settings: &Settings, now: Timestamp) {
         let horizon_ms = settings.horizon_ms(now);
-        if let Entry::Large { large, .. } = self {
-            large.merge(settings, now);
-            if let Some((head, bytes)) = large.take_list() {
-                *self = Entry::List { head, bytes };
-            }
+        match self {
+            Entry::Inline(inline) => inline.drop_before(horizon_ms),
+            Entry::List { head, bytes } => ListMut { head, bytes }.drop_before(horizon_ms),
+            Entry::Large { large, .. } => large.merge(settings, now),
+        }
+        self.shrink();
+    }
+
+    /// Changes to a smaller form, if the hits fit in it.
+    fn shrink(&mut self) {
+        if let Entry::Large { large, .. } = self
+            && let Some((head, bytes)) = large.take_list()
+        {
+            *self = Entry::List { head, bytes };
         }
         if let Entry::List { head, bytes } = self {
-            let mut list = ListMut { head, bytes };
-            list.drop_before(horizon_ms);
+            let list = List { head, bytes };
             let mut inline = Inline::default();
-            let are_few = list.shared().len() <= inline::MAX_MOMENTS;
-            if are_few && list.shared().moments().all(|moment| inline.add(moment)) {
+            let are_few = list.len() <= inline::MAX_MOMENTS;
+            if are_few && list.moments().all(|moment| inline.add(moment)) {
                 *self = Entry::Inline(inline);
             }
-        }
-        if let Entry::Inline(inline) = self {
-            inline.drop_before(horizon_ms);
         }
     }
 

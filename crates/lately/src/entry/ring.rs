@@ -132,6 +132,20 @@ impl Ring {
         true
     }
 
+    /// Removes hits of the pane of a time, as far as it has them. Returns how many.
+    pub(super) fn subtract(&mut self, at_ms: i64, hits: u64, settings: &Settings) -> u64 {
+        let pane = settings.pane_of(at_ms);
+        if !(self.first()..=self.head).contains(&pane) {
+            return 0;
+        }
+        let taken = self.cells.take(self.cell(pane), hits);
+        self.total -= taken;
+        if self.window_panes().is_some_and(|panes| pane > self.head - panes) {
+            self.window_total -= taken;
+        }
+        taken
+    }
+
     /// Adds hits to the newest pane. Returns the hits of the default window that ends with it. If the ring
     /// does not cover that window, nothing is added.
     #[inline]
@@ -169,7 +183,7 @@ impl Ring {
         if len > cells {
             len = least_panes(settings).into();
             for old in self.first()..=(pane - len).min(self.head) {
-                let hits = self.cells.take(self.cell(old));
+                let hits = self.cells.take(self.cell(old), u64::MAX);
                 if hits > 0 {
                     self.total -= hits;
                     leave(old * settings.resolution().as_millis(), hits);

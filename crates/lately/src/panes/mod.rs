@@ -6,6 +6,7 @@
 mod coded;
 
 use std::cmp::Reverse;
+use std::ops::Range;
 
 use crate::allocation::{allocated, filled};
 use crate::ladder::RUNGS_MS;
@@ -182,7 +183,7 @@ impl Panes {
                 self.len += 1;
             }
         }
-        self.rewrite(index, &panes, fresh.hits);
+        self.replace(index..index + 1, &panes);
     }
 
     /// The start of the first pane behind a segment.
@@ -198,37 +199,113 @@ impl Panes {
         self.rebuild(panes.into_iter());
     }
 
-    /// Encodes a segment again, as two if it has grown too long. It has `more` hits than before.
-    fn rewrite(&mut self, index: usize, panes: &[Pane], more: u64) {
-        let (end, written) = (self.end, self.written + more);
-        let is_last = index + 1 >= self.segments.len();
-        let old_end = self.read(index + 1).offset;
-        let bytes_after = self.bytes.split_off(old_end);
-        let segments_after = self.segments.split_off((index + 1).min(self.segments.len()));
-        if let Some(segment) = self.segments.pop() {
-            self.bytes.truncate(segment.offset as usize);
-            self.written = segment.before;
-        }
-        let parts = panes.len().div_ceil(MAX_SEGMENT_LEN);
-        for part in panes.chunks(panes.len().div_ceil(parts)) {
-            self.start_segment(part[0]);
-            for &pane in part {
-                self.end = coded::write(&mut self.bytes, pane, self.end);
-                self.written += pane.hits;
+    /// Encodes these panes in place of those of some segments.
+    fn replace(&mut self, range: Range<usize>, panes: &[Pane]) {
+        let segments = range.start..range.end.min(self.segments.len());
+        let border = |index: usize| {
+            let segment = self.segments.get(index);
+            segment
+                .map_or((self.bytes.len(), self.written), |segment| (segment.offset as usize, segment.before))
+        };
+        let ((start, before), (end, after)) = (border(segments.start), border(segments.end));
+        let mut part = Panes { written: before, ..Panes::default() };
+        let parts = panes.len().div_ceil(MAX_SEGMENT_LEN).max(1);
+        for of_segment in panes.chunks(panes.len().div_ceil(parts).max(1)) {
+            part.start_segment(of_segment[0]);
+            for &pane in of_segment {
+                part.end = coded::write(&mut part.bytes, pane, part.end);
+                part.written += pane.hits;
             }
-            let segment = self.segments.last_mut().expect("one was started");
-            segment.len = u16::try_from(part.len()).expect("few");
+            let segment = part.segments.last_mut().expect("one was started");
+            segment.len = u16::try_from(of_segment.len()).expect("few");
         }
-        let new_end = self.bytes.len();
-        self.bytes.extend_from_slice(&bytes_after);
-        self.segments.extend(segments_after.into_iter().map(|segment| Segment {
-            offset: u32::try_from(segment.offset as usize - old_end + new_end).expect("bounded"),
-            before: segment.before + more,
-            ..segment
-        }));
-        self.written = written;
-        if !is_last {
-            self.end = end;
+        let grown = (self.bytes.len() + part.bytes.len()).saturating_sub(end - start);
+        if grown > self.bytes.capacity() {
+            self.bytes.reserve_exact(filled(grown.next_multiple_of(STEP_BYTES)) - self.bytes.len());
+        }
+        let moved = |offset: usize| u32::try_from(offset).expect("bounded by the most panes");
+        let (added, new_end) = (part.segments.len(), start + part.bytes.len());
+        part.segments.iter_mut().for_each(|segment| segment.offset += moved(start));
+        self.bytes.splice(start..end, part.bytes);
+        self.segments.splice(segments.clone(), part.segments);
+        for later in &mut self.segments[segments.start + added..] {
+            later.offset = moved(later.offset as usize - end + new_end);
+            later.before = later.before - after + part.written;
+        }
+        self.written = self.written - after + part.written;
+        if segments.start + added == self.segments.len() {
+            self.end = self.last_context();
+        }
+    }
+
+    /// The context behind the encoded panes.
+    fn last_context(&self) -> Context {
+        let Some(last) = self.segments.len().checked_sub(1) else { return Context::default() };
+        let mut reader = self.read(last);
+        reader.by_ref().for_each(drop);
+        reader.context
+    }
+
+    /// Removes the hits with these ranks, counted from the oldest, and returns them. Only the segments that have them are
+    /// written again.
+    pub(crate) fn take(&mut self, ranks: Range<u64>) -> Panes {
+        let mut taken = Panes::default();
+        let mut kept = Vec::new();
+        let mut before = self.written;
+        let mut newest = self.newest.take();
+        let mut segments = self.segments.len()..self.segments.len();
+        if ranks.start < self.written {
+            let first = self.segments.partition_point(|segment| segment.before <= ranks.start) - 1;
+            segments = first..self.segments.partition_point(|segment| segment.before < ranks.end);
+            before = self.segments[first].before;
+            let behind =
+                self.segments.get(segments.end).map_or(self.bytes.len(), |next| next.offset as usize);
+            taken.bytes.reserve_exact(behind - self.segments[first].offset as usize);
+        }
+        let mut gone = 0;
+        for pane in segments.clone().flat_map(|index| self.read(index)).chain(newest) {
+            let hits = common(before..before + pane.hits, &ranks);
+            before += pane.hits;
+            if hits > 0 {
+                taken.push(Pane { hits, ..pane });
+            }
+            if hits < pane.hits {
+                kept.push(Pane { hits: pane.hits - hits, ..pane });
+            } else {
+                gone += 1;
+            }
+        }
+        newest = kept.pop_if(|last| newest.is_some_and(|newest| last.start_ms == newest.start_ms));
+        if !segments.is_empty() {
+            self.replace(segments, &kept);
+        }
+        self.newest = newest.or_else(|| self.pop());
+        self.len -= gone;
+        self.merged_len = self.merged_len.min(self.len);
+        if gone > 0 {
+            self.shrink();
+        }
+        taken
+    }
+
+    /// Removes the last encoded pane.
+    fn pop(&mut self) -> Option<Pane> {
+        let last = self.segments.len().checked_sub(1)?;
+        let mut panes: Vec<Pane> = self.read(last).collect();
+        let pane = panes.pop();
+        self.replace(last..last + 1, &panes);
+        pane
+    }
+
+    /// Frees memory if much is unused.
+    fn shrink(&mut self) {
+        if self.bytes.capacity() > most_room(self.bytes.len()) {
+            self.bytes.shrink_to(self.bytes.len() + MOST_BYTES);
+        }
+        if self.segments.capacity() * size_of::<Segment>()
+            > most_room(self.segments.len() * size_of::<Segment>())
+        {
+            self.segments.shrink_to_fit();
         }
     }
 
@@ -259,6 +336,30 @@ impl Panes {
         let earlier = self.read(index).take_while(|pane| pane.start_ms < edge_ms);
         let before = self.segments[index].before;
         earlier.fold((before, None), |(hits, _), pane| (hits + pane.hits, Some(pane)))
+    }
+
+    /// The hits of panes that end by `edge_ms`.
+    pub(crate) fn ended_by(&self, edge_ms: i64) -> u64 {
+        let (started, last) = self.started_before(edge_ms);
+        started - last.filter(|last| last.end_ms() > edge_ms).map_or(0, |last| last.hits)
+    }
+
+    /// The panes that end after `edge_ms`, oldest first.
+    pub(crate) fn ending_after(&self, edge_ms: i64) -> impl Iterator<Item = Pane> + '_ {
+        let after = self.segments.partition_point(|segment| segment.start_ms <= edge_ms);
+        let panes = (after.saturating_sub(1)..self.segments.len()).flat_map(|index| self.read(index));
+        panes.chain(self.newest).skip_while(move |pane| pane.end_ms() <= edge_ms)
+    }
+
+    /// The panes that start before `edge_ms`, newest first.
+    pub(crate) fn newest_first(&self, edge_ms: i64) -> impl Iterator<Item = Pane> + '_ {
+        let newest = self.newest.filter(|newest| newest.start_ms < edge_ms);
+        let started = self.segments.partition_point(|segment| segment.start_ms < edge_ms);
+        let older = (0..started).rev().flat_map(move |index| {
+            let panes: Vec<Pane> = self.read(index).take_while(|pane| pane.start_ms < edge_ms).collect();
+            panes.into_iter().rev()
+        });
+        newest.into_iter().chain(older)
     }
 
     /// The pane in which the hits of the panes from `from_ms` on, summed from the oldest, reach `hits`, which
@@ -382,9 +483,19 @@ fn apart(mut panes: Vec<Pane>) -> Vec<Pane> {
     panes
 }
 
+/// The numbers that two ranges have in common.
+pub(crate) fn common(a: Range<u64>, b: &Range<u64>) -> u64 {
+    a.end.min(b.end).saturating_sub(a.start.max(b.start))
+}
+
+/// The largest buffer for this length that is not much too large.
+fn most_room(len: usize) -> usize {
+    len + len / 4 + STEP_BYTES
+}
+
 /// Moves `items` to the buffer `room`, unless that is much too large.
 fn moved<T: Copy>(items: &[T], mut room: Vec<T>) -> Vec<T> {
-    if room.capacity() > items.len() + items.len() / 4 + STEP_BYTES {
+    if room.capacity() > most_room(items.len()) {
         return items.to_vec();
     }
     room.clear();

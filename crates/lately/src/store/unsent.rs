@@ -194,11 +194,11 @@ impl Shard {
         self.side_places().unsent().map_or(0, |unsent| unsent.marked)
     }
 
-    fn take_unsent<'s>(
+    fn take_unsent(
         &mut self,
         most: usize,
         with_wider: bool,
-        classes: &'s Classes,
+        classes: &Classes,
         mut visit: impl FnMut(UnsentKey<'_>),
     ) -> Option<Taken> {
         self.move_all();
@@ -372,8 +372,8 @@ impl Store {
     ///
     /// A count is of all hits that the store has in the cell. Cells of the same key may be given again later, with a greater
     /// count, or with the same.
-    pub fn take_unsent<'s>(
-        &'s self,
+    pub fn take_unsent(
+        &self,
         part: usize,
         most: usize,
         with_wider: bool,

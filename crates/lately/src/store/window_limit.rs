@@ -8,7 +8,7 @@ use super::context::{Context, Hit};
 use super::executor::Executor;
 use super::operation::Request;
 use super::shard::Shard;
-use crate::entry::{Entry, LimitWindow};
+use crate::entry::{Entry, LimitWindow, until_at_most_of};
 use crate::error::{HitError, LimitError};
 use crate::limit::{Admission, Decision, Retry, remaining_of};
 use crate::lockout::{Lockout, PastLockout, StartedLockout};
@@ -154,23 +154,7 @@ fn until_at_most(state: &WindowState<'_>, most: u64, asked: &Asked) -> Option<Sp
     let (Some(own), Some(others)) = (state.entry, state.others) else {
         return state.entry.or(state.others)?.until_at_most(most, state.used, window, state.settings);
     };
-    let of_own = own.used(window, state.settings);
-    let own_until = |most| own.until_at_most(most, of_own, window, state.settings);
-    let of_others = others.used(window, state.settings);
-    let others_until = |most| others.until_at_most(most, of_others, window, state.settings);
-    // `most` is shared by own hits and those of others. The wait for own hits falls as their share grows, and
-    // the wait for the others' hits rises. The best share is where the two waits cross.
-    let (mut least, mut enough) = (0, most.min(of_own));
-    while least < enough {
-        let share = least + (enough - least) / 2;
-        if own_until(share) <= others_until(most - share) {
-            enough = share;
-        } else {
-            least = share + 1;
-        }
-    }
-    let until = |share: u64| own_until(share).max(others_until(most - share));
-    until(enough).min(enough.checked_sub(1).map_or(until(enough), until))
+    until_at_most_of([own, others], most, window, state.settings)
 }
 
 /// The time from the request until no hit counts. `None` if none counts now.

@@ -120,7 +120,7 @@ fn subtracted_hits_leave_no_trace() {
         let (before, newest_ms) = entry(step_ms, count);
         for (late_ms, hits) in [(0, 1), (1, 7), (step_ms, 2), (400_000, 1), (5_000_000, 3)] {
             let now_ms = newest_ms + 10;
-            let mut entry = before.clone();
+            let (mut entry, _) = entry(step_ms, count);
             let time = at((newest_ms - late_ms).max(0));
             entry.add(time, hits, &settings, at(now_ms)).expect("counted");
             entry.subtract(time, hits, &settings, at(now_ms));

@@ -10,6 +10,7 @@ mod head;
 mod items;
 
 use std::iter::repeat_n;
+use std::ops::Range;
 
 use thin_vec::ThinVec;
 
@@ -19,6 +20,7 @@ use crate::allocation::{allocated, filled};
 use crate::limits::MAX_MOMENTS;
 use crate::machine::prefetch;
 use crate::number::Number;
+use crate::panes::common;
 
 use bytes::{Cursor, Header, ITEMS, SIX_BYTES, add_one, cursor_offset, origin_ms, put, set_origin};
 pub(super) use bytes::{Gap, Reader};
@@ -420,6 +422,20 @@ impl ListMut<'_> {
             Err(place) => moments.insert(place, moment),
         }
         self.rebuild(moments.into_iter());
+    }
+
+    /// Removes the hits with these ranks, counted from the oldest, and returns them.
+    pub(super) fn take(&mut self, ranks: &Range<u64>) -> Vec<Moment> {
+        let (mut kept, mut taken, mut before) = (Vec::new(), Vec::new(), 0);
+        for Moment { at_ms, hits } in self.shared().moments() {
+            let gone = common(before..before + hits, ranks);
+            before += hits;
+            let parts = [(&mut taken, gone), (&mut kept, hits - gone)];
+            let with_hits = parts.into_iter().filter(|&(_, hits)| hits > 0);
+            with_hits.for_each(|(part, hits)| part.push(Moment { at_ms, hits }));
+        }
+        self.rebuild(kept.into_iter());
+        taken
     }
 
     /// Rebuilds the list with just the memory that it needs.

@@ -291,6 +291,7 @@ impl Shard {
         context: &mut Context<'_>,
     ) -> Option<u32> {
         let give = |entry: &mut Entry, settings: &Settings, now| entry.give_back(window, hits, settings, now);
+        self.keep_moments(place, context.classes);
         let slot = self.slot_at(place)?;
         let settings = context.classes.settings(slot.class);
         let most = slot.state.hits().certain_hits(window, settings).min(hits);
@@ -299,14 +300,13 @@ impl Shard {
             self.forget(place, Forgotten::Deleted, context);
             return None;
         }
-        let Some(GivenBack { entry, hits, from_ms }) = self.change(place, context.classes, give) else {
+        let Some(GivenBack { entry, hits }) = self.change(place, context.classes, give) else {
             return Some(place);
         };
-        self.keep_moments(place, context.classes);
         if let Some(batch) = context.deltas.as_deref_mut() {
             batch.given_back.push(entry);
         }
-        let from = Timestamp::from_millis(from_ms).unwrap_or(Timestamp::MIN);
+        let from = Timestamp::from_millis(window.first_ms()).unwrap_or(Timestamp::MIN);
         self.record_change(context, |shard| {
             let generation = shard.generation_at(place);
             Delta::GivenBack { key, generation, from, hits }
@@ -326,7 +326,6 @@ impl Shard {
             self.change(place, context.classes, |entry, settings, now| {
                 entry.give_back_from(from.as_millis(), hits, settings, now);
             });
-            self.keep_moments(place, context.classes);
         }
     }
 
@@ -343,16 +342,19 @@ impl Shard {
             entry.take_back((cell.start_ms, cell.end_ms() - 1), hits, settings, now)
         };
         let Some(slot) = self.slot_at(place) else { return };
-        let (settings, mut left) = (context.classes.settings(slot.class), slot.state.hits().clone());
-        cells.iter().for_each(|of| drop(take(&mut left, of, settings, self.now)));
-        if left.is_empty() {
-            self.forget(place, Forgotten::Deleted, context);
-            return;
+        let hits = slot.state.hits();
+        if cells.iter().fold(0_u64, |sum, (_, hits)| sum.saturating_add(*hits)) >= hits.total() {
+            let (settings, mut left) = (context.classes.settings(slot.class), hits.clone());
+            cells.iter().for_each(|of| drop(take(&mut left, of, settings, self.now)));
+            if left.is_empty() {
+                self.forget(place, Forgotten::Deleted, context);
+                return;
+            }
         }
         for of in cells {
             let taken =
                 self.change(place, context.classes, |entry, settings, now| take(entry, of, settings, now));
-            let Some(GivenBack { entry, hits, .. }) = taken else { continue };
+            let Some(GivenBack { entry, hits }) = taken else { continue };
             if let Some(batch) = context.deltas.as_deref_mut() {
                 batch.given_back.push(entry);
             }
@@ -363,7 +365,6 @@ impl Shard {
                 Delta::TakenBack { key, generation, from, to, hits }
             });
         }
-        self.keep_moments(place, context.classes);
     }
 
     /// Replays that hits were taken back.
@@ -378,7 +379,6 @@ impl Shard {
             self.change(place, context.classes, |entry, settings, now| {
                 entry.take_back((from.as_millis(), to.as_millis()), hits, settings, now);
             });
-            self.keep_moments(place, context.classes);
         }
     }
 

@@ -94,6 +94,10 @@ fn a_turn_is_bounded_in_time() {
     check(1_000 * TURN_TIME, late, ":N\r\n", RUN_TIMED_OPERATIONS, 1);
     let given_back = "*5\r\n:1\r\n:5\r\n:5\r\n:0\r\n:0\r\n";
     check(TURN_TIME, "LIMIT k 5 1m COST -1", given_back, 1, 1);
+    check(1_000 * TURN_TIME, "LIMIT k 5 1m PEEK", given_back, RUN_OPERATIONS, 1);
+    let denied = "*5\r\n:0\r\n:0\r\n:0\r\n:-1\r\n:0\r\n";
+    check(1_000 * TURN_TIME, "LIMIT k 0 1m", denied, RUN_OPERATIONS, 1);
+    check(1_000 * TURN_TIME, "LIMIT k 0 1m AT 1700000000", denied, RUN_TIMED_OPERATIONS, 1);
     check(1_000 * TURN_TIME, "HIT k", ":N\r\n", RUN_OPERATIONS, 1);
     // The time of a run is known when the next request finds no room in it.
     check(1_000 * TURN_TIME, "HITS k 1m 2m 3m 4m 5m 6m", "*6\r\n:0\r\n:0\r\n:0\r\n:0\r\n:0\r\n:0\r\n", 11, 1);
