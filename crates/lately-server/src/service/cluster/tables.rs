@@ -166,7 +166,7 @@ impl Known {
         store.set_other_levels(others.into_iter().map(|(_, table)| table).collect());
         match count {
             0 => None,
-            ..=MAX_LEVEL_TABLES => Some(format!(
+            1..=MAX_LEVEL_TABLES => Some(format!(
                 "other nodes have other classes, or had: hits are read in {count} more sets of widths"
             )),
             _ => Some(format!(
