@@ -211,7 +211,7 @@ impl Store {
     /// # Errors
     /// [`HitError`] says why the hits were refused. Nothing changes then.
     pub fn hit_once(&self, hit: HitOnce<'_>, now: Timestamp) -> Result<u64, HitError> {
-        self.apply_one(&Op::HitOnce(Box::new(hit)), now).into_hit()
+        self.apply_one(&Op::of_once(hit), now).into_hit()
     }
 
     /// Whether [`Store::hit_once`] would count nothing, because hits with this id were counted.
