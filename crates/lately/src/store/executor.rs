@@ -42,7 +42,9 @@ pub(super) struct Executor<'a> {
 impl<'a> Executor<'a> {
     pub(super) fn new(store: &'a Store, now: Timestamp, deltas: Option<&'a mut DeltaBatch>) -> Executor<'a> {
         let is_far_over = store.memory.is_far_over();
-        let (now, context) = (store.advance(now), store.context(deltas));
+        let now = store.advance(now);
+        store.turn_busy(now);
+        let context = store.context(deltas);
         let has_others = store.others.get().is_some();
         Executor { store, now, context, locked: None, is_far_over, has_others, has_new_ids: false }
     }
@@ -229,6 +231,7 @@ impl<'a> Executor<'a> {
                             context,
                         );
                     }
+                    context.note_hits(key, hash, hits);
                     give(Outcome::Hit(Ok(hits)));
                 })
             }
@@ -362,6 +365,9 @@ impl<'a> Executor<'a> {
     #[inline]
     pub(super) fn end(mut self, keep: &[u8]) {
         self.unlock();
+        if !self.context.noted.is_empty() {
+            self.store.add_busy(mem::take(&mut self.context.noted), self.now);
+        }
         if self.has_new_ids {
             self.store.keep_ids_to_ceiling(self.now);
         }

@@ -3,6 +3,7 @@
 use std::borrow::Borrow;
 use std::hash::BuildHasher;
 
+use super::super::busy::Note;
 use super::super::check_key;
 use super::super::context::{Context, FastPath, Hit};
 use super::super::operation::HitOnce;
@@ -15,6 +16,7 @@ use crate::fingerprint::fingerprint;
 use crate::frame::Frame;
 use crate::machine::prefetch;
 use crate::time::{Span, Timestamp};
+use crate::window::Window;
 
 impl Shard {
     /// The fast path: counts hits of now if the key is at `place`, lives, and has its hits in the slot or in
@@ -87,7 +89,10 @@ impl Shard {
         let (frame, settings) = context.frame(class, self.now);
         let counted = slot.count(hit, frame, settings, &mut self.bytes);
         match &counted {
-            Ok(_) if hit.weight > 0 => self.record_hit(place, hit, context),
+            Ok(_) if hit.weight > 0 => {
+                self.record_hit(place, hit, context);
+                self.note_busy(place, hit, context);
+            }
             Err(_) if found.is_none() => self.remove(place),
             _ => {}
         }
@@ -203,6 +208,38 @@ impl Shard {
         if let Some(batch) = context.deltas.as_deref_mut() {
             self.push_hits(place, hit, batch);
         }
+    }
+
+    /// Notes the key of counted hits as busy, if it may be.
+    #[inline]
+    pub(super) fn note_busy(&self, place: u32, hit: &Hit<'_>, context: &mut Context<'_>) {
+        if context.busy.is_some() {
+            self.note_if_busy(place, hit, context);
+        }
+    }
+
+    fn note_if_busy(&self, place: u32, hit: &Hit<'_>, context: &mut Context<'_>) {
+        let Some(slot) = self.slots.get(place) else { return };
+        let (class, entry, now) = (slot.class, slot.state.hits(), self.now);
+        let (from, at) = (context.busy_from(class, now), hit.at.unwrap_or(now));
+        let Some(busy) = context.busy.filter(|_| from < u64::MAX) else { return };
+        let settings = context.classes.settings(class);
+        let (width_ms, panes) = (settings.resolution().as_millis(), settings.panes_in(settings.window()));
+        let pane = settings.pane_of(at.as_millis());
+        let is_of_now = pane.div_euclid(panes) == settings.pane_of(now.as_millis()).div_euclid(panes);
+        if from > 0 && is_of_now {
+            if entry.total() < from || busy.is_marked(class, hit.hash, now, settings) {
+                return;
+            }
+            // Every window that the hit is in is in this one.
+            let first_ms = ((pane - panes + 1) * width_ms).max(settings.retention_edge_ms(now));
+            let around = Window::between(first_ms, (pane + panes) * width_ms, settings, now);
+            if entry.count_window(&around, settings).upper.is_some_and(|most| most < from) {
+                return;
+            }
+        }
+        // Hits of other epochs are looked at later, among those of their own.
+        context.noted.push(Note::new(hit.key, class, at));
     }
 
     fn push_hits(&mut self, place: u32, hit: &Hit<'_>, batch: &mut DeltaBatch) {
