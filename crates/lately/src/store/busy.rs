@@ -237,7 +237,7 @@ impl OfClass {
     fn mark(&self, hash: u64) {
         let line = self.line(hash);
         let free = line.iter().find(|mark| mark.load(Relaxed) == 0);
-        let mark = free.unwrap_or(&line[hash as usize % LINE]);
+        let mark = free.unwrap_or(&line[(hash >> 40) as usize % LINE]);
         mark.store(hash | 1, Release);
     }
 

@@ -14,6 +14,10 @@ impl Random {
         (mixed ^ mixed >> 31) % bound
     }
 
+    fn one_of<T: Copy, const N: usize>(&mut self, of: [T; N]) -> T {
+        of[usize::try_from(self.below(N as u64)).expect("an index")]
+    }
+
     /// Small numbers most often.
     fn skewed(&mut self, bound: u64) -> u64 {
         let most = 1 + self.below(bound);
@@ -22,7 +26,7 @@ impl Random {
 }
 
 fn span(ms: u64) -> Span {
-    Span::from_millis(ms.max(1) as i64).expect("a span")
+    Span::from_millis(ms.max(1).cast_signed()).expect("a span")
 }
 
 /// All keys and their hits in a window that ends now, by a walk.
@@ -75,14 +79,14 @@ fn store_with_busy_keys(ceiling_bytes: u64, seed: u64, precision: f64) -> Store 
 /// One trace from one seed: hits of now, late and ahead, with ids, limits and rates, deletions, rollbacks, restarts, pauses.
 fn trace(seed: u64) -> (u64, u64) {
     let mut random = Random(seed);
-    let ceiling = [1 << 18, 1 << 20, 1 << 24][random.below(3) as usize];
-    let (keys, precision) = (10 + random.skewed(2_000), [0.01, 0.1, 1.0][random.below(3) as usize]);
+    let ceiling = random.one_of([1 << 18, 1 << 20, 1 << 24]);
+    let (keys, precision) = (10 + random.skewed(2_000), random.one_of([0.01, 0.1, 1.0]));
     let mut store = store_with_busy_keys(ceiling, seed, precision);
     let (mut now, mut totals) = (START, (0, 0));
     let mut deltas = DeltaBatch::default();
     for step in 0..600 {
         let key = |random: &mut Random| {
-            let name = ["k", "short:", "other:"][random.skewed(3) as usize];
+            let name = random.one_of(["k", "k", "k", "short:", "short:", "other:"]);
             format!("{name}{}", random.skewed(keys)).into_bytes()
         };
         match random.below(100) {
@@ -109,14 +113,23 @@ fn trace(seed: u64) -> (u64, u64) {
                 let ahead = now.saturating_add(span(random.below(15_000)));
                 _ = store.hit_n(&key(&mut random), 1 + random.skewed(10), Some(ahead), now);
             }
-            74..80 => {
+            74..76 => {
+                let names = [key(&mut random), key(&mut random)];
+                let limit = |key| Limit { key, max: 60, window: seconds(9) };
+                let limits = names.iter().map(|name| limit(&name[..])).collect();
+                _ = store.decide_all(JointRequest { limits, cost: 3, at: None, is_peek: false }, now);
+            }
+            76..80 => {
                 for _ in 0..random.below(20) {
                     _ = store.limit(&key(&mut random), 50, seconds(7), 1, now);
                 }
             }
             80..83 => {
                 let name = key(&mut random);
-                _ = store.hit_once(HitOnce { key: &name, weight: 2, at: None, id: &[step as u8] }, now);
+                _ = store.hit_once(
+                    HitOnce { key: &name, weight: 2, at: None, id: &[random.one_of([1, 2, 3])] },
+                    now,
+                );
             }
             83..86 => _ = store.forget(&key(&mut random), now),
             86 => store.flush(),
@@ -143,7 +156,7 @@ fn trace(seed: u64) -> (u64, u64) {
         }
         deltas.clear();
         if step % 40 == 39 {
-            let prefix: &[u8] = [&b""[..], b"k", b"k1", b"short:", b"other"][random.below(5) as usize];
+            let prefix: &[u8] = random.one_of([&b""[..], b"k", b"k1", b"short:", b"other"]);
             let (known, sure) = check(&store, now, prefix, &format!("seed {seed}, step {step}"));
             totals = (totals.0 + known, totals.1 + sure);
         }
@@ -154,6 +167,14 @@ fn trace(seed: u64) -> (u64, u64) {
 
 #[test]
 fn no_other_key_has_more_hits_than_the_bound() {
-    let totals = (0..1_000).map(trace).fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
+    let of_thread = |first: u64| move || (first..1_000).step_by(4).map(trace).fold((0, 0), add);
+    let totals = std::thread::scope(|scope| {
+        let threads = [0, 1, 2, 3].map(|first| scope.spawn(of_thread(first)));
+        threads.map(|thread| thread.join().expect("it panicked above")).into_iter().fold((0, 0), add)
+    });
     assert!(totals.0 > 30_000 && totals.1 > totals.0 / 4, "(known, sure): {totals:?}");
+}
+
+fn add(one: (u64, u64), other: (u64, u64)) -> (u64, u64) {
+    (one.0 + other.0, one.1 + other.1)
 }
