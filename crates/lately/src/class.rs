@@ -22,6 +22,12 @@ impl Pattern {
         &self.0
     }
 
+    /// The literal start of all keys that match, and the rest of the pattern.
+    fn head(&self) -> (&[u8], &[u8]) {
+        let is_special = |byte: &u8| matches!(byte, b'*' | b'?' | b'[' | b'\\');
+        self.0.split_at(self.0.iter().position(is_special).unwrap_or(self.0.len()))
+    }
+
     /// Whether the whole of `key` matches.
     ///
     /// It takes time proportional to the product of both lengths: after a mismatch only the last `*` is tried again, one
@@ -101,6 +107,13 @@ fn match_set(pattern: &[u8], mut p: usize, byte: u8) -> (bool, usize) {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ClassId(u8);
 
+impl ClassId {
+    #[inline]
+    pub(crate) fn index(self) -> usize {
+        self.0.into()
+    }
+}
+
 /// The classes of a store. A key belongs to the first whose pattern matches, else to the default.
 #[derive(Clone, Debug)]
 pub(crate) struct Classes {
@@ -117,6 +130,24 @@ impl Classes {
         let (patterns, settings): (Vec<_>, Vec<_>) = named.into_iter().unzip();
         let settings = settings.into_iter().chain([default]).collect();
         Ok(Classes { patterns: patterns.into(), settings })
+    }
+
+    /// The classes that keys with this prefix may have.
+    pub(crate) fn of_prefix(&self, prefix: &[u8]) -> impl Iterator<Item = ClassId> {
+        let mut is_taken = false;
+        self.each().map(|(class, _)| class).filter(move |class| {
+            let Some(pattern) = self.patterns.get(usize::from(class.0)) else { return !is_taken };
+            let (head, rest) = pattern.head();
+            let common = head.len().min(prefix.len());
+            let may = !is_taken && head[..common] == prefix[..common];
+            is_taken |= may && head.len() == common && rest == b"*";
+            may
+        })
+    }
+
+    /// The classes with their settings, the default last.
+    pub(crate) fn each(&self) -> impl Iterator<Item = (ClassId, &Settings)> {
+        (0..=u8::MAX).map(ClassId).zip(&self.settings)
     }
 
     pub(crate) fn of(&self, key: &[u8]) -> ClassId {

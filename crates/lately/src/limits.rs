@@ -54,6 +54,18 @@ pub(crate) const IDS_VISITED: usize = 4_096;
 /// Buckets of ids that a sweep visits in a shard.
 pub(crate) const ID_BUCKETS_OF_A_SWEEP: usize = 1_024;
 
+/// The most bytes of the busy keys of an epoch: some thousand keys. Past it, the threshold rises.
+pub(crate) const BUSY_SET_BYTES: usize = 64 << 10;
+
+/// One part of the ceiling in this many is the most that busy keys take.
+pub(crate) const BUSY_PART_OF_CEILING: u64 = 16;
+
+/// Sets of busy keys of a class: those of the last epochs, and the merged ones. The ceiling is shared among so many.
+pub(crate) const BUSY_SETS: usize = 64;
+
+/// Classes with a shorter default window have no busy keys: their epochs would be too short.
+pub(crate) const LEAST_BUSY_WINDOW: Span = crate::time::seconds(1);
+
 /// Keys that are compared for each eviction.
 pub(crate) const EVICTION_SAMPLE: usize = 16;
 /// How many of the [`EVICTION_SAMPLE`] keys come from one shard.

@@ -24,6 +24,7 @@ pub struct Settings {
     max_skew: Span,
     precision_ppm: i64,
     dedupe: Option<Span>,
+    top: bool,
     ladder: Ladder,
     levels: Levels,
     pane_bound: usize,
@@ -59,6 +60,7 @@ pub struct SettingsBuilder {
     max_skew: Option<Span>,
     precision: Option<f64>,
     dedupe: Option<Span>,
+    top: bool,
 }
 
 impl Settings {
@@ -124,6 +126,12 @@ impl Settings {
     #[must_use]
     pub fn dedupe(&self) -> Option<Span> {
         self.dedupe
+    }
+
+    /// Whether the busy keys of the class are kept at hand: see [`Store::busy_keys`](crate::Store::busy_keys).
+    #[must_use]
+    pub fn top(&self) -> bool {
+        self.top
     }
 
     /// The widths panes may have at each age.
@@ -250,6 +258,13 @@ impl SettingsBuilder {
         self
     }
 
+    /// Sets whether the busy keys of the class are kept at hand, so that the keys with the most hits are found without a walk
+    /// over all keys. Default: no. A class with a default window below a second has none.
+    pub fn top(mut self, top: bool) -> SettingsBuilder {
+        self.top = top;
+        self
+    }
+
     /// Checks the settings against each other and fills in the defaults.
     ///
     /// # Errors
@@ -307,6 +322,7 @@ impl SettingsBuilder {
             max_skew,
             precision_ppm,
             dedupe: self.dedupe,
+            top: self.top,
             ladder,
             levels,
             pane_bound,

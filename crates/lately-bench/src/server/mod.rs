@@ -16,6 +16,7 @@ pub(crate) mod process;
 mod reads;
 mod scripts;
 mod spread;
+mod top;
 
 use crate::options::Options;
 use crate::output;
@@ -28,10 +29,11 @@ const TABLE: &str = "server";
 type Section = fn(&Options) -> Result<Vec<Row>, Failure>;
 
 /// The sections, in the order in which they run, each with its names for `--only`.
-const SECTIONS: [(&[&str], Section); 10] = [
+const SECTIONS: [(&[&str], Section); 11] = [
     (&pipelines::NAMES, pipelines::rows),
     (&["server/reads"], reads::rows),
     (&["server/ids"], ids::rows),
+    (&["server/top"], top::rows),
     (&["server/spread"], spread::rows),
     (&["server/growth"], growth::rows),
     (&["server/limits"], limits::rows),

@@ -82,10 +82,11 @@ fn write_lines(out: &mut dyn Write, config: &Config) -> io::Result<()> {
     for (pattern, settings) in &config.classes {
         let [resolution, window, exact, retain, max_skew] = spans(settings);
         let (pattern, precision) = (printable(pattern.as_bytes()), settings.precision());
+        let top = if settings.top() { ", top true" } else { "" };
         let dedupe = settings.dedupe().map_or_else(String::new, |span| format!(", dedupe {span}"));
         writeln!(
             out,
-            "class {pattern}: resolution {resolution}, window {window}, exact {exact}, retain {retain}, max_skew {max_skew}, precision {precision}{dedupe}"
+            "class {pattern}: resolution {resolution}, window {window}, exact {exact}, retain {retain}, max_skew {max_skew}, precision {precision}{dedupe}{top}"
         )?;
     }
     if let Some(Tls { cert, key, client_ca }) = &config.tls {
@@ -254,6 +255,7 @@ struct CheckedClass {
     max_skew_ms: i64,
     precision: f64,
     dedupe_ms: Option<i64>,
+    top: bool,
 }
 
 #[derive(Serialize)]
@@ -333,6 +335,7 @@ impl CheckedClass {
             max_skew_ms,
             precision: settings.precision(),
             dedupe_ms: settings.dedupe().map(Span::as_millis),
+            top: settings.top(),
         }
     }
 }

@@ -80,7 +80,14 @@ fn answer(server: &Server, asked: &Asked) -> Result<Answer, CliError> {
         .into_iter()
         .filter(|(key, ..)| is_wanted(key))
         .take(rows)
-        .map(|(key, hits, ..)| Row { key: key.into(), hits, latest: hits, peak: None, curve: Vec::new() })
+        .map(|(key, hits, ..)| Row {
+            key: key.into(),
+            hits,
+            latest: hits,
+            peak: None,
+            denied: 0,
+            curve: Vec::new(),
+        })
         .collect();
     if let Some(steps) = asked.steps.filter(|_| !rows.is_empty()) {
         add_details(server, asked, steps, &mut rows)?;
@@ -96,7 +103,7 @@ fn answer(server: &Server, asked: &Asked) -> Result<Answer, CliError> {
     Ok(Answer { now, window: asked.window, ranked: Ranked { rows, keys, hits }, others_upper })
 }
 
-/// Asks for what a screen shows of each key: the hits in both windows, and the curve.
+/// Asks for what a screen shows of each key: the hits in both windows, those that limits denied, and the curve.
 fn add_details(server: &Server, asked: &Asked, steps: usize, rows: &mut [Row]) -> Result<(), CliError> {
     let (hits_in, ranked_latest) = match asked.sort {
         Sort::Latest => (asked.window, true),
@@ -113,6 +120,13 @@ fn add_details(server: &Server, asked: &Asked, steps: usize, rows: &mut [Row]) -
     let mut series = redis::pipe();
     for row in &*rows {
         series.cmd("SERIES").arg(&*row.key).arg(asked.window.to_string()).arg(step.to_string());
+    }
+    let mut denied = redis::pipe();
+    for row in &*rows {
+        denied.cmd("HITS").arg(&*row.key).arg(asked.window.to_string()).arg("DENIED");
+    }
+    for (row, denied) in rows.iter_mut().zip(server.ask_each::<u64>(denied)?) {
+        row.denied = denied.unwrap_or(0);
     }
     // A class with wide panes has no series of such steps: then there is no curve.
     let curves = server.ask_each::<Vec<(Value, u64)>>(series)?;

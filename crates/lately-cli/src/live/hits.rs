@@ -63,6 +63,8 @@ pub(crate) struct Row {
     pub(crate) latest: u64,
     /// The most hits in any window of that length in the last hour, if that is known.
     pub(crate) peak: Option<u64>,
+    /// Hits that limits denied in the window. 0 for logs.
+    pub(crate) denied: u64,
     /// The window in steps, oldest first.
     pub(crate) curve: Vec<u64>,
 }
@@ -179,7 +181,7 @@ impl Hits {
             let points = self.points(&key, question.window, step, now);
             (hits, points[points.len().saturating_sub(question.steps)..].to_vec())
         };
-        Row { key, hits, latest, peak: Some(peak), curve }
+        Row { key, hits, latest, peak: Some(peak), denied: 0, curve }
     }
 
     fn points(&self, key: &[u8], window: Span, step: Span, now: Timestamp) -> Vec<u64> {

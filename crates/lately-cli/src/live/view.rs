@@ -151,29 +151,32 @@ impl Page<'_> {
     }
 }
 
-/// The widths of the columns.
+/// The columns of numbers, and their widths.
 struct Columns {
     window: Span,
-    /// Of the hits, the rate, the latest hits, and the peak if it is known.
-    numbers: Vec<usize>,
+    /// The hits, the rate, the latest hits, the peak if it is known, and what limits denied, if they did.
+    numbers: Vec<(Number, usize)>,
     steps: usize,
 }
 
 impl Columns {
     fn new(rows: &[Row], window: Span, steps: usize) -> Columns {
-        let has_peaks = rows.iter().all(|row| row.peak.is_some());
-        let numbers_width = vec![NUMBER_WIDTH; if has_peaks { 4 } else { 3 }];
-        let mut columns = Columns { window, numbers: numbers_width, steps };
-        for row in rows {
-            for (width, number) in columns.numbers.iter_mut().zip(numbers(row, window)) {
-                *width = (*width).max(number.len());
-            }
+        let mut numbers = vec![Number::Hits, Number::Rate, Number::Latest];
+        if rows.iter().all(|row| row.peak.is_some()) {
+            numbers.push(Number::Peak);
         }
-        columns
+        if rows.iter().any(|row| row.denied > 0) {
+            numbers.push(Number::Denied);
+        }
+        let width = |number: Number| {
+            rows.iter().map(move |row| number.of(row, window).len()).fold(NUMBER_WIDTH, usize::max)
+        };
+        let numbers = numbers.into_iter().map(|number| (number, width(number))).collect();
+        Columns { window, numbers, steps }
     }
 
     fn header(&self) -> String {
-        let numbers = self.aligned(&["HITS".into(), "RATE/s".into(), format!("{LATEST}"), "PEAK".into()]);
+        let numbers = self.aligned(Number::name);
         format!("{numbers}{:<1$}{GAP}KEY", "CURVE", self.steps)
     }
 
@@ -181,18 +184,45 @@ impl Columns {
     fn row(&self, row: &Row) -> [String; 3] {
         let curve: String = bars(&row.curve).collect();
         let curve = format!("{curve:<0$}", self.steps);
-        [self.aligned(&numbers(row, self.window)), curve, format!("{GAP}{}", printable(&row.key))]
+        [self.aligned(|number| number.of(row, self.window)), curve, format!("{GAP}{}", printable(&row.key))]
     }
 
-    fn aligned(&self, numbers: &[String]) -> String {
-        let cells = numbers.iter().zip(&self.numbers);
-        cells.map(|(number, width)| format!("{number:>width$}{GAP}")).collect()
+    fn aligned(&self, text: impl Fn(Number) -> String) -> String {
+        let cells = self.numbers.iter().map(|&(number, width)| (text(number), width));
+        cells.map(|(text, width)| format!("{text:>width$}{GAP}")).collect()
     }
 }
 
-fn numbers(row: &Row, window: Span) -> [String; 4] {
-    let peak = row.peak.map_or(String::new(), |peak| peak.to_string());
-    [row.hits.to_string(), rate(row.hits, window), row.latest.to_string(), peak]
+/// A column of numbers.
+#[derive(Clone, Copy)]
+enum Number {
+    Hits,
+    Rate,
+    Latest,
+    Peak,
+    Denied,
+}
+
+impl Number {
+    fn name(self) -> String {
+        match self {
+            Number::Hits => "HITS".into(),
+            Number::Rate => "RATE/s".into(),
+            Number::Latest => format!("{LATEST}"),
+            Number::Peak => "PEAK".into(),
+            Number::Denied => "DENIED".into(),
+        }
+    }
+
+    fn of(self, row: &Row, window: Span) -> String {
+        match self {
+            Number::Hits => row.hits.to_string(),
+            Number::Rate => rate(row.hits, window),
+            Number::Latest => row.latest.to_string(),
+            Number::Peak => row.peak.map_or(String::new(), |peak| peak.to_string()),
+            Number::Denied => row.denied.to_string(),
+        }
+    }
 }
 
 /// A bar for each step, relative to the highest one. Any hit is visible.
@@ -219,6 +249,7 @@ mod tests {
             hits,
             latest,
             peak: Some(peak),
+            denied: 0,
             curve: curve.to_vec(),
         };
         let rows = vec![
@@ -302,6 +333,18 @@ last 5m: 1234598 hits, 4115/s, 3 keys                                    by hits
             Rest::AtMost(None),
             "last 5m: 1234598 hits, 4115/s, 3 keys shown                                        by hits",
         );
+    }
+
+    #[test]
+    fn what_limits_denied_is_a_column_if_they_did() {
+        let mut ranked = ranked();
+        ranked.rows.iter_mut().for_each(|row| row.peak = None);
+        ranked.rows[1].denied = 12;
+        let (shown, _) = screen(90, 8, &picture(&ranked, &Controls::new(minutes(5)), &[]));
+        let lines: Vec<&str> = shown.lines().collect();
+        assert_eq!(lines[2], "   HITS   RATE/s      10s   DENIED  CURVE            KEY");
+        assert_eq!(lines[3], "1234567     4115    40000        0  ▁▁▁▁▁▁▁▁ █       198.51.100.7");
+        assert!(lines[4].starts_with("     30     0.10        1       12"), "{}", lines[4]);
     }
 
     #[test]

@@ -114,6 +114,8 @@ fn the_screen_follows_the_server_and_the_keyboard() {
     assert_eq!(row[..3], ["30", "0.10", "0"]);
     assert_eq!(shown[23], "/ filter   s sort   w window   q quit");
 
+    server.ask::<Vec<i64>>("LIMIT bb 20 5m COST 3");
+    terminal.wait("what limits denied", |lines| lines[2].contains("DENIED") && lines[4].contains("   3  "));
     server.ask::<u64>("HIT c 40");
     terminal.wait("new hits", |lines| keys(lines) == ["c", "a", "bb"]);
     terminal.press("s");

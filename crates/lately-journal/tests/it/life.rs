@@ -132,7 +132,7 @@ fn apply(store: &Store, action: &Action, now: Timestamp, deltas: &mut DeltaBatch
             let at = (*late_ms > 0).then(|| earlier(now, *late_ms));
             let hit = HitOnce { key, weight: *weight, at, id: &[*id] };
             let mut out = Vec::new();
-            store.apply_into(&[Op::HitOnce(Box::new(hit))], now, &mut out, deltas);
+            store.apply_into(&[Op::of_once(hit)], now, &mut out, deltas);
             // A repeated hit changes nothing, whichever of the batches before are kept.
             matches!(out[..], [Outcome::Hit(Ok(_))])
         }

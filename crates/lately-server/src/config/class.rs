@@ -20,6 +20,8 @@ pub(super) struct ClassConfig {
     max_skew: Option<Spanned<Length>>,
     precision: Option<Spanned<Precision>>,
     dedupe: Option<Spanned<Length>>,
+    #[serde(default)]
+    top: bool,
 }
 
 /// Checks all classes. The problem points at the first wrong one.
@@ -98,6 +100,7 @@ fn settle(class: Spanned<ClassConfig>) -> Result<(Pattern, Settings), Problem> {
     builder = set(builder, lately::SettingsBuilder::retain, &class.retain);
     builder = set(builder, lately::SettingsBuilder::max_skew, &class.max_skew);
     builder = set(builder, lately::SettingsBuilder::dedupe, &class.dedupe);
+    builder = builder.top(class.top);
     if let Some(precision) = &class.precision {
         builder = builder.precision(precision.get_ref().0);
     }

@@ -57,6 +57,7 @@ fn every_supported_key_is_taken() {
         retain = 86400
         max_skew = "1s"
         precision = 0.05
+        top = true
 
         [[class]]
         match = "*"
@@ -110,7 +111,7 @@ fn every_supported_key_is_taken() {
     let (pattern, settings) = &config.classes[0];
     assert!(pattern.matches(b"ad:1"));
     assert_eq!(settings.retain(), lately::days(1));
-    assert_eq!(settings.precision(), 0.05);
+    assert_eq!((settings.precision(), settings.top()), (0.05, true));
     assert_eq!(config.classes[1].1, Settings::default());
     let login = NamedLimit {
         name: "login".to_owned(),

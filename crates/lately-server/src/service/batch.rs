@@ -117,7 +117,7 @@ impl<'a> Batch<'a> {
     /// Counts hits with an id.
     pub(crate) fn hit_once(&mut self, hit: HitOnce<'a>) {
         self.times(hit.at);
-        self.push(Op::HitOnce(Box::new(hit)));
+        self.push(Op::of_once(hit));
     }
 
     #[inline(always)]

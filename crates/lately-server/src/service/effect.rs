@@ -47,8 +47,8 @@ impl Effect {
 
     pub(super) fn of(op: &Op<'_>) -> Effect {
         match op {
-            Op::Hit { weight, .. } => Effect::of_hits(*weight),
-            Op::HitOnce(hit) => Effect::of_hits(hit.weight),
+            Op::Hit { weight, .. } | Op::HitOnce { weight, .. } => Effect::of_hits(*weight),
+            Op::HitOnceAt(hit) => Effect::of_hits(hit.weight),
             Op::Limit { cost, .. } => Effect::of_hits(*cost),
             Op::Decide(request) => Effect::of_request(request),
             Op::Refund(request) => {
@@ -82,7 +82,10 @@ impl Effect {
     /// Whether it may change anything. A hit of weight 0 does not, but is committed like any hit.
     pub(super) fn may_change(op: &Op<'_>) -> bool {
         let Effect { hits, refunds, locks_out, .. } = Effect::of(op);
-        matches!(op, Op::Hit { .. } | Op::HitOnce(_)) || hits > 0 || refunds || locks_out
+        matches!(op, Op::Hit { .. } | Op::HitOnce { .. } | Op::HitOnceAt(_))
+            || hits > 0
+            || refunds
+            || locks_out
     }
 
     /// Hits that are refused when nothing may change.

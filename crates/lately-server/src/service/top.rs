@@ -1,10 +1,11 @@
-//! The keys with the most hits, found by a walk over all keys in slices. Between two slices other clients are served.
+//! The keys with the most hits: of the busy keys, if they are for sure among these, else of all keys, by a walk. Both are
+//! counted in slices, and between two slices other clients are served.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 
-use lately::{Cursor, Span, Timestamp};
+use lately::{BusyKeys, Cursor, Span, Timestamp};
 
 use crate::limits::WALK_STEP;
 use crate::service::{Asked, Service, rate};
@@ -26,11 +27,18 @@ pub(crate) struct TopWalk {
     count: usize,
     window: Option<Span>,
     as_of: Timestamp,
-    cursor: Cursor,
+    source: Source,
     /// A max-heap by rank: the last of the rows found so far is on top, and is dropped when there are too many.
     rows: BinaryHeap<Found>,
     key_bytes: usize,
     others_upper: Option<u64>,
+}
+
+/// Where the keys come from.
+enum Source {
+    /// Busy keys that are still to be counted. Others have fewer hits than some number.
+    Busy(BusyKeys),
+    All(Cursor),
 }
 
 /// The hits of a key, the key, and the lower and upper bound of its hits.
@@ -62,12 +70,15 @@ impl TopWalk {
         let TopQuestion { count, window, prefix } = asked;
         let as_of = service.time_of(now);
         let is_kept = window.is_none_or(|window| service.store.keeps(window, as_of, now));
+        // What other nodes counted may make other keys the most-hit ones.
+        let is_alone = service.cluster.is_none() && count > 0;
+        let busy = is_alone.then(|| service.store.busy_keys(window, prefix, as_of)).flatten();
         TopWalk {
             prefix: prefix.into(),
             count,
             window,
             as_of,
-            cursor: Cursor::START,
+            source: busy.map_or(Source::All(Cursor::START), Source::Busy),
             rows: BinaryHeap::new(),
             key_bytes: 0,
             others_upper: is_kept.then_some(0),
@@ -76,10 +87,46 @@ impl TopWalk {
 
     /// Runs a slice. True at the end.
     pub(crate) fn step(&mut self, service: &Service, now: Timestamp) -> bool {
-        let mut page = service.store.scan(self.cursor, None, WALK_STEP, now);
-        page.keys.retain(|key| key.starts_with(&self.prefix));
-        let counts = service.counts_of(&page.keys, self.window, self.as_of, now);
-        for (key, count) in page.keys.into_iter().zip(counts) {
+        match &mut self.source {
+            Source::Busy(busy) => {
+                let rest = busy.keys.len().saturating_sub(WALK_STEP);
+                let keys = busy.keys.split_off(rest);
+                let (is_last, most_of_others) = (busy.keys.is_empty(), busy.most_of_others);
+                self.count(keys, service, now);
+                if !is_last {
+                    return false;
+                }
+                if self.is_sure(most_of_others) {
+                    self.leave_out(Some(most_of_others));
+                    return true;
+                }
+                self.rows.clear();
+                self.key_bytes = 0;
+                self.others_upper = self.others_upper.map(|_| 0);
+                self.source = Source::All(Cursor::START);
+                false
+            }
+            Source::All(cursor) => {
+                let mut page = service.store.scan(*cursor, None, WALK_STEP, now);
+                *cursor = page.next;
+                page.keys.retain(|key| key.starts_with(&self.prefix));
+                self.count(page.keys, service, now);
+                page.next == Cursor::START
+            }
+        }
+    }
+
+    /// Whether no other key than those that were counted can be among the rows.
+    fn is_sure(&self, most_of_others: u64) -> bool {
+        let is_full = self.rows.len() == self.count;
+        most_of_others == 0
+            || is_full && self.rows.peek().is_some_and(|(Reverse(hits), ..)| *hits > most_of_others)
+    }
+
+    /// Ranks more keys.
+    fn count(&mut self, keys: Vec<Box<[u8]>>, service: &Service, now: Timestamp) {
+        let counts = service.counts_of(&keys, self.window, self.as_of, now);
+        for (key, count) in keys.into_iter().zip(counts) {
             let found = (Reverse(count.estimate), key, (count.lower, count.upper));
             if count.estimate == 0 || self.count == 0 || self.is_behind(&found) {
                 self.leave_out(count.upper);
@@ -94,8 +141,6 @@ impl TopWalk {
                 self.leave_out(upper);
             }
         }
-        self.cursor = page.next;
-        self.cursor == Cursor::START
     }
 
     /// Whether there are enough rows before this one.
@@ -120,7 +165,14 @@ impl TopWalk {
     }
 
     pub(crate) fn held_bytes(&self) -> usize {
-        self.prefix.len() + self.key_bytes + self.rows.capacity() * size_of::<Found>()
+        let busy = match &self.source {
+            Source::Busy(busy) => {
+                busy.keys.iter().map(|key| key.len()).sum::<usize>()
+                    + busy.keys.capacity() * size_of::<Box<[u8]>>()
+            }
+            Source::All(_) => 0,
+        };
+        self.prefix.len() + self.key_bytes + self.rows.capacity() * size_of::<Found>() + busy
     }
 }
 

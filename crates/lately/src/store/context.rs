@@ -3,6 +3,7 @@
 
 use std::sync::atomic::AtomicU64;
 
+use super::busy::{Busy, Note};
 use super::eviction::Full;
 use super::ids::IdMemory;
 use crate::class::{ClassId, Classes};
@@ -69,15 +70,20 @@ pub(super) struct Context<'a> {
     pub(super) is_tracked: bool,
     /// Whether the last hit with an id was counted before.
     pub(super) is_repeated: bool,
+    /// The busy keys, if a class asks for them, and keys to add to them.
+    pub(super) busy: Option<&'a Busy>,
+    pub(super) noted: Vec<Note>,
     /// The change record, if there is one.
     pub(super) deltas: Option<&'a mut DeltaBatch>,
     /// A cache of the last frame.
     met: Option<(ClassId, Frame, &'a Settings)>,
+    /// From how many hits on keys of the last frame are noted as busy.
+    busy_from: u64,
 }
 
 impl<'a> Context<'a> {
     pub(super) fn new(
-        classes: &'a Classes,
+        (classes, busy): (&'a Classes, Option<&'a Busy>),
         generation: &'a AtomicU64,
         (expired_keys, ids): (&'a AtomicU64, &'a IdMemory),
         is_tracked: bool,
@@ -93,8 +99,11 @@ impl<'a> Context<'a> {
             is_clock_repaired,
             is_tracked,
             is_repeated,
+            busy,
+            noted: Vec::new(),
             deltas,
             met,
+            busy_from: u64::MAX,
         }
     }
 
@@ -104,8 +113,32 @@ impl<'a> Context<'a> {
         if self.met.is_none_or(|(met, frame, _)| met != class || frame.now != now) {
             let settings = self.classes.settings(class);
             self.met = Some((class, Frame::new(settings, now), settings));
+            self.busy_from = self.busy.map_or(u64::MAX, |busy| busy.from(class, now, settings));
         }
         let (_, frame, settings) = self.met.as_ref().expect("it is set above");
         (frame, settings)
+    }
+
+    /// Notes the key of a hit of now as busy, if it is. It has so many hits in the default window. Its class is that of the last
+    /// frame.
+    #[inline(always)]
+    pub(super) fn note_hits(&mut self, key: &[u8], hash: u64, hits: u64) {
+        if hits >= self.busy_from {
+            self.note_busy(key, hash);
+        }
+    }
+
+    #[inline(never)]
+    fn note_busy(&mut self, key: &[u8], hash: u64) {
+        let (Some(busy), Some((class, Frame { now, .. }, settings))) = (self.busy, self.met) else { return };
+        if self.busy_from == 0 || !busy.is_marked(class, hash, now, settings) {
+            self.noted.push(Note::new(key, class, now));
+        }
+    }
+
+    /// From how many hits on keys of this class are noted as busy.
+    pub(super) fn busy_from(&mut self, class: ClassId, now: Timestamp) -> u64 {
+        self.frame(class, now);
+        self.busy_from
     }
 }

@@ -42,7 +42,9 @@ pub(super) struct Executor<'a> {
 impl<'a> Executor<'a> {
     pub(super) fn new(store: &'a Store, now: Timestamp, deltas: Option<&'a mut DeltaBatch>) -> Executor<'a> {
         let is_far_over = store.memory.is_far_over();
-        let (now, context) = (store.advance(now), store.context(deltas));
+        let now = store.advance(now);
+        store.turn_busy(now);
+        let context = store.context(deltas);
         let has_others = store.others.get().is_some();
         Executor { store, now, context, locked: None, is_far_over, has_others, has_new_ids: false }
     }
@@ -143,7 +145,7 @@ impl<'a> Executor<'a> {
 
     /// Prefetches the salt of a key whose operation has an id. Returns whether it has.
     fn prefetch_salt(&mut self, op: &Op<'_>, place: Option<u32>) -> bool {
-        let (Op::HitOnce(_), Some(place)) = (op, place) else { return false };
+        let (Op::HitOnce { .. } | Op::HitOnceAt(_), Some(place)) = (op, place) else { return false };
         self.parts().0.prefetch_salt(place);
         true
     }
@@ -152,7 +154,7 @@ impl<'a> Executor<'a> {
     fn prefetch_ids(&mut self, numbers: Numbers, ops: &[Op<'_>], (hashes, places): (&[u64], &[Option<u32>])) {
         let mut fingerprints = [None; STAGED];
         for index in indexes(numbers) {
-            if let (Op::HitOnce(hit), Some(place)) = (&ops[index], places[index]) {
+            if let (Some(hit), Some(place)) = (ops[index].as_once(), places[index]) {
                 fingerprints[index] = self.shard(hashes[index]).prefetch_id(place, hit.id);
             }
         }
@@ -229,6 +231,7 @@ impl<'a> Executor<'a> {
                             context,
                         );
                     }
+                    context.note_hits(key, hash, hits);
                     give(Outcome::Hit(Ok(hits)));
                 })
             }
@@ -260,17 +263,10 @@ impl<'a> Executor<'a> {
             Op::Hit { key, weight, at } => {
                 Outcome::Hit(self.hit(&Hit { key, hash, weight, at, limit_window: None }, None, place))
             }
-            Op::HitOnce(ref once) => {
-                let HitOnce { key, weight, at, id } = **once;
-                let hit = Hit { key, hash, weight, at, limit_window: None };
-                self.context.is_repeated = false;
-                let counted = self.hit(&hit, Some(id), place);
-                self.has_new_ids |= counted.is_ok();
-                match counted {
-                    Ok(hits) if self.context.is_repeated => Outcome::Repeated(hits),
-                    counted => Outcome::Hit(counted),
-                }
+            Op::HitOnce { key, weight, id } => {
+                self.hit_once(&HitOnce { key, weight, at: None, id }, hash, place)
             }
+            Op::HitOnceAt(ref hit) => self.hit_once(hit, hash, place),
             Op::Hits { key, window, at } => {
                 Outcome::Hits(self.count((key, place), window, at, |locked, place, _| {
                     locked.entry_at(Some(place)).map(Cow::Borrowed)
@@ -294,6 +290,19 @@ impl<'a> Executor<'a> {
                 self.apply_joint(std::slice::from_ref(op), &mut outcomes);
                 outcomes.pop().expect("an outcome for each")
             }
+        }
+    }
+
+    /// Counts hits with an id. The key is at `place`, or does not exist.
+    fn hit_once(&mut self, once: &HitOnce<'_>, hash: u64, place: Option<u32>) -> Outcome {
+        let &HitOnce { key, weight, at, id } = once;
+        let hit = Hit { key, hash, weight, at, limit_window: None };
+        self.context.is_repeated = false;
+        let counted = self.hit(&hit, Some(id), place);
+        self.has_new_ids |= counted.is_ok();
+        match counted {
+            Ok(hits) if self.context.is_repeated => Outcome::Repeated(hits),
+            counted => Outcome::Hit(counted),
         }
     }
 
@@ -341,8 +350,9 @@ impl<'a> Executor<'a> {
             (&Op::Hit { at, .. }, Outcome::Hit(Ok(hits))) => {
                 *hits = hits.saturating_add(of_others(None, at).map_or(0, |count| count.estimate));
             }
-            (Op::HitOnce(hit), Outcome::Hit(Ok(hits)) | Outcome::Repeated(hits)) => {
-                *hits = hits.saturating_add(of_others(None, hit.at).map_or(0, |count| count.estimate));
+            (Op::HitOnce { .. } | Op::HitOnceAt(_), Outcome::Hit(Ok(hits)) | Outcome::Repeated(hits)) => {
+                let at = op.as_once().and_then(|hit| hit.at);
+                *hits = hits.saturating_add(of_others(None, at).map_or(0, |count| count.estimate));
             }
             (&Op::Hits { window, at, .. }, Outcome::Hits(count)) => {
                 *count = of_others(window, at).map_or(*count, |others| count.plus(others));
@@ -355,6 +365,9 @@ impl<'a> Executor<'a> {
     #[inline]
     pub(super) fn end(mut self, keep: &[u8]) {
         self.unlock();
+        if !self.context.noted.is_empty() {
+            self.store.add_busy(mem::take(&mut self.context.noted), self.now);
+        }
         if self.has_new_ids {
             self.store.keep_ids_to_ceiling(self.now);
         }

@@ -20,8 +20,12 @@ use crate::time::Timestamp;
 const MEAN: usize = 8;
 /// Below this mean number, a bucket is given up.
 const LEAST_MEAN: usize = 2;
-/// By how many ids a full bucket grows.
-const MORE: usize = 2;
+/// By how many ids a full bucket grows, and the most free places that a bucket keeps: allocating costs more than the rest of
+/// a hit's id.
+const MORE: usize = 4;
+/// The length and the capacity of a bucket are before its ids.
+const HEAD_BYTES: usize = 2 * size_of::<usize>();
+
 /// The ids of a shard.
 #[derive(Default, Debug)]
 pub(super) struct Ids {
@@ -95,18 +99,24 @@ impl Ids {
 
     /// Adds an id, unless it is there.
     pub(super) fn insert(&mut self, id: CountedId, known: Known) {
+        let new = Id::new(id);
+        let index = self.bucket_of(id.fingerprint);
+        let mut bucket = self.buckets.get_mut(index).into_iter().flatten();
+        match bucket.find(|same| same.0[..2] == new.0[..2]) {
+            Some(same) if same.until_ms() < new.until_ms() => *same = new,
+            Some(_) => {}
+            None => self.insert_new(id, known),
+        }
+    }
+
+    /// Adds an id that [`Ids::has`] did not find. An id that is over may stay beside it.
+    pub(super) fn insert_new(&mut self, id: CountedId, known: Known) {
         let id = Id::new(id);
         if self.buckets.is_empty() {
             self.buckets.push(ThinVec::new());
         }
         let index = self.bucket_of(id.0[0]);
-        let bucket = &mut self.buckets[index];
-        if let Some(same) = bucket.iter_mut().find(|same| same.0[..2] == id.0[..2]) {
-            if same.until_ms() < id.until_ms() {
-                *same = id;
-            }
-            return;
-        }
+        let bucket = &self.buckets[index];
         if bucket.len() == bucket.capacity() {
             self.make_room(index, known);
         }
@@ -141,13 +151,11 @@ impl Ids {
         }
     }
 
-    /// Prefetches the bucket for a fingerprint.
+    /// Prefetches the bucket for a fingerprint, from its head on.
     pub(super) fn prefetch_bucket(&self, fingerprint: u64) {
         if let Some(bucket) = self.buckets.get(self.bucket_of(fingerprint)) {
-            let first = bucket.as_ptr();
-            (0..MEAN * size_of::<Id>())
-                .step_by(64)
-                .for_each(|at| prefetch(first.cast::<u8>().wrapping_add(at)));
+            let head = bucket.as_ptr().cast::<u8>().wrapping_sub(HEAD_BYTES);
+            (0..MEAN * size_of::<Id>()).step_by(64).for_each(|at| prefetch(head.wrapping_add(at)));
         }
     }
 
@@ -247,11 +255,7 @@ impl Ids {
         let Some(bucket) = self.buckets.get_mut(index) else { return };
         let (bytes, len) = (bucket_bytes(bucket), bucket.len());
         bucket.retain_mut(keep);
-        if bucket.is_empty() {
-            *bucket = ThinVec::new();
-        } else if bucket.capacity() - bucket.len() > MORE {
-            bucket.shrink_to_fit();
-        }
+        release(bucket);
         self.len -= len - bucket.len();
         self.bytes = self.bytes + bucket_bytes(bucket) - bytes;
     }
@@ -265,17 +269,16 @@ impl Ids {
         let added = self.buckets.len();
         self.buckets.push(ThinVec::new());
         let source = Ids::source_of(added);
-        let is_moved = |id: &Id| self.bucket_of(id.0[0]) == added;
-        let moved: ThinVec<Id> = {
-            let ids = &self.buckets[source];
-            let mut moved = ThinVec::new();
-            moved.reserve_exact(ids.iter().filter(|id| is_moved(id)).count());
-            moved.extend(ids.iter().copied().filter(is_moved));
-            moved
-        };
         let mut ids = self.take_bucket(source);
-        ids.retain(|id| self.bucket_of(id.0[0]) == source);
-        ids.shrink_to_fit();
+        let is_moved = |id: &Id| self.bucket_of(id.0[0]) == added;
+        let count = ids.iter().filter(|id| is_moved(id)).count();
+        let mut moved = ThinVec::new();
+        if count > 0 {
+            moved.reserve_exact(count.next_multiple_of(MORE));
+            moved.extend(ids.iter().copied().filter(is_moved));
+            ids.retain(|id| !is_moved(id));
+        }
+        release(&mut ids);
         for (index, bucket) in [(source, ids), (added, moved)] {
             self.bytes += bucket_bytes(&bucket);
             self.buckets[index] = bucket;
@@ -314,9 +317,16 @@ impl Ids {
     }
 }
 
+/// Frees memory that a bucket does not need.
+fn release(bucket: &mut ThinVec<Id>) {
+    if bucket.is_empty() {
+        *bucket = ThinVec::new();
+    } else if bucket.capacity() - bucket.len() > MORE {
+        bucket.shrink_to_fit();
+    }
+}
+
 fn bucket_bytes(bucket: &ThinVec<Id>) -> usize {
-    /// The length and the capacity.
-    const HEAD_BYTES: usize = 2 * size_of::<usize>();
     match bucket.capacity() {
         0 => 0,
         capacity => allocated(HEAD_BYTES + capacity * size_of::<Id>()),

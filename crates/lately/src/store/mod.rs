@@ -1,6 +1,7 @@
 //! The keyed store: how many hits came lately, for any key, from any thread.
 
 mod builder;
+mod busy;
 mod cached_denial;
 mod cell;
 mod chunks;
@@ -46,6 +47,7 @@ use foldhash::quality::SeedableRandomState;
 use std::hash::BuildHasher;
 
 pub use builder::StoreBuilder;
+pub use busy::BusyKeys;
 pub use eviction::{MemoryStats, Newcomers};
 pub use eviction_guard::{EvictionGuard, LimitGuard, RateGuard};
 pub(crate) use key_state::Extras;
@@ -102,6 +104,8 @@ pub struct Store {
     generation: AtomicU64,
     memory: eviction::Memory,
     ids: ids::IdMemory,
+    /// The busy keys, if a class asks for them.
+    busy: Option<Box<busy::Busy>>,
     prefetch_tables: prefetch::PrefetchTables,
     clock_repair: clock_repair::ClockRepair,
     /// The batches that are being rolled back. Usually empty.
@@ -141,6 +145,9 @@ impl Store {
     }
 
     fn with_hasher(classes: Classes, ceiling_bytes: Option<u64>, hasher: SeedableRandomState) -> Store {
+        let busy = busy::Busy::new(&classes, ceiling_bytes);
+        let memory = eviction::Memory::new(ceiling_bytes);
+        memory.change_other(0, busy.as_ref().map_or(0, |busy| busy.fixed_bytes()));
         let shards = (0..).take(SHARDS).map(|part| ShardCell::new(Shard::new(part, hasher.clone())));
         Store {
             shards: shards.collect::<Vec<_>>().try_into().expect("as many as were taken"),
@@ -148,7 +155,8 @@ impl Store {
             hasher,
             now_ms: AtomicI64::new(0),
             generation: AtomicU64::new(0),
-            memory: eviction::Memory::new(ceiling_bytes),
+            memory,
+            busy,
             ids: ids::IdMemory::new(ceiling_bytes),
             prefetch_tables: prefetch::PrefetchTables::new(
                 SHARDS,
@@ -211,7 +219,7 @@ impl Store {
     /// # Errors
     /// [`HitError`] says why the hits were refused. Nothing changes then.
     pub fn hit_once(&self, hit: HitOnce<'_>, now: Timestamp) -> Result<u64, HitError> {
-        self.apply_one(&Op::HitOnce(Box::new(hit)), now).into_hit()
+        self.apply_one(&Op::of_once(hit), now).into_hit()
     }
 
     /// Whether [`Store::hit_once`] would count nothing, because hits with this id were counted.
@@ -501,7 +509,11 @@ impl Store {
     /// memory.
     #[inline]
     fn fast_hit(&self, key: &[u8], weight: u64, now: Timestamp) -> Option<u64> {
-        if self.memory.is_far_over() || self.others.get().is_some() || self.is_tracked.load(Relaxed) {
+        if self.memory.is_far_over()
+            || self.others.get().is_some()
+            || self.is_tracked.load(Relaxed)
+            || self.busy.is_some()
+        {
             return None;
         }
         let hash = self.hash(key);
@@ -560,7 +572,8 @@ impl Store {
 
     fn context<'a>(&'a self, deltas: Option<&'a mut DeltaBatch>) -> Context<'a> {
         let counted = (self.memory.expired_keys(), &self.ids);
-        Context::new(&self.classes, &self.generation, counted, self.is_tracked.load(Relaxed), deltas)
+        let is_tracked = self.is_tracked.load(Relaxed);
+        Context::new((&self.classes, self.busy.as_deref()), &self.generation, counted, is_tracked, deltas)
     }
 
     fn lock(&self, index: usize, now: Timestamp) -> LockedShard<'_> {

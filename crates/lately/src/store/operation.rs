@@ -28,8 +28,17 @@ pub enum Op<'a> {
         /// When they happened; `None` is now.
         at: Option<Timestamp>,
     },
-    /// Count hits with an id: [`Store::hit_once`].
-    HitOnce(Box<HitOnce<'a>>),
+    /// Count hits of now with an id: [`Store::hit_once`]. [`Op::of_once`] makes it.
+    HitOnce {
+        /// The key.
+        key: &'a [u8],
+        /// How many.
+        weight: u64,
+        /// The id.
+        id: &'a [u8],
+    },
+    /// Count hits with an id and a time. Boxed, as are other rare operations, to keep [`Op`] small.
+    HitOnceAt(Box<HitOnce<'a>>),
     /// Read the hits in a window.
     Hits {
         /// The key.
@@ -39,7 +48,7 @@ pub enum Op<'a> {
         /// Where the window ends; `None` is now.
         at: Option<Timestamp>,
     },
-    /// Read the hits in a window that limits denied. Boxed, as are other rare operations, to keep [`Op`] small.
+    /// Read the hits in a window that limits denied. Boxed.
     Denied(Box<Question<'a>>),
     /// Decide a request by a limit, now.
     Limit {
@@ -177,9 +186,9 @@ pub struct JointRequest<'a> {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Outcome {
-    /// The result of [`Op::Hit`] and [`Op::HitOnce`]: the hits in the default window that ends at the hit, or why it was refused.
+    /// The result of [`Op::Hit`], [`Op::HitOnce`] and [`Op::HitOnceAt`]: the hits in the default window that ends at the hit, or why it was refused.
     Hit(Result<u64, HitError>),
-    /// The result of [`Op::HitOnce`] when hits with its id were counted before: the hits in the default window that ends at the
+    /// The result of [`Op::HitOnce`] and [`Op::HitOnceAt`] when hits with its id were counted before: the hits in the default window that ends at the
     /// hit. Nothing was counted.
     Repeated(u64),
     /// The result of [`Op::Hits`] and [`Op::Denied`].
@@ -212,14 +221,37 @@ impl<'a> Op<'a> {
 
     fn lone_key_of_others(&self) -> Option<&'a [u8]> {
         match self {
-            Op::Hit { key, .. } | Op::Hits { key, .. } | Op::Limit { key, .. } | Op::Throttle { key, .. } => {
-                Some(key)
-            }
-            Op::HitOnce(hit) => Some(hit.key),
+            Op::Hit { key, .. }
+            | Op::HitOnce { key, .. }
+            | Op::Hits { key, .. }
+            | Op::Limit { key, .. }
+            | Op::Throttle { key, .. } => Some(key),
+            Op::HitOnceAt(hit) => Some(hit.key),
             Op::Denied(question) => Some(question.key),
             Op::Decide(request) | Op::Refund(request) => Some(request.key),
             Op::ThrottleBy(request) => Some(request.key),
             Op::LimitAll(_) => None,
+        }
+    }
+
+    /// The operation for hits with an id.
+    #[must_use]
+    #[inline]
+    pub fn of_once(hit: HitOnce<'a>) -> Op<'a> {
+        match hit {
+            HitOnce { key, weight, at: None, id } => Op::HitOnce { key, weight, id },
+            _ => Op::HitOnceAt(Box::new(hit)),
+        }
+    }
+
+    /// The hits with an id, if it is an operation for some.
+    #[must_use]
+    #[inline]
+    pub fn as_once(&self) -> Option<HitOnce<'a>> {
+        match *self {
+            Op::HitOnce { key, weight, id } => Some(HitOnce { key, weight, at: None, id }),
+            Op::HitOnceAt(ref hit) => Some(**hit),
+            _ => None,
         }
     }
 

@@ -105,6 +105,7 @@ impl<'s> Replay<'s> {
     /// [`Malformed`] when the bytes are no changes. Those before it are applied. A valid change that cannot be applied is
     /// skipped, see [`Replay::take_unreadable`].
     pub fn record(&mut self, mut deltas: Deltas<'_>) -> Result<(), Malformed> {
+        self.store.forget_busy();
         let written = deltas.now();
         let now = self.store.repaired(written).0;
         let mut staged = Vec::with_capacity(STAGED);

@@ -98,6 +98,7 @@ impl Store {
             given_back: batch.given_back.split_off(mark.given_back),
         };
         let mut moved = batch.moved.split_off(mark.moved);
+        self.forget_busy();
         let mut rollback = self.rollback.lock().unwrap_or_else(PoisonError::into_inner);
         let bytes = batch.split_off(mark);
         let deltas: Vec<_> = Deltas::new(now, &bytes).flatten().collect();

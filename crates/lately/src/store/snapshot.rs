@@ -87,6 +87,7 @@ impl Store {
             next?;
         }
         self.keep_loaded_ids_to_ceiling();
+        self.forget_busy();
         // Other keys expire as of the time of their own part.
         self.settle(b"", Timestamp::MIN, None);
         Ok(unreadable)
@@ -115,6 +116,7 @@ impl Store {
             keys += usize::from(shard.bring(&keyed, hash, &mut context)?);
         }
         self.keep_loaded_ids_to_ceiling();
+        self.forget_busy();
         self.settle(b"", now, Some(deltas));
         Ok(keys)
     }

@@ -5,6 +5,7 @@ use crate::class::Pattern;
 use crate::limits::MAX_SCAN_SLOTS;
 use crate::time::{days, hours, milliseconds, minutes, seconds};
 
+mod busy;
 mod fast_path;
 mod ids;
 mod kept;

@@ -68,6 +68,7 @@ impl Shard {
         slot.note_hits();
         self.bytes = self.bytes.wrapping_add_signed(more);
         self.record_hit(place, hit, context);
+        self.note_busy(place, hit, context);
         if !guard.is_none() {
             self.record_guard(place, guard, context);
         }
@@ -128,6 +129,7 @@ impl Shard {
         slot.note_hits();
         self.bytes += more;
         self.record_hit(place, hit, context);
+        self.note_busy(place, hit, context);
         self.record_arrival(hit.key, place, arrival, context);
         if !guard.is_none() {
             self.record_guard(place, guard, context);

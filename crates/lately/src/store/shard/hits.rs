@@ -3,6 +3,7 @@
 use std::borrow::Borrow;
 use std::hash::BuildHasher;
 
+use super::super::busy::Note;
 use super::super::check_key;
 use super::super::context::{Context, FastPath, Hit};
 use super::super::operation::HitOnce;
@@ -13,7 +14,9 @@ use crate::entry::Fetched;
 use crate::error::HitError;
 use crate::fingerprint::fingerprint;
 use crate::frame::Frame;
+use crate::machine::prefetch;
 use crate::time::{Span, Timestamp};
+use crate::window::Window;
 
 impl Shard {
     /// The fast path: counts hits of now if the key is at `place`, lives, and has its hits in the slot or in
@@ -86,7 +89,10 @@ impl Shard {
         let (frame, settings) = context.frame(class, self.now);
         let counted = slot.count(hit, frame, settings, &mut self.bytes);
         match &counted {
-            Ok(_) if hit.weight > 0 => self.record_hit(place, hit, context),
+            Ok(_) if hit.weight > 0 => {
+                self.record_hit(place, hit, context);
+                self.note_busy(place, hit, context);
+            }
             Err(_) if found.is_none() => self.remove(place),
             _ => {}
         }
@@ -108,7 +114,8 @@ impl Shard {
         let dedupe = context.frame(class, self.now).1.dedupe();
         let span = dedupe.ok_or(HitError::NoDedupe)?;
         let at = hit.at.unwrap_or(self.now);
-        let is_known = found.is_some_and(|place| self.has_id(place, id, (at, span), context));
+        let print = found.and_then(|place| self.print_of(place, id));
+        let is_known = print.is_some_and(|print| self.has_print(print, (at, span), context));
         let weight = if is_known { 0 } else { hit.weight };
         context.is_repeated = is_known;
         let counted = self.hit(&Hit { weight, ..*hit }, found, context)?;
@@ -119,11 +126,12 @@ impl Shard {
         if weight > 0 {
             let place = self.place_near(found, hit.key, hit.hash).expect("it was just hit");
             let salt = self.salt_at(place);
+            let fingerprint = print.unwrap_or_else(|| fingerprint(salt, id));
             let kept_from = at.max(self.now);
             let until_ms = kept_from.as_millis() + span.as_millis() - 1;
             let until = Timestamp::from_millis(until_ms).unwrap_or(Timestamp::MAX);
-            let id = CountedId { salt, fingerprint: fingerprint(salt, id), at, until };
-            self.change_ids(context.ids, |ids, known| ids.insert(id, known));
+            let id = CountedId { salt, fingerprint, at, until };
+            self.change_ids(context.ids, |ids, known| ids.insert_new(id, known));
             self.record_change(context, |shard| {
                 let generation = shard.generation_at(place);
                 Delta::Id { key: hit.key, generation, id }
@@ -140,12 +148,17 @@ impl Shard {
         (at, span): (Timestamp, Span),
         context: &Context<'_>,
     ) -> bool {
-        match self.side.places.salt(place) {
-            0 => false,
-            salt => {
-                self.side.ids.has(fingerprint(salt, id), at, span.as_millis(), context.ids.known(self.now))
-            }
-        }
+        self.print_of(place, id).is_some_and(|print| self.has_print(print, (at, span), context))
+    }
+
+    fn has_print(&self, print: u64, (at, span): (Timestamp, Span), context: &Context<'_>) -> bool {
+        self.side.ids.has(print, at, span.as_millis(), context.ids.known(self.now))
+    }
+
+    /// The fingerprint of an id of the key at `place`, if the key has ids.
+    fn print_of(&self, place: u32, id: &[u8]) -> Option<u64> {
+        let salt = Some(self.side.places.salt(place)).filter(|&salt| salt != 0)?;
+        Some(fingerprint(salt, id))
     }
 
     /// The salt of the key at `place`. Its first id makes it.
@@ -161,24 +174,27 @@ impl Shard {
         salt
     }
 
-    /// Sets the salt of the key at `place`. Call [`Shard::account_side_tables`] afterwards.
+    /// Sets the salt of the key at `place`.
     pub(super) fn set_salt(&mut self, place: u32, salt: u64) {
         let places = self.slots.places();
         match salt {
             0 => self.side.places.set_salt(place, 0),
-            _ => self.side.places.set_first_salt(place, salt, places),
+            _ => {
+                self.side.places.set_first_salt(place, salt, places);
+                self.account_side_tables();
+            }
         }
     }
 
-    /// Prefetches the salt of the key at `place`.
+    /// Prefetches the salt of the key at `place`, and where the buckets of ids are.
     pub(in crate::store) fn prefetch_salt(&self, place: u32) {
+        prefetch(&raw const self.side.ids);
         self.side.places.prefetch_salt(place);
     }
 
     /// The fingerprint of an id of the key at `place`, if the key has ids. Prefetches where its bucket is.
     pub(in crate::store) fn prefetch_id(&self, place: u32, id: &[u8]) -> Option<u64> {
-        let salt = Some(self.side.places.salt(place)).filter(|&salt| salt != 0)?;
-        let fingerprint = fingerprint(salt, id);
+        let fingerprint = self.print_of(place, id)?;
         self.side.ids.prefetch(fingerprint);
         Some(fingerprint)
     }
@@ -192,6 +208,38 @@ impl Shard {
         if let Some(batch) = context.deltas.as_deref_mut() {
             self.push_hits(place, hit, batch);
         }
+    }
+
+    /// Notes the key of counted hits as busy, if it may be.
+    #[inline]
+    pub(super) fn note_busy(&self, place: u32, hit: &Hit<'_>, context: &mut Context<'_>) {
+        if context.busy.is_some() {
+            self.note_if_busy(place, hit, context);
+        }
+    }
+
+    fn note_if_busy(&self, place: u32, hit: &Hit<'_>, context: &mut Context<'_>) {
+        let Some(slot) = self.slots.get(place) else { return };
+        let (class, entry, now) = (slot.class, slot.state.hits(), self.now);
+        let (from, at) = (context.busy_from(class, now), hit.at.unwrap_or(now));
+        let Some(busy) = context.busy.filter(|_| from < u64::MAX) else { return };
+        let settings = context.classes.settings(class);
+        let (width_ms, panes) = (settings.resolution().as_millis(), settings.panes_in(settings.window()));
+        let pane = settings.pane_of(at.as_millis());
+        let is_of_now = pane.div_euclid(panes) == settings.pane_of(now.as_millis()).div_euclid(panes);
+        if from > 0 && is_of_now {
+            if entry.total() < from || busy.is_marked(class, hit.hash, now, settings) {
+                return;
+            }
+            // Every window that the hit is in is in this one.
+            let first_ms = ((pane - panes + 1) * width_ms).max(settings.retention_edge_ms(now));
+            let around = Window::between(first_ms, (pane + panes) * width_ms, settings, now);
+            if entry.count_window(&around, settings).upper.is_some_and(|most| most < from) {
+                return;
+            }
+        }
+        // Hits of other epochs are looked at later, among those of their own.
+        context.noted.push(Note::new(hit.key, class, at));
     }
 
     fn push_hits(&mut self, place: u32, hit: &Hit<'_>, batch: &mut DeltaBatch) {

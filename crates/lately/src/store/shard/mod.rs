@@ -329,9 +329,11 @@ impl Shard {
         let ids = &mut self.side.ids;
         let before = ids.account();
         let result = change(ids, memory.known(self.now));
-        let forgotten = ids.take_forgotten();
-        memory.change(before, ids.account(), forgotten);
-        self.account_side_tables();
+        let (after, forgotten) = (ids.account(), ids.take_forgotten());
+        memory.change(before, after, forgotten);
+        if before.1 != after.1 {
+            self.account_side_tables();
+        }
         result
     }
 
