@@ -26,12 +26,12 @@ fn refunds_on_a_long_key_take_no_memory() {
     // The first turns the ring of a hot key into panes.
     assert_eq!(used("LIMIT long 1000000 30m"), 300_001);
     let before = peak_bytes(&server);
-    for left in (300_001 - REFUNDS as i64..300_001).rev() {
+    for left in (300_001 - REFUNDS.cast_signed()..300_001).rev() {
         assert_eq!(used("LIMIT long 1000000 30m COST -1"), left);
     }
     let grown = peak_bytes(&server) - before;
     assert!(grown <= MOST_BYTES, "{grown} bytes");
     assert_eq!(server.ask::<u64>("HITS long 1h"), 300_001 - REFUNDS);
-    assert_eq!(used("LIMIT long 1000000 30m COST -200000"), 100_001 - REFUNDS as i64);
+    assert_eq!(used("LIMIT long 1000000 30m COST -200000"), 100_001 - REFUNDS.cast_signed());
     assert_eq!(server.ask::<u64>("HITS long 1h"), 100_001 - REFUNDS);
 }
