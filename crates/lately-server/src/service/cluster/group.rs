@@ -195,7 +195,7 @@ mod tests {
         let (fine, coarse) = (Settings::default().levels().clone(), coarse.levels().clone());
         let of_second = known(&fine, 1_000, 1_000, 2, 0);
         check(0, &[], &[(1_000, 3), (59_000, 4)]);
-        check(0, &[of_second.clone()], &[(1_000, 1), (59_000, 4)]);
+        check(0, std::slice::from_ref(&of_second), &[(1_000, 1), (59_000, 4)]);
         // Cells of other widths have the same hits once more.
         check(0, &[known(&fine, 0, 60_000, 3, 0), of_second.clone()], &[(1_000, 1), (59_000, 4)]);
         check(0, &[known(&coarse, 0, 600_000, 9, 0)], &[(1_000, 3), (59_000, 4)]);
