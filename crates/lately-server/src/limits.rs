@@ -459,6 +459,9 @@ pub(crate) const BLOCK_SLACK_MS: i64 = 3_600_000;
 /// The interval at which the levels in which others count are read from an engine, in milliseconds.
 pub(crate) const TABLES_EVERY_MS: i64 = 2_000;
 
+/// The interval at which they are requested while the engine refuses them, in milliseconds.
+pub(crate) const TABLES_RETRY_MS: i64 = 60_000;
+
 /// A table of levels in an engine is renewed when its end is this near, in milliseconds.
 pub(crate) const TABLE_RENEWED_AFTER_MS: i64 = 1_800_000;
 

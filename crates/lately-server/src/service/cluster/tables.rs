@@ -16,6 +16,7 @@ use super::reconcile::after;
 use super::worker::parts;
 use crate::limits::{
     BLOCK_SLACK_MS, MAX_LEVEL_TABLE_BYTES, MAX_LEVEL_TABLES, TABLE_RENEWED_AFTER_MS, TABLES_EVERY_MS,
+    TABLES_RETRY_MS,
 };
 use crate::service::Service;
 
@@ -103,10 +104,10 @@ impl Known {
 }
 
 /// Reads the tables that an engine has, and writes those that it lacks, if that is due. Returns a line for the log when others
-/// count in levels that were not known.
+/// count in levels that were not known, or when the engine refuses the tables: then counts are exchanged without them.
 ///
 /// # Errors
-/// [`EngineError`]: the tables of others are not all known.
+/// [`EngineError::Away`]: the tables of others are not known.
 pub(super) async fn renew(
     engine: &mut impl Engine,
     tier: Tier,
@@ -117,6 +118,24 @@ pub(super) async fn renew(
     if tables.lock().due.get(&tier).is_some_and(|due| now < *due) {
         return Ok(None);
     }
+    let (line, again_ms) = match exchange(engine, service, now).await {
+        Ok(line) => (line, TABLES_EVERY_MS),
+        Err(away @ EngineError::Away(_)) => return Err(away),
+        Err(refused) => {
+            let line = format!("the classes of other nodes: {refused}: hits of other classes may be missing");
+            (Some(line), TABLES_RETRY_MS)
+        }
+    };
+    tables.lock().due.insert(tier, after(now, again_ms));
+    Ok(line)
+}
+
+async fn exchange(
+    engine: &mut impl Engine,
+    service: &Service,
+    now: Timestamp,
+) -> Result<Option<String>, EngineError> {
+    let tables = &parts(service).0.tables;
     let now_ms = now.as_millis();
     let held = engine.texts(List::Levels).await?;
     let held: HashMap<String, i64> =
@@ -147,7 +166,6 @@ pub(super) async fn renew(
     for text in held.keys().filter(|text| !needed.contains_key(*text)) {
         engine.set_text(List::Levels, text, None, lasts).await?;
     }
-    tables.lock().due.insert(tier, after(now, TABLES_EVERY_MS));
     Ok(line)
 }
 
