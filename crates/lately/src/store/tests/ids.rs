@@ -355,3 +355,18 @@ fn ids_that_are_over_are_dropped() {
     assert!(store.memory().used_bytes < empty + 10_000);
     store.check_consistency();
 }
+
+#[test]
+fn the_salts_of_saved_ids_are_checked() {
+    let saved = |salt: u64| {
+        let mut bytes = 7_u64.to_le_bytes().to_vec();
+        bytes.extend(salt.to_le_bytes());
+        crate::leb128::push(&mut bytes, u64::MAX);
+        bytes.extend(5_u64.to_le_bytes());
+        bytes.extend([1, 2]);
+        bytes
+    };
+    let ids = crate::store::ids::read_saved(&saved(9)).expect("an id of the second salt");
+    assert!(matches!(ids[..], [crate::delta::CountedId { salt: 9, fingerprint: 5, .. }]), "{ids:?}");
+    assert!(crate::store::ids::read_saved(&saved(0)).is_none());
+}
