@@ -18,7 +18,7 @@ use crate::time::{Span, Timestamp};
 #[derive(Clone, Debug)]
 pub(super) struct Coarse {
     panes: Panes,
-    /// No hit is later than this: the newest pane ends here.
+    /// No hit is later than this. For hits, the newest pane ends here.
     latest_ms: i64,
     /// The first time at which a pane fits: its age allows its width, or the clock has reached it.
     fits_from_ms: i64,
@@ -26,7 +26,7 @@ pub(super) struct Coarse {
     narrowest_ms: i64,
 }
 
-/// How far the coarse panes of an entry have been fitted: up to some time, those that fit by then.
+/// Which coarse panes of an entry have been fitted: those that fit by some time.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Fitted {
     /// The end of the last pane that fits; 0 if none does. Moments before it are in panes, too.
@@ -86,10 +86,12 @@ impl Coarse {
             return Fitted::default();
         }
         let fits = |pane: &Pane| fits_from_ms(*pane, settings) <= now.as_millis();
-        // Wider panes fit later: the last pane that fits is not far before the last that could.
-        let age_ms = settings.ladder().age_of_ms(self.narrowest_ms).unwrap_or(0);
-        let edge_ms =
-            now.as_millis() - if age_ms == 0 { -settings.max_skew().as_millis() - 1 } else { age_ms };
+        // No pane fits that starts at this edge or later: it is too new for the narrowest width, or too far in the future. Wider
+        // panes fit later, so the search begins there and does not go far.
+        let edge_ms = match settings.ladder().age_of_ms(self.narrowest_ms).unwrap_or(0) {
+            0 => now.as_millis() + settings.max_skew().as_millis() + 1,
+            age_ms => now.as_millis() - age_ms,
+        };
         let last = self.panes.newest_first(edge_ms).find(fits);
         Fitted {
             end_ms: last.map_or(0, Pane::end_ms),
@@ -171,8 +173,8 @@ impl Coarse {
         self.total() - self.before(from_ms).whole
     }
 
-    /// The hits of panes that have no hit at `from_ms` or later, but count from `cell_ms` on, because they fit by then:
-    /// they are not wider than the cell.
+    /// The hits of fitted panes in the cell at the far edge of a window: the cell starts at `cell_ms`, the window at `from_ms`. They
+    /// have no hit in the window, but the whole cell counts. A pane in the cell is not wider than it, so it fits by then.
     pub(super) fn fitted_from(&self, (cell_ms, from_ms): (i64, i64), fitted: Fitted) -> u64 {
         let hits = self.before(from_ms).whole.saturating_sub(self.panes.started_before(cell_ms).0);
         // The newest pane may have no hit in the rest of its time. Then it fits later than its hits have left.

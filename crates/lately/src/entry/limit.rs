@@ -203,21 +203,22 @@ impl Entry {
         self.coarse().map_or_else(Fitted::default, |coarse| coarse.fitted_by(now, settings))
     }
 
-    /// The hits that count in a window, once coarse panes have been fitted. Those that fit and the moments before their end
-    /// then count like panes: longer, never shorter.
+    /// The hits that count in a window, once these coarse panes have been fitted. Fitted panes, and the moments before their end,
+    /// count until their cell has left: longer than before, never shorter.
     fn used_when(&self, fitted: Fitted, window: LimitWindow, settings: &Settings) -> u64 {
         let (Entry::Large { large, .. }, Some(coarse)) = (self, self.coarse()) else {
             return self.used(window, settings);
         };
         let (from_ms, cell_ms) = (window.from_ms, window.cell_ms(settings));
         let sum = |from_ms, to_ms| large.list().map_or(0, |list| list.sum(from_ms, to_ms));
-        let moments = sum(from_ms.max(fitted.end_ms), i64::MAX) + coarse.from(from_ms);
+        let in_window = sum(from_ms.max(fitted.end_ms), i64::MAX) + coarse.from(from_ms);
         let mut later = large.list().into_iter().flat_map(|list| list.moments_from(fitted.end_ms));
         if later.next().is_some_and(|first| first.at_ms <= from_ms) {
-            return moments;
+            // The window starts among moments, so no pane reaches into it.
+            return in_window;
         }
         let panes = large.pane_sum(cell_ms, settings) + coarse.fitted_from((cell_ms, from_ms), fitted);
-        moments + panes + sum(cell_ms, fitted.end_ms)
+        in_window + panes + sum(cell_ms, fitted.end_ms)
     }
 
     /// Like `until_at_most`, if there are no coarse hits and `used` is above `most`.
@@ -259,8 +260,8 @@ impl Entry {
 
 /// The time until at most `most` hits of a window count, of all these entries together. `None` if that is so already.
 ///
-/// What counts never grows with time, but for coarse panes that fit later. So the time is searched with those that fit
-/// already, and again with those that fit by the time that was found.
+/// As time passes, fewer hits count, until a coarse pane fits: from then on its whole cell counts. So the time is first searched
+/// with the panes that have been fitted, then again with those that fit by the time that was found, until that is enough.
 pub(crate) fn until_at_most_of<const N: usize>(
     entries: [&Entry; N],
     most: u64,

@@ -121,8 +121,7 @@ impl Entry {
         if hits == 0 {
             return None;
         }
-        let newest_ms = self.newest_ms();
-        let newest = self.newest_pane();
+        let (latest_ms, newest) = (self.newest_ms(), self.newest_pane());
         let taken = match self {
             Entry::Inline(inline) => {
                 let mut moments = Entry::list_of(inline.oldest_first());
@@ -135,19 +134,20 @@ impl Entry {
             }
             Entry::Large { large, .. } => large.take(ranks, settings),
         };
-        let left = self.newest_pane();
-        if let (Entry::Large { newest: newest_ms, .. }, Some(left)) = (&mut *self, left)
-            && newest
-                .is_some_and(|newest| (newest.start_ms, newest.width_ms) != (left.start_ms, left.width_ms))
+        // While hits of the newest pane are left, the time of the newest hit stays. It may be before the end of the pane.
+        let end_ms = |pane: Option<Pane>| pane.map(Pane::end_ms);
+        let left_ms = end_ms(self.newest_pane());
+        if let (Entry::Large { newest: kept, .. }, Some(left_ms)) = (&mut *self, left_ms)
+            && newest.is_some_and(|newest| newest.end_ms() != left_ms)
         {
-            *newest_ms = PackedTime::pack(left.end_ms() - 1);
+            *kept = PackedTime::pack(left_ms - 1);
         }
         self.shrink();
         let entry = if taken.panes.is_empty() && taken.coarse.is_none() {
             Entry::of_moments(taken.moments.into_iter(), settings, now)
         } else {
             let large = Large::of_parts(taken, settings, now);
-            Entry::Large { newest: PackedTime::pack(newest_ms), large: Box::new(large) }
+            Entry::Large { newest: PackedTime::pack(latest_ms), large: Box::new(large) }
         };
         Some(GivenBack { entry, hits })
     }

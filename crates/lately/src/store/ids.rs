@@ -37,6 +37,8 @@ pub(super) struct Ids {
     next: usize,
     /// Ids that were dropped too early since [`Ids::take_forgotten`].
     forgotten: u64,
+    /// Pairs of the salt of a key and another salt that the key has ids of, sorted. Only a rollback makes some.
+    joined: Vec<(u64, u64)>,
 }
 
 /// An id in 24 bytes: the fingerprint; its time and half of its owner; until when it is kept and the other half.
@@ -127,6 +129,34 @@ impl Ids {
         }
     }
 
+    /// The other salts that the key with this salt has ids of.
+    pub(super) fn joined_to(&self, salt: u64) -> impl Iterator<Item = u64> + '_ {
+        joined_to(salt, &self.joined)
+    }
+
+    /// Makes the ids of another salt, and of those joined to that, ids of the key with this salt, too.
+    pub(super) fn join(&mut self, salt: u64, other: u64) {
+        let more = std::iter::once(other).chain(self.joined_to(other)).filter(|&more| more != salt);
+        let more: Vec<_> = more.map(|more| (salt, more)).collect();
+        for pair in more {
+            if let Err(index) = self.joined.binary_search(&pair) {
+                self.joined.insert(index, pair);
+            }
+        }
+    }
+
+    /// Drops the joined salts whose ids are all over.
+    fn separate(&mut self, known: Known) {
+        if self.joined.is_empty() {
+            return;
+        }
+        let all = self.buckets.iter().flatten();
+        let mut owners: Vec<_> = all.filter(|&&id| known.has(id)).map(|id| id.owner()).collect();
+        owners.sort_unstable();
+        self.joined.retain(|&(_, other)| owners.binary_search(&owner_of(other)).is_ok());
+        self.joined.shrink_to_fit();
+    }
+
     /// Makes room for an id in a full bucket: drops those that are over, or allocates more.
     fn make_room(&mut self, index: usize, known: Known) {
         let (bucket, mut forgotten) = (&mut self.buckets[index], 0);
@@ -170,7 +200,10 @@ impl Ids {
     /// Drops the ids that are over from the next buckets in turn.
     pub(super) fn visit(&mut self, buckets: usize, known: Known) {
         for _ in 0..buckets.min(self.buckets.len()) {
-            self.next = if self.next < self.buckets.len() { self.next } else { 0 };
+            if self.next >= self.buckets.len() {
+                self.next = 0;
+                self.separate(known);
+            }
             self.prune(self.next, known);
             self.next += 1;
         }
@@ -181,16 +214,17 @@ impl Ids {
     pub(super) fn prune_all(&mut self, known: Known) -> usize {
         let before = self.len;
         (0..self.buckets.len()).for_each(|index| self.prune(index, known));
+        self.separate(known);
         self.shrink();
         before
     }
 
     /// The ids of each key, by the low half of its salt.
-    pub(super) fn by_owner(&self, known: Known) -> ByOwner {
+    pub(super) fn by_owner(&self, known: Known) -> ByOwner<'_> {
         let all = self.buckets.iter().flatten().copied().filter(|&id| known.has(id));
         let mut ids: Vec<_> = all.collect();
         ids.sort_unstable_by_key(|id| (id.owner(), id.0));
-        ByOwner { ids }
+        ByOwner { ids, joined: &self.joined }
     }
 
     /// The ends of a sample of ids, about one of every `of`.
@@ -205,7 +239,8 @@ impl Ids {
 
     /// The memory of all ids, in bytes.
     pub(super) fn bytes(&self) -> usize {
-        self.bytes + allocated(self.buckets.capacity() * size_of::<ThinVec<Id>>())
+        let buckets = allocated(self.buckets.capacity() * size_of::<ThinVec<Id>>());
+        self.bytes + buckets + allocated(self.joined.capacity() * size_of::<(u64, u64)>())
     }
 
     /// The number of ids, and their bytes.
@@ -296,7 +331,7 @@ impl Ids {
             self.put_bucket(source, &ids);
         }
         if self.len == 0 {
-            self.buckets = Vec::new();
+            (self.buckets, self.joined) = (Vec::new(), Vec::new());
         } else if self.buckets.capacity() > 4 * self.buckets.len() {
             self.buckets.shrink_to(2 * self.buckets.len());
         }
@@ -326,6 +361,12 @@ fn release(bucket: &mut ThinVec<Id>) {
     }
 }
 
+/// The salts that were joined to a salt, of sorted pairs.
+fn joined_to(salt: u64, joined: &[(u64, u64)]) -> impl Iterator<Item = u64> + '_ {
+    let first = joined.partition_point(|&(of, _)| of < salt);
+    joined[first..].iter().take_while(move |&&(of, _)| of == salt).map(|&(_, other)| other)
+}
+
 fn bucket_bytes(bucket: &ThinVec<Id>) -> usize {
     match bucket.capacity() {
         0 => 0,
@@ -334,27 +375,45 @@ fn bucket_bytes(bucket: &ThinVec<Id>) -> usize {
 }
 
 /// The ids of a shard by their key.
-pub(super) struct ByOwner {
+pub(super) struct ByOwner<'a> {
     ids: Vec<Id>,
+    joined: &'a [(u64, u64)],
 }
 
-impl ByOwner {
+/// In place of the time of an id: what stands before it is a salt, and the ids after it are of that.
+const NEXT_SALT: u64 = u64::MAX;
+
+impl ByOwner<'_> {
+    /// The ids of a salt. Those of another one with the same half, too.
+    fn of(&self, salt: u64) -> impl Iterator<Item = Id> + '_ {
+        let owner = owner_of(salt);
+        let first = self.ids.partition_point(|id| id.owner() < owner);
+        self.ids[first..].iter().copied().take_while(move |id| id.owner() == owner)
+    }
+
     /// Appends the ids of the key with this salt to `out`: the salt, and for each id its fingerprint, its time and how long
-    /// after that it is kept. Nothing if there are none.
+    /// after that it is kept. Ids of salts that were joined to it follow. Nothing if there are none.
     ///
     /// Another key may have the same half of a salt. Its ids are written, too, and match nothing.
     pub(super) fn write(&self, salt: u64, out: &mut Vec<u8>) {
-        let owner = owner_of(salt);
-        let first = self.ids.partition_point(|id| id.owner() < owner);
-        let ids = self.ids[first..].iter().take_while(|id| id.owner() == owner);
-        if salt == 0 || ids.clone().next().is_none() {
+        if salt == 0 {
             return;
         }
-        out.extend_from_slice(&salt.to_le_bytes());
-        for id in ids {
-            out.extend_from_slice(&id.0[0].to_le_bytes());
-            leb128::push(out, id.at_ms().cast_unsigned());
-            leb128::push(out, (id.until_ms() - id.at_ms()).max(0).cast_unsigned());
+        for salt in std::iter::once(salt).chain(joined_to(salt, self.joined)) {
+            let mut ids = self.of(salt).peekable();
+            if ids.peek().is_none() {
+                continue;
+            }
+            let is_first = out.is_empty();
+            out.extend_from_slice(&salt.to_le_bytes());
+            if !is_first {
+                leb128::push(out, NEXT_SALT);
+            }
+            for id in ids {
+                out.extend_from_slice(&id.0[0].to_le_bytes());
+                leb128::push(out, id.at_ms().cast_unsigned());
+                leb128::push(out, (id.until_ms() - id.at_ms()).max(0).cast_unsigned());
+            }
         }
     }
 }
@@ -367,10 +426,14 @@ pub(super) fn read_saved(mut bytes: &[u8]) -> Option<Vec<CountedId>> {
     }
     let word = |bytes: &mut &[u8]| Some(u64::from_le_bytes(*bytes.split_off(..8)?.first_chunk()?));
     let bytes = &mut bytes;
-    let salt = word(bytes).filter(|&salt| salt != 0)?;
+    let mut salt = word(bytes).filter(|&salt| salt != 0)?;
     while !bytes.is_empty() {
-        let fingerprint = word(bytes)?;
-        let at_ms = i64::try_from(leb128::take(bytes)?).ok()?;
+        let (fingerprint, at_ms) = (word(bytes)?, leb128::take(bytes)?);
+        if at_ms == NEXT_SALT {
+            salt = Some(fingerprint).filter(|&salt| salt != 0)?;
+            continue;
+        }
+        let at_ms = i64::try_from(at_ms).ok()?;
         let kept_ms = i64::try_from(leb128::take(bytes)?).ok()?;
         let at = Timestamp::from_millis(at_ms)?;
         let until = Timestamp::from_millis(at_ms.checked_add(kept_ms)?)?;

@@ -21,7 +21,7 @@ pub(super) struct Rollback {
     debts: Vec<Debt>,
     /// Generations whose hits were restored in another generation. They are in the current generation of the key.
     revived: Vec<(Box<[u8]>, Generation)>,
-    /// Whether a rollback has left a key in another generation than before.
+    /// See [`Store::is_mixed`].
     is_mixed: bool,
 }
 
@@ -29,8 +29,8 @@ pub(super) struct Rollback {
 pub(super) struct Taken {
     /// The state of deleted keys that existed.
     pub(super) deleted: Vec<Option<(Entry, Extras)>>,
-    /// Hits that were given back or taken back.
-    pub(super) given_back: Vec<Entry>,
+    /// Hits that were given back or taken back, and the salt of their key. Without them, the key may expire before the rollback.
+    pub(super) given_back: Vec<(Entry, u64)>,
 }
 
 #[derive(Debug)]
@@ -69,9 +69,9 @@ impl Rollback {
         self.debts.extract_if(.., is_owed).map(|debt| debt.hits).collect()
     }
 
-    /// Whether an earlier generation of the key was restored.
-    pub(super) fn has_earlier(&self, key: &[u8], generation: Generation) -> bool {
-        self.revived.iter().any(|(revived, life)| **revived == *key && *life < generation)
+    /// Records that a key has hits of two generations, or ids of two salts.
+    pub(super) fn mix(&mut self) {
+        self.is_mixed = true;
     }
 
     pub(super) fn is_revived(&self, key: &[u8], generation: Generation) -> bool {
@@ -141,8 +141,8 @@ impl Store {
         }
     }
 
-    /// Whether a rollback has left a key with another generation than it had. Replaying later hits on that key would lose
-    /// its older ones, so write a checkpoint first.
+    /// Whether a rollback has left a key with another generation than it had, or with ids of two salts. Replaying later hits on
+    /// that key would lose its older ones, or their ids, so write a checkpoint first.
     pub fn is_mixed(&self) -> bool {
         self.rollback.lock().unwrap_or_else(PoisonError::into_inner).is_mixed
     }

@@ -115,7 +115,9 @@ impl Shard {
         let span = dedupe.ok_or(HitError::NoDedupe)?;
         let at = hit.at.unwrap_or(self.now);
         let print = found.and_then(|place| self.print_of(place, id));
-        let is_known = print.is_some_and(|print| self.has_print(print, (at, span), context));
+        let is_known = found
+            .zip(print)
+            .is_some_and(|(place, print)| self.has_print(place, (id, print), (at, span), context));
         let weight = if is_known { 0 } else { hit.weight };
         context.is_repeated = is_known;
         let counted = self.hit(&Hit { weight, ..*hit }, found, context)?;
@@ -148,11 +150,20 @@ impl Shard {
         (at, span): (Timestamp, Span),
         context: &Context<'_>,
     ) -> bool {
-        self.print_of(place, id).is_some_and(|print| self.has_print(print, (at, span), context))
+        self.print_of(place, id).is_some_and(|print| self.has_print(place, (id, print), (at, span), context))
     }
 
-    fn has_print(&self, print: u64, (at, span): (Timestamp, Span), context: &Context<'_>) -> bool {
-        self.side.ids.has(print, at, span.as_millis(), context.ids.known(self.now))
+    /// Like [`Shard::has_id`], with the fingerprint of the id.
+    fn has_print(
+        &self,
+        place: u32,
+        (id, print): (&[u8], u64),
+        (at, span): (Timestamp, Span),
+        context: &Context<'_>,
+    ) -> bool {
+        let (ids, known) = (&self.side.ids, context.ids.known(self.now));
+        let has = |print| ids.has(print, at, span.as_millis(), known);
+        has(print) || ids.joined_to(self.side.places.salt(place)).any(|salt| has(fingerprint(salt, id)))
     }
 
     /// The fingerprint of an id of the key at `place`, if the key has ids.

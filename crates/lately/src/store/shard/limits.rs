@@ -304,7 +304,7 @@ impl Shard {
             return Some(place);
         };
         if let Some(batch) = context.deltas.as_deref_mut() {
-            batch.given_back.push(entry);
+            batch.given_back.push((entry, self.side.places.salt(place)));
         }
         let from = Timestamp::from_millis(window.first_ms()).unwrap_or(Timestamp::MIN);
         self.record_change(context, |shard| {
@@ -356,7 +356,7 @@ impl Shard {
                 self.change(place, context.classes, |entry, settings, now| take(entry, of, settings, now));
             let Some(GivenBack { entry, hits }) = taken else { continue };
             if let Some(batch) = context.deltas.as_deref_mut() {
-                batch.given_back.push(entry);
+                batch.given_back.push((entry, self.side.places.salt(place)));
             }
             let [from, to] = [of.0.start_ms, of.0.end_ms() - 1]
                 .map(|ms| Timestamp::from_millis(ms).unwrap_or(Timestamp::MIN));

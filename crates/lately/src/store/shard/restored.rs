@@ -106,7 +106,7 @@ impl Shard {
         self.restore_ids(place, &[id], settings, context);
     }
 
-    /// Adds ids to the key at `place`, which have one salt.
+    /// Adds ids to the key at `place`, whose salt becomes that of the first.
     fn restore_ids(&mut self, place: u32, ids: &[CountedId], settings: &Settings, context: &Context<'_>) {
         let Some(&CountedId { salt, .. }) = ids.first() else { return };
         self.set_salt(place, salt);
@@ -120,6 +120,7 @@ impl Shard {
                 }
                 if id.until >= now {
                     all.insert(id, known);
+                    all.join(salt, id.salt);
                 }
             }
         });
@@ -226,9 +227,10 @@ impl Shard {
                 self.subtract_from_life((key, hash), generation, owed, rollback, context);
             }
             Delta::GivenBack { key, generation, .. } | Delta::TakenBack { key, generation, .. } => {
-                let Some(entry) = taken.given_back.pop() else { return };
-                // If its other hits have expired meanwhile, the key may be gone, or in another generation.
+                let Some((entry, salt)) = taken.given_back.pop() else { return };
+                // If its other hits have expired meanwhile, the key may be gone with its salt, or in another generation.
                 let place = self.slot_for(key, hash, context);
+                self.bring_salt_back(place, salt, rollback, context);
                 self.change(place, context.classes, |hits, settings, now| hits.absorb(entry, settings, now));
                 let current = self.generation_at(place);
                 let owed = if current == generation {
@@ -236,7 +238,9 @@ impl Shard {
                 } else if current < generation || rollback.is_revived(key, generation) {
                     rollback.revive(key, generation, current)
                 } else {
-                    // Another batch has ended the generation. What is owed is subtracted when that is rolled back.
+                    // Another batch has ended the generation, or the key has expired. What is owed is subtracted when that batch
+                    // is rolled back.
+                    rollback.mix();
                     Vec::new()
                 };
                 self.settle_debts((key, hash), generation, owed, rollback, context);
@@ -244,11 +248,7 @@ impl Shard {
             Delta::Forget { key, generation, .. } => {
                 let Some((entry, extras)) = taken.deleted.pop().flatten() else { return };
                 let place = self.slot_for(key, hash, context);
-                if !rollback.has_earlier(key, generation) {
-                    // The hits of later generations are rolled back, too, and their ids with them.
-                    self.set_salt(place, extras.salt);
-                    self.account_side_tables();
-                }
+                self.bring_salt_back(place, extras.salt, rollback, context);
                 self.change_state(place, context.classes, |state, settings, now| {
                     state.hits_mut().absorb(entry, settings, now);
                     state.give(extras, settings, now);
@@ -270,6 +270,23 @@ impl Shard {
             | Delta::Flush { .. }
             | Delta::Position { .. }
             | Delta::Void => {}
+        }
+    }
+
+    /// Makes the ids of a salt known again to the key at `place`. The key may have another salt by now, and hits with ids of that
+    /// which are kept: then it has the ids of both.
+    fn bring_salt_back(&mut self, place: u32, salt: u64, rollback: &mut Rollback, context: &Context<'_>) {
+        match self.side.places.salt(place) {
+            _ if salt == 0 => {}
+            0 => {
+                self.set_salt(place, salt);
+                self.account_side_tables();
+            }
+            current if current == salt => {}
+            current => {
+                self.change_ids(context.ids, |ids, _| ids.join(current, salt));
+                rollback.mix();
+            }
         }
     }
 

@@ -1,6 +1,7 @@
 //! Hits with ids: what counts once, and what an id survives.
 
 use super::*;
+use crate::merge::Cell;
 use crate::settings::Settings;
 use crate::store::HitOnce;
 
@@ -164,7 +165,7 @@ fn a_rollback_takes_ids_back_with_their_hits() {
 
 /// Symptom: after a failed write, a hit that had been kept counted again. Cause: two batches had deleted its key, and were rolled
 /// back in the order in which they were applied, so that the second deletion brought its own ids back in place of those of the
-/// first. Fix: those of the earliest generation stay.
+/// first. Fix: the key has the ids of both, and those of hits that are rolled back are removed.
 #[test]
 fn ids_of_the_first_generation_come_back() {
     for is_reversed in [false, true] {
@@ -182,6 +183,95 @@ fn ids_of_the_first_generation_come_back() {
         store.end_rollback();
         assert_eq!(hit(&store, b"k", b"kept", START), Ok(1), "{is_reversed}");
         assert_eq!((hit(&store, b"k", b"1", START), hit(&store, b"k", b"2", START)), (Ok(2), Ok(3)));
+        store.check_consistency();
+    }
+}
+
+/// The hit with this id counts nothing.
+fn is_known(store: &Store, id: &[u8], now: Timestamp) -> bool {
+    store.is_repeated(&HitOnce { key: b"k", weight: 1, at: None, id }, now)
+}
+
+/// What takes a key with hits away: a deletion, or a refund of its newest hit, so that it expires within a minute.
+const ENDS: [fn(&Store, &mut DeltaBatch); 3] = [
+    |store, batch| assert!(store.forget_into(b"k", START, Some(batch))),
+    |store, batch| {
+        apply(store, &[Op::Refund(Box::new(Request::new(b"k", 0, hours(1), 1)))], START, batch);
+        assert_eq!(store.hits(b"k", days(7), after_start(60)).estimate, 0, "the key has expired");
+    },
+    |store, batch| {
+        let cell = Cell::of(START.as_millis(), 1);
+        store.take_back(b"k", std::iter::once((cell, 1)), START, batch);
+        assert_eq!(store.hits(b"k", days(7), after_start(60)).estimate, 0, "the key has expired");
+    },
+];
+
+/// A key with a hit that expires within a minute, and one of now with an id.
+fn expiring_key() -> Store {
+    let store = store();
+    let late = START.saturating_sub(days(7)).saturating_add(seconds(30));
+    assert_eq!(store.hit_at(b"k", late, START), Ok(1));
+    assert_eq!(hit(&store, b"k", b"kept", START), Ok(1));
+    store
+}
+
+/// Symptom: after a failed write, a hit that had been kept counted again. Cause: the other hits of its key had been given back, so the
+/// key expired, and its salt with it. The rollback made the key again, without a salt. Fix: the salt is kept with the hits that
+/// were given back.
+#[test]
+fn a_rollback_brings_the_ids_of_an_expired_key_back() {
+    for (end, is_reversed) in ENDS.into_iter().flat_map(|end| [(end, false), (end, true)]) {
+        let (store, later) = (expiring_key(), after_start(60));
+        let mut failed = [DeltaBatch::default(), DeltaBatch::default()];
+        end(&store, &mut failed[0]);
+        apply(&store, &[once(b"k", b"new")], later, &mut failed[1]);
+        if is_reversed {
+            failed.reverse();
+        }
+        failed.iter_mut().rev().for_each(|batch| store.roll_back(batch));
+        store.end_rollback();
+        store.check_consistency();
+        assert!(is_known(&store, b"kept", later) && !is_known(&store, b"new", later), "{is_reversed}");
+        assert_eq!(hits(&store, b"k", later), 1);
+    }
+}
+
+/// Symptom: a hit that was written counted again, after another thread could not write the deletion of its key. Cause: the salt of
+/// the deleted key took the place of the new one. Fix: such a key has the ids of both salts, also after a restart.
+#[test]
+fn a_rollback_keeps_the_ids_of_hits_after_it() {
+    for (end, is_other_generation) in ENDS.into_iter().flat_map(|end| [(end, false), (end, true)]) {
+        let (store, later) = (expiring_key(), after_start(60));
+        let mut failed = DeltaBatch::default();
+        end(&store, &mut failed);
+        if is_other_generation {
+            store.forget_into(b"another", later, Some(&mut DeltaBatch::default()));
+        }
+        assert_eq!(hit(&store, b"k", b"new", later), Ok(1));
+        store.roll_back(&mut failed);
+        assert!(store.is_mixed(), "a replay would lose ids");
+        store.end_rollback();
+        store.check_consistency();
+        let loaded = dedupe(minutes(10)).seed(2).build().expect("valid");
+        let mut part = Vec::new();
+        for index in 0..Store::PARTS {
+            part.clear();
+            store.write_part(index, later, &mut part);
+            assert!(loaded.read_part(&part, later).expect("a part").is_empty());
+        }
+        for store in [&store, &loaded] {
+            assert!(
+                is_known(store, b"kept", later) && is_known(store, b"new", later),
+                "{is_other_generation}"
+            );
+            assert_eq!((hits(store, b"k", later), hit(store, b"k", b"more", later)), (2, Ok(3)));
+            assert!(is_known(store, b"more", later));
+            store.check_consistency();
+        }
+        // Nothing is left of ids that are over.
+        let over = after_start(60 + 601);
+        (0..20).for_each(|_| sweep(&store, over));
+        assert_eq!((store.memory().ids, store.memory().id_bytes), (0, 0));
         store.check_consistency();
     }
 }
@@ -264,4 +354,19 @@ fn ids_that_are_over_are_dropped() {
     assert_eq!((memory.ids, memory.id_bytes), (0, 0));
     assert!(store.memory().used_bytes < empty + 10_000);
     store.check_consistency();
+}
+
+#[test]
+fn the_salts_of_saved_ids_are_checked() {
+    let saved = |salt: u64| {
+        let mut bytes = 7_u64.to_le_bytes().to_vec();
+        bytes.extend(salt.to_le_bytes());
+        crate::leb128::push(&mut bytes, u64::MAX);
+        bytes.extend(5_u64.to_le_bytes());
+        bytes.extend([1, 2]);
+        bytes
+    };
+    let ids = crate::store::ids::read_saved(&saved(9)).expect("an id of the second salt");
+    assert!(matches!(ids[..], [crate::delta::CountedId { salt: 9, fingerprint: 5, .. }]), "{ids:?}");
+    assert!(crate::store::ids::read_saved(&saved(0)).is_none());
 }
