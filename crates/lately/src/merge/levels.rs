@@ -86,7 +86,10 @@ impl Levels {
             let wanted_ms = level.from_age_ms.saturating_add(level.width_ms.saturating_mul(CELLS_OF_A_LEVEL));
             let next = ladder.next_wider(level.width_ms, wanted_ms).filter(|&(_, age_ms)| age_ms < retain_ms);
             let Some((width_ms, from_age_ms)) = next else { break };
-            list.push(Level { until_age_ms: from_age_ms, ..level });
+            // From one age on, several widths may be permitted.
+            if level.from_age_ms < from_age_ms {
+                list.push(Level { until_age_ms: from_age_ms, ..level });
+            }
             level = Level { width_ms, from_age_ms, until_age_ms: retain_ms };
         }
         list.push(level);

@@ -163,7 +163,8 @@ async fn exchange(
             engine.set_text(List::Levels, text, Some(&until_ms.to_string()), lasts).await?;
         }
     }
-    for text in held.keys().filter(|text| !needed.contains_key(*text)) {
+    // What this version cannot read may be of a later one.
+    for (text, _) in held.iter().filter(|(_, until_ms)| **until_ms < now_ms) {
         engine.set_text(List::Levels, text, None, lasts).await?;
     }
     Ok(line)
@@ -196,7 +197,7 @@ impl Known {
 
 #[cfg(test)]
 mod tests {
-    use lately::{Settings, hours, milliseconds, minutes};
+    use lately::{Settings, days, hours, milliseconds, minutes};
 
     use super::*;
 
@@ -214,6 +215,16 @@ mod tests {
         for named in [Vec::new(), named] {
             let table = LevelTable::new(named, levels(&Settings::default())).expect("few");
             assert_eq!(read(&write(&table)), Some(table));
+        }
+        for window in [minutes(1), minutes(7), hours(1), hours(30), days(6)] {
+            for precision in [0.0001, 0.01, 0.5] {
+                for resolution in [milliseconds(1), milliseconds(1_000), minutes(1)] {
+                    let settings = Settings::builder().resolution(resolution).window(window).precision(precision);
+                    let Ok(settings) = settings.build() else { continue };
+                    let table = LevelTable::new(Vec::new(), levels(&settings)).expect("few");
+                    assert_eq!(read(&write(&table)), Some(table), "{window} {precision} {resolution}");
+                }
+            }
         }
     }
 
