@@ -17,6 +17,12 @@ pub trait Subject {
     /// Counts `count` hits of `key` at `at_ms`, with an id.
     fn hit_once(&mut self, key: u8, at_ms: i64, count: u64, id: u8, now_ms: i64) -> HitOutcome;
 
+    /// Counts `count` hits of `key` at `at_ms`, with a member.
+    fn hit_member(&mut self, key: u8, at_ms: i64, count: u64, member: u8, now_ms: i64) -> HitOutcome;
+
+    /// Reads the distinct members of `key` over the window that ends now, and whether all of it is kept.
+    fn unique(&mut self, key: u8, window_ms: i64, now_ms: i64) -> Option<(u64, bool)>;
+
     /// Reads `key` over the window that ends at `at_ms`.
     fn read(&mut self, key: u8, at_ms: i64, window_ms: i64, now_ms: i64) -> ModelCount;
 
@@ -37,6 +43,14 @@ impl Subject for ExactLog {
 
     fn hit_once(&mut self, key: u8, at_ms: i64, count: u64, id: u8, now_ms: i64) -> HitOutcome {
         ExactLog::hit_once(self, key, at_ms, count, id, now_ms)
+    }
+
+    fn hit_member(&mut self, key: u8, at_ms: i64, count: u64, member: u8, now_ms: i64) -> HitOutcome {
+        ExactLog::hit_member(self, key, at_ms, count, member, now_ms)
+    }
+
+    fn unique(&mut self, key: u8, window_ms: i64, now_ms: i64) -> Option<(u64, bool)> {
+        ExactLog::unique(self, key, window_ms, now_ms)
     }
 
     fn read(&mut self, key: u8, at_ms: i64, window_ms: i64, now_ms: i64) -> ModelCount {
@@ -85,6 +99,16 @@ pub fn drive_from(
                 let at_ms = clamp_time(now_ms.saturating_add(offset_ms));
                 let expected = model.hit_once(key, at_ms, count, id, now_ms);
                 differ(&expected, &subject.hit_once(key, at_ms, count, id, now_ms), at_ms)
+            }
+            Op::HitMember { key, offset_ms, count, member } => {
+                let at_ms = clamp_time(now_ms.saturating_add(offset_ms));
+                let expected = model.hit_member(key, at_ms, count, member, now_ms);
+                differ(&expected, &subject.hit_member(key, at_ms, count, member, now_ms), at_ms)
+            }
+            Op::Unique { key, window_ms } => {
+                let window_ms = window_ms.clamp(1, MAX_WINDOW_MS);
+                let expected = model.unique(key, window_ms, now_ms);
+                differ(&expected, &subject.unique(key, window_ms, now_ms), now_ms)
             }
             Op::Read { key, back_ms, window_ms } => {
                 let at_ms = clamp_time(now_ms.saturating_sub(back_ms));
@@ -156,6 +180,8 @@ mod tests {
         CellIsTheResolution,
         MixesIds,
         ComparesTimesOfArrival,
+        MixesMembers,
+        CountsAllMembers,
     }
 
     impl Wrong {
@@ -194,6 +220,19 @@ mod tests {
             let id = if self.is(Mistake::MixesIds) { 0 } else { id };
             let at_ms = if self.is(Mistake::ComparesTimesOfArrival) { now_ms } else { at_ms };
             self.log.hit_once(self.key(key), at_ms, count, id, now_ms)
+        }
+
+        fn hit_member(&mut self, key: u8, at_ms: i64, count: u64, member: u8, now_ms: i64) -> HitOutcome {
+            self.see(now_ms);
+            let member = if self.is(Mistake::MixesMembers) { 0 } else { member };
+            self.log.hit_member(self.key(key), at_ms, count, member, now_ms)
+        }
+
+        fn unique(&mut self, key: u8, window_ms: i64, now_ms: i64) -> Option<(u64, bool)> {
+            self.see(now_ms);
+            let window_ms = if self.is(Mistake::CountsAllMembers) { MAX_WINDOW_MS } else { window_ms };
+            let (members, is_known) = self.log.unique(self.key(key), window_ms, now_ms)?;
+            Some((members, is_known || self.is(Mistake::CountsAllMembers)))
         }
 
         fn read(&mut self, key: u8, at_ms: i64, window_ms: i64, now_ms: i64) -> ModelCount {
@@ -304,6 +343,8 @@ mod tests {
             Mistake::RoundsDown,
             Mistake::CellIsTheResolution,
             Mistake::MixesIds,
+            Mistake::MixesMembers,
+            Mistake::CountsAllMembers,
         ];
         for mistake in anywhere {
             assert!(search(mistake, strategies::ordered_ops()).is_err(), "{mistake:?}, ordered");

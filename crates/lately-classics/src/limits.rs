@@ -12,6 +12,9 @@ pub const KEYS: u8 = 4;
 /// Ids of a trace are below this: few, so that hits have the same ones.
 pub const IDS: u8 = 3;
 
+/// Members of a trace. Their number is exact.
+pub const MEMBERS: u8 = 90;
+
 /// The most operations a generated trace has.
 pub const MAX_TRACE_OPS: usize = 300;
 

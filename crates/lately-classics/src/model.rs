@@ -4,7 +4,7 @@
 //! of the resolution. An edge older than the exact span is also rounded down to a grid that widens with its
 //! age, and hits in the cell around the edge count by their share of time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::model_settings::{ModelSettings, RUNGS_MS, ceil, floor};
 
@@ -17,6 +17,8 @@ pub struct ExactLog {
     hits: BTreeMap<u8, Vec<(i64, u64)>>,
     /// The ids of counted hits, of keys with hits.
     ids: BTreeMap<u8, Vec<CountedId>>,
+    /// The members of counted hits, of keys with hits, each with the time of a hit.
+    members: BTreeMap<u8, Vec<(u8, i64)>>,
 }
 
 /// The id of counted hits.
@@ -54,6 +56,8 @@ pub enum HitOutcome {
     Overflow,
     /// Refused: it has an id, and the settings have no span for ids.
     NoDedupe,
+    /// Refused: it has a member, and the settings count none.
+    NoMembers,
 }
 
 impl ExactLog {
@@ -69,7 +73,8 @@ impl ExactLog {
             "a resolution is a rung of the ladder, not {resolution_ms} ms"
         );
         // `i64::MIN` is not a special value: `max` replaces it.
-        ExactLog { settings, now_ms: i64::MIN, hits: BTreeMap::new(), ids: BTreeMap::new() }
+        let (hits, ids, members) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        ExactLog { settings, now_ms: i64::MIN, hits, ids, members }
     }
 
     /// Counts `count` hits of `key` at `at_ms`, unless refused.
@@ -112,6 +117,34 @@ impl ExactLog {
         outcome
     }
 
+    /// Counts hits with a member, unless refused.
+    pub fn hit_member(&mut self, key: u8, at_ms: i64, count: u64, member: u8, now_ms: i64) -> HitOutcome {
+        self.see(now_ms);
+        if !self.settings.unique {
+            return HitOutcome::NoMembers;
+        }
+        let outcome = self.hit(key, at_ms, count, now_ms);
+        if let HitOutcome::Hits(_) = outcome
+            && count > 0
+        {
+            self.members.entry(key).or_default().push((member, at_ms));
+        }
+        outcome
+    }
+
+    /// The distinct members of `key` in the window of `window_ms` that ends now, and whether all of it is within the
+    /// retention. A hit that is ahead of the clock is in every window. `None`: the settings count no members.
+    pub fn unique(&mut self, key: u8, window_ms: i64, now_ms: i64) -> Option<(u64, bool)> {
+        let now = self.see(now_ms);
+        let settings = &self.settings;
+        let asked_far =
+            (settings.pane(now) - settings.panes_in(window_ms) + 1) * i128::from(settings.resolution_ms);
+        let far = asked_far.max(settings.retention_edge(now));
+        let hits = self.members.get(&key).into_iter().flatten().filter(|hit| i128::from(hit.1) >= far);
+        let members: BTreeSet<u8> = hits.map(|hit| hit.0).collect();
+        settings.unique.then_some((members.len() as u64, asked_far == far))
+    }
+
     /// The hits of `key` in the window of `window_ms` that ends at `at_ms`. A negative time counts as 0.
     pub fn read(&mut self, key: u8, at_ms: i64, window_ms: i64, now_ms: i64) -> ModelCount {
         let now = self.see(now_ms);
@@ -148,6 +181,7 @@ impl ExactLog {
         self.see(now_ms);
         self.hits.remove(&key);
         self.ids.remove(&key);
+        self.members.remove(&key);
     }
 
     /// Whether `key` has a hit within the retention.
@@ -182,6 +216,7 @@ impl ExactLog {
         });
         let hits = &self.hits;
         self.ids.retain(|key, _| hits.contains_key(key));
+        self.members.retain(|key, _| hits.contains_key(key));
         for ids in self.ids.values_mut() {
             ids.retain(|known| known.until_ms > now);
         }

@@ -29,6 +29,8 @@ pub struct ModelSettings {
     pub precision_millionths: i64,
     /// How long an id counts once. `None`: hits have no ids.
     pub dedupe_ms: Option<i64>,
+    /// Whether hits have members.
+    pub unique: bool,
 }
 
 impl Default for ModelSettings {
@@ -42,6 +44,7 @@ impl Default for ModelSettings {
             max_skew_ms: 10_000,
             precision_millionths: 10_000,
             dedupe_ms: None,
+            unique: false,
         }
     }
 }

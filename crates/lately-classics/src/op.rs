@@ -2,7 +2,7 @@
 //!
 //! Times are relative to the caller's clock, so that any part of a trace is a trace.
 
-use crate::limits::{IDS, KEYS, MAX_DECODED_OPS};
+use crate::limits::{IDS, KEYS, MAX_DECODED_OPS, MEMBERS};
 
 /// One operation. The driver clamps times to `0..=MAX_TIME_MS`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,6 +26,24 @@ pub enum Op {
         count: u64,
         /// The id.
         id: u8,
+    },
+    /// Hits like [`Op::Hit`], with a member.
+    HitMember {
+        /// The key.
+        key: u8,
+        /// The time of the hits, relative to now.
+        offset_ms: i64,
+        /// The number of hits.
+        count: u64,
+        /// The member.
+        member: u8,
+    },
+    /// Reads the distinct members of `key` over `window_ms`, ending now.
+    Unique {
+        /// The key.
+        key: u8,
+        /// The length of the window.
+        window_ms: i64,
     },
     /// Reads `key` over `window_ms`, ending `back_ms` before now; negative is in the future.
     Read {
@@ -61,9 +79,9 @@ pub enum Op {
 /// Any bytes as a trace of at most [`MAX_DECODED_OPS`] operations.
 ///
 /// An operation begins with a byte: its low 4 bits say which, its high 4 bits modulo [`KEYS`] the
-/// key. 0..=3 hit now, 4 and 5 hit once at an offset, 6 and 7 hit at an offset, 8..=10 read, 11 and 12 advance, 13 jump, 14 forget,
-/// 15 merge. Then come its durations, for a hit its count, and for a hit once its id, a byte modulo [`IDS`]. Where
-/// bytes run out, zeros follow.
+/// key. 0 and 1 hit now, 2 hits with a member at an offset, 3 reads members, 4 and 5 hit once at an offset, 6 and 7 hit at an
+/// offset, 8..=10 read, 11 and 12 advance, 13 jump, 14 forget, 15 merge. Then come its durations, for a hit its count, and a
+/// byte: its id modulo [`IDS`], or its member modulo [`MEMBERS`]. Where bytes run out, zeros follow.
 /// - A duration is a byte and a number: the byte's low 3 bits choose the unit (1 ms, 10 ms, 1 s,
 ///   1 min, 1 h, 1 d, 100 d, times a `u16`) or, with 7, the whole `i64`; its bit 7 makes it negative.
 /// - A count is a byte up to 239 itself; 240..=247: a `u16`; 248..=251: `i64::MAX` less a `u16`;
@@ -88,7 +106,12 @@ impl Bytes<'_> {
         let [first] = self.take();
         let key = (first >> 4) % KEYS;
         match first & 0x0f {
-            0..=3 => Op::Hit { key, offset_ms: 0, count: self.count() },
+            0 | 1 => Op::Hit { key, offset_ms: 0, count: self.count() },
+            2 => {
+                let (offset_ms, count, [member]) = (self.duration_ms(), self.count(), self.take());
+                Op::HitMember { key, offset_ms, count, member: member % MEMBERS }
+            }
+            3 => Op::Unique { key, window_ms: self.duration_ms() },
             4 | 5 => {
                 let (offset_ms, count, [id]) = (self.duration_ms(), self.count(), self.take());
                 Op::HitOnce { key, offset_ms, count, id: id % IDS }
@@ -148,6 +171,8 @@ mod tests {
         check(&[0x10, 3], &[Op::Hit { key: 1, offset_ms: 0, count: 3 }]);
         check(&[0x56, 0x82, 2, 1, 240, 0, 1], &[Op::Hit { key: 1, offset_ms: -258_000, count: 256 }]);
         check(&[0x14, 0x81, 2, 0, 3, 7], &[Op::HitOnce { key: 1, offset_ms: -20, count: 3, id: 1 }]);
+        check(&[0x12, 0x81, 2, 0, 3, 91], &[Op::HitMember { key: 1, offset_ms: -20, count: 3, member: 1 }]);
+        check(&[0x23, 0, 5, 0], &[Op::Unique { key: 2, window_ms: 5 }]);
         check(&[0x28, 0, 5, 0, 5, 7, 0], &[Op::Read { key: 2, back_ms: 5, window_ms: 604_800_000 }]);
         check(&[0x0b, 4, 1, 0], &[Op::Advance { ms: 3_600_000 }]);
         check(&[0x0d, 0x86, 1, 0], &[Op::Jump { ms: -8_640_000_000 }]);
@@ -178,7 +203,7 @@ mod tests {
         #[test]
         fn any_bytes_decode_to_keys_in_range(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             for op in ops_from_bytes(&bytes) {
-                if let Op::Hit { key, .. } | Op::HitOnce { key, .. } | Op::Read { key, .. } | Op::Forget { key } | Op::Merge { key } = op {
+                if let Op::Hit { key, .. } | Op::HitOnce { key, .. } | Op::HitMember { key, .. } | Op::Unique { key, .. } | Op::Read { key, .. } | Op::Forget { key } | Op::Merge { key } = op {
                     prop_assert!(key < KEYS);
                 }
             }

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
 use crate::drive::START_MS;
-use crate::limits::{IDS, KEYS, MAX_TIME_MS, MAX_TRACE_OPS, MAX_WINDOW_MS};
+use crate::limits::{IDS, KEYS, MAX_TIME_MS, MAX_TRACE_OPS, MAX_WINDOW_MS, MEMBERS};
 use crate::model_settings::{ModelSettings, RUNGS_MS};
 use crate::op::Op;
 
@@ -25,7 +25,9 @@ pub fn ordered_ops() -> impl Strategy<Value = Vec<Op>> {
     (paces(), counts()).prop_flat_map(|(steps, counts)| {
         let op = prop_oneof![
             12 => hit(Just(0).boxed(), counts.clone()).prop_map(Draft::Op),
-            4 => hit_once(Just(0).boxed(), counts).prop_map(Draft::Op),
+            4 => hit_once(Just(0).boxed(), counts.clone()).prop_map(Draft::Op),
+            4 => hit_member(Just(0).boxed(), counts).prop_map(Draft::Op),
+            2 => unique().prop_map(Draft::Op),
             4 => aimed(),
             3 => read(prop_oneof![2 => Just(0), 1 => span_ms()].boxed()).prop_map(Draft::Op),
             6 => steps.prop_map(|ms| Draft::Op(Op::Advance { ms })),
@@ -51,7 +53,9 @@ pub fn disordered_ops() -> impl Strategy<Value = Vec<Op>> {
         ];
         let op = prop_oneof![
             12 => hit(around.clone().boxed(), counts.clone()).prop_map(Draft::Op),
-            6 => hit_once(around.clone().boxed(), counts).prop_map(Draft::Op),
+            6 => hit_once(around.clone().boxed(), counts.clone()).prop_map(Draft::Op),
+            6 => hit_member(around.clone().boxed(), counts).prop_map(Draft::Op),
+            2 => unique().prop_map(Draft::Op),
             4 => aimed(),
             3 => read(around.prop_map(|ms: i64| -ms).boxed()).prop_map(Draft::Op),
             6 => steps.prop_map(|ms| Draft::Op(Op::Advance { ms })),
@@ -75,15 +79,17 @@ pub fn settings() -> impl Strategy<Value = ModelSettings> {
     ];
     let skew = select(vec![1, SECOND_MS, 10 * SECOND_MS, HOUR_MS]);
     let dedupe = prop_oneof![1 => Just(None), 4 => span_ms().prop_map(|ms| Some(ms.max(1)))];
-    let made = (resolution, panes, precision, skew, dedupe).prop_map(
-        |(resolution_ms, (window, slack, retain), precision_millionths, max_skew_ms, dedupe_ms)| {
+    let unique = weighted(0.8, Just(()));
+    let made = (resolution, panes, precision, skew, dedupe, unique).prop_map(
+        |(resolution_ms, (window, slack, retain), precision_millionths, max_skew_ms, dedupe_ms, unique)| {
             let panes = ModelSettings::of_panes(resolution_ms, [window, slack, retain * retain]);
             let dedupe_ms = dedupe_ms.map(|ms: i64| ms.min(panes.retain_ms));
-            ModelSettings { precision_millionths, max_skew_ms, dedupe_ms, ..panes }
+            let unique = unique.is_some();
+            ModelSettings { precision_millionths, max_skew_ms, dedupe_ms, unique, ..panes }
         },
     );
     let dedupe_ms = Some(10 * MINUTE_MS);
-    prop_oneof![1 => Just(ModelSettings { dedupe_ms, ..ModelSettings::default() }), 2 => made]
+    prop_oneof![1 => Just(ModelSettings { dedupe_ms, unique: true, ..ModelSettings::default() }), 2 => made]
 }
 
 /// An operation, or a read that is aimed once the hits before it are known.
@@ -128,11 +134,13 @@ fn finish(drafts: Vec<Draft>) -> Vec<Op> {
             }
         };
         match op {
-            Op::Hit { key, offset_ms, .. } | Op::HitOnce { key, offset_ms, .. } => {
+            Op::Hit { key, offset_ms, .. }
+            | Op::HitOnce { key, offset_ms, .. }
+            | Op::HitMember { key, offset_ms, .. } => {
                 hits.push((key, now_ms + offset_ms));
             }
             Op::Advance { ms } | Op::Jump { ms } => now_ms = (now_ms + ms).clamp(0, MAX_TIME_MS),
-            Op::Read { .. } | Op::Forget { .. } | Op::Merge { .. } => {}
+            Op::Read { .. } | Op::Unique { .. } | Op::Forget { .. } | Op::Merge { .. } => {}
         }
         op
     });
@@ -180,6 +188,18 @@ fn hit_once(offset: BoxedStrategy<i64>, count: BoxedStrategy<u64>) -> impl Strat
         Op::Hit { key, offset_ms, count } => Op::HitOnce { key, offset_ms, count, id },
         op => op,
     })
+}
+
+fn hit_member(offset: BoxedStrategy<i64>, count: BoxedStrategy<u64>) -> impl Strategy<Value = Op> {
+    let member = prop_oneof![1 => 0..IDS, 1 => 0..MEMBERS];
+    (hit(offset, count), member).prop_map(|(hit, member)| match hit {
+        Op::Hit { key, offset_ms, count } => Op::HitMember { key, offset_ms, count, member },
+        op => op,
+    })
+}
+
+fn unique() -> impl Strategy<Value = Op> {
+    (key(), span_ms()).prop_map(|(key, ms)| Op::Unique { key, window_ms: ms.max(1) })
 }
 
 /// Mostly small counts, some wider than a stored count may be. One trace of five also has counts that fill a
@@ -252,13 +272,16 @@ mod tests {
                     Op::HitOnce { key, offset_ms, count, id } => {
                         log.hit_once(key, now_ms + offset_ms, count, id, now_ms);
                     }
+                    Op::HitMember { key, offset_ms, count, member } => {
+                        log.hit_member(key, now_ms + offset_ms, count, member, now_ms);
+                    }
                     Op::Read { key, back_ms, window_ms } => {
                         let read = log.read(key, now_ms - back_ms, window_ms, now_ms);
                         reads.set(reads.get() + 1);
                         met.set(met.get() + u32::from(read.upper.is_some_and(|upper| upper > read.lower)));
                     }
                     Op::Advance { ms } => now_ms += ms,
-                    Op::Jump { .. } | Op::Forget { .. } | Op::Merge { .. } => {}
+                    Op::Jump { .. } | Op::Unique { .. } | Op::Forget { .. } | Op::Merge { .. } => {}
                 }
             }
             Ok(())

@@ -33,7 +33,7 @@ pub use spec::{
 };
 pub use top::Top;
 
-use lately::{HitOnce, JointRequest, Request, Source, Span, Throttle, Timestamp};
+use lately::{HitOnce, JointRequest, MemberHit, Request, Source, Span, Throttle, Timestamp};
 
 use crate::args::ArgList;
 use crate::error::CommandError;
@@ -48,6 +48,8 @@ pub enum Command<'a> {
     Hit { key: &'a [u8], count: u64, at: Option<Timestamp> },
     /// `HIT key [count] [AT time] ID id`
     HitOnce(HitOnce<'a>),
+    /// `HIT key [count] [AT time] [ID id] MEMBER member`
+    HitMember(MemberHit<'a>),
     /// `MHIT key count [key count …]`
     MultiHit { pairs: Pairs<'a> },
     /// `HITS key [window …] [AT time]`: one integer unless several windows are named.
@@ -66,6 +68,8 @@ pub enum Command<'a> {
     Rate { key: &'a [u8], window: Option<Span>, at: Option<Timestamp> },
     /// `SERIES key window step [AT time]`
     Series { key: &'a [u8], window: Span, step: Span, at: Option<Timestamp> },
+    /// `UNIQ key [window] [BOUNDS]`
+    Unique { key: &'a [u8], window: Option<Span>, has_bounds: bool },
     /// `TOP k [window] [PREFIX p] [BOUNDS]`
     Top(Top<'a>),
 

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::fmt::Display;
 
-use lately::limits::{MAX_ID_BYTES, MAX_KEY_BYTES, MAX_SOURCE_BYTES};
+use lately::limits::{MAX_ID_BYTES, MAX_KEY_BYTES, MAX_MEMBER_BYTES, MAX_SOURCE_BYTES};
 use lately::{LockoutError, TimeError};
 use thiserror::Error;
 
@@ -258,6 +258,12 @@ pub enum CommandError {
     /// The id of a hit is empty or too long.
     #[error("ERR invalid id of {bytes} bytes: an id has 1 to {MAX_ID_BYTES} bytes")]
     IdLength {
+        /// Its length in bytes.
+        bytes: usize,
+    },
+    /// The member of a hit is empty or too long.
+    #[error("ERR invalid member of {bytes} bytes: a member has 1 to {MAX_MEMBER_BYTES} bytes")]
+    MemberLength {
         /// Its length in bytes.
         bytes: usize,
     },

@@ -18,6 +18,7 @@ use crate::lockout::PastLockout;
 use crate::number::Number;
 use crate::store::EvictionGuard;
 use crate::time::Timestamp;
+use crate::uniques::Member;
 
 pub use encoding::{DeltaBatch, DeltaFormat, DeltaMark, Deltas};
 
@@ -187,6 +188,17 @@ pub enum Delta<'a> {
         /// The id.
         id: CountedId,
     },
+    /// Hits with a member were counted. The hits are a delta of their own in the same batch.
+    Member {
+        /// The key.
+        key: &'a [u8],
+        /// The key's generation.
+        generation: Generation,
+        /// When the hits happened.
+        at: Timestamp,
+        /// The member.
+        member: Member,
+    },
     /// A source was read up to a position. The hits of that part are in the same batch.
     Position {
         /// The source.
@@ -226,6 +238,8 @@ pub struct LimitState<'a> {
     pub denied: &'a [u8],
     /// The ids of counted hits, encoded as in a part of a store. Empty if there are none.
     pub ids: &'a [u8],
+    /// The members of counted hits, encoded as in a part of a store. Empty if there are none.
+    pub members: &'a [u8],
 }
 
 impl Delta<'_> {
@@ -241,6 +255,7 @@ impl Delta<'_> {
             | Delta::Guarded { generation, .. }
             | Delta::Forget { generation, .. }
             | Delta::Id { generation, .. }
+            | Delta::Member { generation, .. }
             | Delta::Restored { generation, .. } => generation,
             Delta::Flush { below } => below,
             // Sources have no generation: a flush keeps them.
@@ -260,6 +275,7 @@ impl Delta<'_> {
             | Delta::Guarded { key, .. }
             | Delta::Forget { key, .. }
             | Delta::Id { key, .. }
+            | Delta::Member { key, .. }
             | Delta::Restored { key, .. } => key,
             Delta::Flush { .. } | Delta::Position { .. } | Delta::Void => &[],
         }

@@ -4,7 +4,8 @@ use std::error::Error;
 use std::fmt;
 
 use crate::limits::{
-    MAX_EXACT_PANES, MAX_ID_BYTES, MAX_KEY_BYTES, MAX_LIMITS, MAX_SERIES_POINTS, MAX_TOTAL, PRECISION_RANGE,
+    MAX_EXACT_PANES, MAX_ID_BYTES, MAX_KEY_BYTES, MAX_LIMITS, MAX_MEMBER_BYTES, MAX_SERIES_POINTS, MAX_TOTAL,
+    PRECISION_RANGE,
 };
 use crate::time::{Span, Timestamp};
 
@@ -110,6 +111,13 @@ pub enum HitError {
     },
     /// The hit has an id, and the class of the key has no span within which ids count once.
     NoDedupe,
+    /// The member is empty or longer than [`MAX_MEMBER_BYTES`].
+    MemberLength {
+        /// Length of the member in bytes.
+        bytes: usize,
+    },
+    /// The class of the key does not count distinct members.
+    NoMembers,
     /// The hit is older than the class keeps.
     Late {
         /// Time of the hit.
@@ -162,6 +170,12 @@ impl fmt::Display for HitError {
             }
             HitError::NoDedupe => {
                 write!(f, "hits of this key have no ids: its class has no `dedupe`, such as dedupe = \"10m\"")
+            }
+            HitError::MemberLength { bytes } => {
+                write!(f, "invalid member of {bytes} bytes: a member has 1 to {MAX_MEMBER_BYTES} bytes")
+            }
+            HitError::NoMembers => {
+                write!(f, "hits of this key have no members: its class has no `unique = true`")
             }
             HitError::Late { at, oldest } => {
                 write!(f, "hit at {at} is older than what is kept, which begins at {oldest}")

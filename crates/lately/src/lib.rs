@@ -60,6 +60,7 @@ mod store;
 mod sync;
 mod thread_number;
 mod time;
+mod uniques;
 mod window;
 
 pub use class::Pattern;
@@ -87,7 +88,8 @@ pub use settings::{DEFAULT_WINDOW, Settings, SettingsBuilder};
 pub use shared::{AtomicCounter, StripedCounter};
 pub use store::{
     BusyKeys, Content, Cursor, EvictionGuard, HitOnce, HitsByNode, JointRequest, Limit, LimitGuard,
-    MemoryStats, Newcomers, Op, Outcome, OwnSpan, Part, Portion, Question, RateGuard, Replay, Request,
-    ScanPage, Source, Store, StoreBuilder, Taken, Tier, UnsentKey,
+    MemberHit, MemoryStats, Newcomers, Op, Outcome, OwnSpan, Part, Portion, Question, RateGuard, Replay,
+    Request, ScanPage, Source, Store, StoreBuilder, Taken, Tier, UnsentKey,
 };
 pub use time::{Span, Timestamp, days, hours, milliseconds, minutes, seconds};
+pub use uniques::Member;

@@ -66,6 +66,22 @@ pub(crate) const BUSY_SETS: usize = 64;
 /// Classes with a shorter default window have no busy keys: their epochs would be too short.
 pub(crate) const LEAST_BUSY_WINDOW: Span = crate::time::seconds(1);
 
+/// The longest member of a hit, in bytes.
+pub const MAX_MEMBER_BYTES: usize = 256;
+
+/// Members of a window below which their number is exact. From there on it is estimated.
+pub const EXACT_MEMBERS: usize = 100;
+
+/// Cells of a level of a sketch. The standard error of an estimate is 0.65 over the square root of this.
+pub(crate) const SKETCH_REGISTERS: u16 = 2_048;
+
+/// Highest levels of a sketch that have all cells. Lower ones, which matter for windows with fewer members only, share
+/// [`SKETCH_LOW_CELLS`].
+pub(crate) const SKETCH_FULL_LEVELS: usize = 4;
+
+/// See [`SKETCH_FULL_LEVELS`].
+pub(crate) const SKETCH_LOW_CELLS: usize = 1_280;
+
 /// Keys that are compared for each eviction.
 pub(crate) const EVICTION_SAMPLE: usize = 16;
 /// How many of the [`EVICTION_SAMPLE`] keys come from one shard.

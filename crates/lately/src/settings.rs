@@ -6,6 +6,7 @@ use crate::ladder::{Ladder, MAX_RESOLUTION_MS, PRECISION_UNIT, RUNGS_MS};
 use crate::limits::{MAX_EXACT_PANES, PRECISION_RANGE};
 use crate::merge::Levels;
 use crate::time::{Span, Timestamp, ceil_div, days, milliseconds, minutes, seconds};
+use crate::uniques::narrowest_ms;
 
 /// The default window, unless the settings set one.
 pub const DEFAULT_WINDOW: Span = minutes(5);
@@ -25,6 +26,9 @@ pub struct Settings {
     precision_ppm: i64,
     dedupe: Option<Span>,
     top: bool,
+    unique: bool,
+    /// The narrowest panes of sketches of members.
+    unique_pane_ms: i64,
     ladder: Ladder,
     levels: Levels,
     pane_bound: usize,
@@ -61,6 +65,7 @@ pub struct SettingsBuilder {
     precision: Option<f64>,
     dedupe: Option<Span>,
     top: bool,
+    unique: bool,
 }
 
 impl Settings {
@@ -77,12 +82,12 @@ impl Settings {
     #[must_use]
     pub fn to_carry() -> Settings {
         let resolution = milliseconds(1);
-        let settings =
-            Settings::builder().resolution(resolution).window(resolution).retain(Span::MAX).build();
+        let builder = Settings::builder().resolution(resolution).window(resolution);
+        let settings = builder.retain(Span::MAX).unique(true).build();
         let settings = settings.expect("they agree with each other");
         let ladder = Ladder::of_one_width(resolution.as_millis());
         let pane_bound = ladder.pane_bound(settings.retain, settings.max_skew);
-        Settings { ladder, pane_bound, ..settings }
+        Settings { ladder, pane_bound, unique_pane_ms: seconds(1).as_millis(), ..settings }
     }
 
     /// The width of the newest panes.
@@ -132,6 +137,16 @@ impl Settings {
     #[must_use]
     pub fn top(&self) -> bool {
         self.top
+    }
+
+    /// Whether hits have members, of which the distinct ones are counted.
+    #[must_use]
+    pub fn unique(&self) -> bool {
+        self.unique
+    }
+
+    pub(crate) fn unique_pane_ms(&self) -> i64 {
+        self.unique_pane_ms
     }
 
     /// The widths panes may have at each age.
@@ -265,6 +280,12 @@ impl SettingsBuilder {
         self
     }
 
+    /// Sets whether hits have members, of which the distinct ones are counted. Default: they have none.
+    pub fn unique(mut self, unique: bool) -> SettingsBuilder {
+        self.unique = unique;
+        self
+    }
+
     /// Checks the settings against each other and fills in the defaults.
     ///
     /// # Errors
@@ -323,6 +344,8 @@ impl SettingsBuilder {
             precision_ppm,
             dedupe: self.dedupe,
             top: self.top,
+            unique: self.unique,
+            unique_pane_ms: narrowest_ms(resolution_ms, retain_ms),
             ladder,
             levels,
             pane_bound,

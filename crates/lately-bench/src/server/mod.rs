@@ -8,6 +8,7 @@ mod growth;
 mod ids;
 mod limits;
 pub(crate) mod measured;
+mod members;
 mod memory;
 pub(crate) mod nothing;
 mod pipelines;
@@ -29,11 +30,12 @@ const TABLE: &str = "server";
 type Section = fn(&Options) -> Result<Vec<Row>, Failure>;
 
 /// The sections, in the order in which they run, each with its names for `--only`.
-const SECTIONS: [(&[&str], Section); 11] = [
+const SECTIONS: [(&[&str], Section); 12] = [
     (&pipelines::NAMES, pipelines::rows),
     (&["server/reads"], reads::rows),
     (&["server/ids"], ids::rows),
     (&["server/top"], top::rows),
+    (&["server/members"], members::rows),
     (&["server/spread"], spread::rows),
     (&["server/growth"], growth::rows),
     (&["server/limits"], limits::rows),

@@ -84,9 +84,10 @@ fn write_lines(out: &mut dyn Write, config: &Config) -> io::Result<()> {
         let (pattern, precision) = (printable(pattern.as_bytes()), settings.precision());
         let top = if settings.top() { ", top true" } else { "" };
         let dedupe = settings.dedupe().map_or_else(String::new, |span| format!(", dedupe {span}"));
+        let unique = if settings.unique() { ", unique true" } else { "" };
         writeln!(
             out,
-            "class {pattern}: resolution {resolution}, window {window}, exact {exact}, retain {retain}, max_skew {max_skew}, precision {precision}{dedupe}{top}"
+            "class {pattern}: resolution {resolution}, window {window}, exact {exact}, retain {retain}, max_skew {max_skew}, precision {precision}{dedupe}{top}{unique}"
         )?;
     }
     if let Some(Tls { cert, key, client_ca }) = &config.tls {
@@ -256,6 +257,7 @@ struct CheckedClass {
     precision: f64,
     dedupe_ms: Option<i64>,
     top: bool,
+    unique: bool,
 }
 
 #[derive(Serialize)]
@@ -336,6 +338,7 @@ impl CheckedClass {
             precision: settings.precision(),
             dedupe_ms: settings.dedupe().map(Span::as_millis),
             top: settings.top(),
+            unique: settings.unique(),
         }
     }
 }

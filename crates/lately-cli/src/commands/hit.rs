@@ -28,6 +28,10 @@ pub(crate) struct Hit {
     #[arg(long, value_name = "ID")]
     id: Option<OsString>,
 
+    /// Whose hits they are: the distinct members of the key are counted if its class has `unique`.
+    #[arg(long, value_name = "MEMBER")]
+    member: Option<OsString>,
+
     /// Print an object: key (key_b64 when it is no UTF-8) and hits.
     #[arg(long)]
     json: bool,
@@ -44,6 +48,9 @@ pub(crate) fn run(hit: &Hit) -> Result<Outcome, CliError> {
     }
     if let Some(id) = &hit.id {
         command.arg("ID").arg(key_bytes(id));
+    }
+    if let Some(member) = &hit.member {
+        command.arg("MEMBER").arg(key_bytes(member));
     }
     let hits: u64 = hit.server.connect()?.ask(&command)?;
     output::data(|out| {

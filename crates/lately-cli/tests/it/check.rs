@@ -43,6 +43,7 @@ max_skew = "1s"
 precision = 0.05
 dedupe = "10m"
 top = true
+unique = true
 
 [[class]]
 match = "\u001b*"
@@ -75,7 +76,7 @@ fn check_prints_the_settings() {
     let expected = r"server: resp 0.0.0.0:1, http [::1]:2, grpc 127.0.0.1:7381, metrics 0.0.0.0:3, hosts a.example ::1, trusted_proxies 10.0.0.0/8 ::1, ratelimit_headers off, insecure true, max_clients 7, idle_timeout never
 storage: path /var/lib/lately, durability always
 memory: ceiling 1048576B
-class ad:*: resolution 100ms, window 10s, exact 36s, retain 1d, max_skew 1s, precision 0.05, dedupe 10m, top true
+class ad:*: resolution 100ms, window 10s, exact 36s, retain 1d, max_skew 1s, precision 0.05, dedupe 10m, top true, unique true
 class \u{1b}*: resolution 1s, window 5m, exact 6m, retain 7d, max_skew 10s, precision 0.01
 limit login: 5 in 1m, overdraft true, lockout 15m, lockout_factor 2, lockout_max 1d, exempt 10.0.0.0/8 login:\u{1b}*, shadow false, key none, deny 403, ipv4_prefix 32, ipv6_prefix 64
 limit edge:1: 0 in 90s, overdraft false, lockout none, exempt none, shadow true, key e:{header:x-real-ip/24}, deny 429, ipv4_prefix 28, ipv6_prefix 64, domain edge\n, descriptor a=b, descriptor remote_address=*
@@ -99,8 +100,8 @@ fn check_prints_the_settings_as_json() {
         r#"{"server":{"resp":"0.0.0.0:1","http":"[::1]:2","grpc":"127.0.0.1:7381","metrics":"0.0.0.0:3","#,
         r#""hosts":["a.example","::1"],"trusted_proxies":["10.0.0.0/8","::1"],"ratelimit_headers":"off","insecure":true,"max_clients":7,"idle_timeout_ms":null},"#,
         r#""storage":{"path":"/var/lib/lately","durability":"always"},"memory":{"ceiling_bytes":1048576},"#,
-        r#""classes":[{"match":"ad:*","resolution_ms":100,"window_ms":10000,"exact_ms":36000,"retain_ms":86400000,"max_skew_ms":1000,"precision":0.05,"dedupe_ms":600000,"top":true},"#,
-        r#"{"match":"\u001b*","resolution_ms":1000,"window_ms":300000,"exact_ms":360000,"retain_ms":604800000,"max_skew_ms":10000,"precision":0.01,"dedupe_ms":null,"top":false}],"#,
+        r#""classes":[{"match":"ad:*","resolution_ms":100,"window_ms":10000,"exact_ms":36000,"retain_ms":86400000,"max_skew_ms":1000,"precision":0.05,"dedupe_ms":600000,"top":true,"unique":true},"#,
+        r#"{"match":"\u001b*","resolution_ms":1000,"window_ms":300000,"exact_ms":360000,"retain_ms":604800000,"max_skew_ms":10000,"precision":0.01,"dedupe_ms":null,"top":false,"unique":false}],"#,
         r#""limits":[{"name":"login","max":5,"window_ms":60000,"overdraft":true,"lockout_ms":900000,"lockout_factor":2.0,"lockout_max_ms":86400000,"exempt":["10.0.0.0/8","login:\u001b*"],"shadow":false,"key":null,"deny":403,"ipv4_prefix":32,"ipv6_prefix":64,"domain":null,"descriptors":{}},"#,
         r#"{"name":"edge:1","max":0,"window_ms":90000,"overdraft":false,"lockout_ms":null,"lockout_factor":null,"lockout_max_ms":null,"exempt":[],"shadow":true,"key":"e:{header:x-real-ip/24}","deny":429,"ipv4_prefix":28,"ipv6_prefix":64,"domain":"edge\n","descriptors":{"a":"b","remote_address":"*"}}],"#,
         r#""tls":null,"users":[],"cluster":null,"ratelimit_config":null}"#,

@@ -65,7 +65,7 @@ fn redis_cli_reads_commands_from_a_pipe() {
     }
     let server = serve();
     let commands = "HIT k\nHIT k 2\nMULTI\nHIT k\nHITS k 1m 5m\nEXEC\nHIT\nHITS \"k\"\n";
-    let expected = "1\n3\nOK\nQUEUED\nQUEUED\n4\n4\n4\nERR wrong number of arguments for 'hit' command. Usage: HIT <key> [<count>] [AT <time>] [ID <id>]\n\n4\n";
+    let expected = "1\n3\nOK\nQUEUED\nQUEUED\n4\n4\n4\nERR wrong number of arguments for 'hit' command. Usage: HIT <key> [<count>] [AT <time>] [ID <id>] [MEMBER <member>]\n\n4\n";
     assert_eq!(redis_cli(&server, &[], commands), expected);
     let hits = "HIT many\r\n".repeat(10_000);
     let output_text = redis_cli(&server, &["--pipe"], &hits);

@@ -77,6 +77,37 @@ fn counters_include_acknowledged_hits() {
 }
 
 #[test]
+fn members_of_hits_are_kept() {
+    let root = tempfile::tempdir().expect("a folder");
+    let config = root.path().join("lately.toml");
+    std::fs::write(&config, "[[class]]\nmatch = \"seen:*\"\nunique = true\n").expect("a file");
+    let more = ["--config", config.to_str().expect("text")];
+    let folder = root.path().join("data");
+    let server = serve_in(&folder, &more);
+    for member in 0..5_000 {
+        server.ask::<u64>(&format!("HIT seen:many MEMBER {member}"));
+    }
+    assert_eq!(server.ask::<u64>("HIT seen:few MEMBER x"), 1);
+    assert_eq!(server.ask::<u64>("HIT seen:gone MEMBER x"), 1);
+    assert_eq!(server.ask::<u64>("DEL seen:gone"), 1);
+    let many: u64 = server.ask("UNIQ seen:many 1d");
+    assert!((4_800..5_200).contains(&many), "{many}");
+    // From the log, then from a checkpoint.
+    server.signal("KILL");
+    drop(server);
+    for few in [2, 3] {
+        let server = serve_in(&folder, &more);
+        assert_eq!(server.ask::<u64>("UNIQ seen:many 1d"), many);
+        assert_eq!(server.ask::<u64>("UNIQ seen:gone 1d"), 0);
+        let run = lately(&["hit", "seen:few", "--member", &few.to_string(), "--server", &server.resp]);
+        assert_eq!(run.code, Some(0), "{}", run.err);
+        assert_eq!(server.ask::<u64>("HIT seen:few MEMBER x"), 2 * few - 1);
+        assert_eq!(server.ask::<u64>("UNIQ seen:few 1d"), few);
+        stop(server);
+    }
+}
+
+#[test]
 fn ids_of_hits_are_kept() {
     let root = tempfile::tempdir().expect("a folder");
     let config = root.path().join("lately.toml");

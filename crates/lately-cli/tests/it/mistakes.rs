@@ -8,7 +8,7 @@ use crate::wire::{Reply, Wire};
 
 const LIMIT: &str = "Usage: LIMIT <key> (<max> <window>|<@name>) [COST <cost>] [PEEK] [OVERDRAFT] [LOCKOUT <lockout> [FACTOR <factor>] [MAX <longest>]] [AT <time>]";
 const MLIMIT: &str = "Usage: MLIMIT <key> <max> <window> ... [COST <cost>] [PEEK] [AT <time>]";
-const HIT: &str = "Usage: HIT <key> [<count>] [AT <time>] [ID <id>]";
+const HIT: &str = "Usage: HIT <key> [<count>] [AT <time>] [ID <id>] [MEMBER <member>]";
 const HITS: &str = "Usage: HITS <key> [<window> ...] [BOUNDS|DENIED|STALENESS|BY ORIGIN] [AT <time>]";
 const COOLEST: &str = "Usage: COOLEST <k> [WINDOW <window>] [BELOW <n>] (<key> ...|PREFIX <prefix>)";
 const TOP: &str = "Usage: TOP <k> [<window>] [PREFIX <prefix>] [BOUNDS]";
@@ -76,7 +76,7 @@ fn requests() {
             "LOCKOUT does not go with @name: the limit has its own in the config".into(),
             LIMIT,
         ),
-        ("HIT k MEMBER x", "the MEMBER option of HIT is not supported by this version".into(), HIT),
+        ("HIT k MEMBER \"\"", "invalid member of 0 bytes: a member has 1 to 256 bytes".into(), HIT),
         ("HIT k ID \"\"", "invalid id of 0 bytes: an id has 1 to 256 bytes".into(), HIT),
         ("HIT \"\"", "invalid key of 0 bytes: a key has 1 to 1024 bytes".into(), HIT),
         ("HITS k 1h 7d BOUNDS", "unexpected argument '7d': BOUNDS takes at most one window".into(), HITS),

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use lately::limits::MAX_KEY_BYTES;
 use lately::{
-    Cell, Count, Delta, DeltaBatch, Forgotten, HitOnce, Op, Outcome, Request, Settings, Source, Span, Store,
-    Timestamp, days, hours, minutes, seconds,
+    Cell, Count, Delta, DeltaBatch, Forgotten, HitOnce, MemberHit, Op, Outcome, Request, Settings, Source,
+    Span, Store, Timestamp, days, hours, minutes, seconds,
 };
 use lately_journal::limits::Bounds;
 use lately_journal::{
@@ -31,6 +31,13 @@ pub(crate) enum Action {
         weight: u64,
         late_ms: i64,
         id: u8,
+    },
+    /// Hits with a member.
+    HitMember {
+        key: Vec<u8>,
+        weight: u64,
+        late_ms: i64,
+        member: u8,
     },
     Deny {
         key: Vec<u8>,
@@ -78,7 +85,7 @@ pub(crate) fn time(ms: i64) -> Timestamp {
 const CEILING_BYTES: usize = 64 << 20;
 
 fn store(seed: u64) -> Store {
-    let settings = Settings::builder().dedupe(hours(6));
+    let settings = Settings::builder().dedupe(hours(6)).unique(true);
     let builder = Store::builder().seed(seed).settings(settings).memory_ceiling(CEILING_BYTES as u64);
     builder.build().expect("the defaults are valid")
 }
@@ -136,6 +143,13 @@ fn apply(store: &Store, action: &Action, now: Timestamp, deltas: &mut DeltaBatch
             // A repeated hit changes nothing, whichever of the batches before are kept.
             matches!(out[..], [Outcome::Hit(Ok(_))])
         }
+        Action::HitMember { key, weight, late_ms, member } => {
+            let at = (*late_ms > 0).then(|| earlier(now, *late_ms));
+            let hit = MemberHit { key, weight: *weight, at, id: None, member: &[*member] };
+            let mut out = Vec::new();
+            store.apply_into(&[Op::HitMember(Box::new(hit))], now, &mut out, deltas);
+            !matches!(out[..], [Outcome::Hit(Err(_))])
+        }
         Action::Deny { key, hits } => {
             let denials = |deltas: &DeltaBatch| {
                 deltas.deltas().filter(|delta| matches!(delta, Ok((_, Delta::Denied { .. })))).count()
@@ -179,6 +193,9 @@ fn apply(store: &Store, action: &Action, now: Timestamp, deltas: &mut DeltaBatch
 
 /// The ids of hits.
 pub(crate) const IDS: u8 = 4;
+
+/// The members of hits. Their number is exact.
+pub(crate) const MEMBERS: u8 = 20;
 
 /// The sources of batches.
 pub(crate) const SOURCES: usize = 8;
@@ -457,6 +474,18 @@ pub(crate) fn difference(keys: &[Vec<u8>], found: &Store, wanted: &Store, now: T
     }
     let windows = [seconds(1), minutes(5), hours(1), days(1), days(7)];
     for key in keys {
+        for window in windows {
+            let [found, wanted] = [found, wanted].map(|store| store.unique(key, Some(window), now));
+            // The same at the edge of the retention.
+            let is_at_edge = window == days(7)
+                && found
+                    .as_ref()
+                    .is_ok_and(|found| wanted.as_ref().is_ok_and(|wanted| found.upper <= wanted.upper));
+            if found != wanted && !is_at_edge {
+                let key = String::from_utf8_lossy(key);
+                return Some(format!("{key}, members in {window}: {found:?}, not {wanted:?}"));
+            }
+        }
         for ago in [None, Some(minutes(4)), Some(hours(5))] {
             let at = ago.map(|ago| now.saturating_sub(ago));
             for id in 0..IDS {

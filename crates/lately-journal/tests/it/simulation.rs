@@ -11,7 +11,7 @@ use lately_journal::limits::Bounds;
 use lately_journal::{Checkpoint, Durability, Loss, LossKind};
 
 use crate::life::{
-    Action, Batch, Fate, IDS, Life, SOURCES, difference, hit_keys, keys, look, source_in, time,
+    Action, Batch, Fate, IDS, Life, MEMBERS, SOURCES, difference, hit_keys, keys, look, source_in, time,
 };
 use crate::past::{Past, State};
 use crate::sim_disk::SimDisk;
@@ -104,7 +104,8 @@ impl Simulation {
             // Hits with many different weights, so that two different batches hardly have the same sum.
             let weight = 1 + rng.index(1_000) as u64;
             let id = u8::try_from(rng.index(IDS.into())).expect("few");
-            match rng.index(36) {
+            let member = u8::try_from(rng.index(MEMBERS.into())).expect("few");
+            match rng.index(42) {
                 0 => Action::Delete { key },
                 1..4 => Action::Hit { key, weight, late_ms: 1 + small(rng.index(1_000_000_000)) },
                 // These expire a few seconds later.
@@ -119,6 +120,8 @@ impl Simulation {
                 }
                 30..35 => Action::HitOnce { key, weight, late_ms: 0, id },
                 35 => Action::HitOnce { key, weight, late_ms: small(rng.index(40_000_000)), id },
+                36..41 => Action::HitMember { key, weight, late_ms: 0, member },
+                41 => Action::HitMember { key, weight, late_ms: small(rng.index(40_000_000)), member },
                 11 if rng.once_in(8) => Action::Refund { key, hits: u64::MAX },
                 _ => Action::Hit { key, weight, late_ms: 0 },
             }

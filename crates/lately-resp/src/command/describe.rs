@@ -79,7 +79,7 @@ fn write_keys(out: &mut Encoder<'_>, request: ArgList<'_>) {
     }
 }
 
-/// How a command is used: `HIT <key> [<count>] [AT <time>] [ID <id>]`.
+/// How a command is used: `HIT <key> [<count>] [AT <time>] [ID <id>] [MEMBER <member>]`.
 pub(crate) fn usage_of(command: &str) -> String {
     let arguments = find_command(command.as_bytes()).map_or(&[][..], |spec| spec.arguments);
     let arguments: String = arguments.iter().map(|argument| format!(" {}", usage(argument))).collect();

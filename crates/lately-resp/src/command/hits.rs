@@ -1,12 +1,12 @@
-//! Counting: `HIT MHIT HITS MHITS RATE SERIES`.
+//! Counting: `HIT MHIT HITS MHITS RATE SERIES UNIQ`.
 
-use lately::{HitOnce, Span, Timestamp};
+use lately::{HitOnce, MemberHit, Span, Timestamp};
 
 use crate::args::ArgList;
 use crate::command::Command;
 use crate::command::options::{
-    A_ID, at_most, count, first_key, is_word, key, keys_from, only_at, required, set_once, span, time_after,
-    unexpected, value_of,
+    A_ID, A_MEMBER, at_most, count, first_key, is_word, key, keys_from, only_at, required, set_once, span,
+    time_after, unexpected, value_of,
 };
 use crate::command::spec::{ArgumentSpec, CommandFlag, CommandSpec, Verb};
 use crate::error::CommandError;
@@ -26,7 +26,7 @@ const FORMS: &[ArgumentSpec] = &[
     ArgumentSpec::word("by-origin", "BY ORIGIN"),
 ];
 
-pub(super) static SPECS: [CommandSpec; 6] = [
+pub(super) static SPECS: [CommandSpec; 7] = [
     CommandSpec::new("hit", -2, Some(Verb::Hit), parse_hit)
         .flags(COUNTS)
         .keys(1, 1, 1)
@@ -36,6 +36,7 @@ pub(super) static SPECS: [CommandSpec; 6] = [
             ArgumentSpec::of("count", "integer").optional(),
             AT,
             ArgumentSpec::of("id", "string").after("ID").optional(),
+            ArgumentSpec::of("member", "string").after("MEMBER").optional(),
         ]),
     CommandSpec::new("mhit", -3, Some(Verb::Hit), parse_multi_hit)
         .flags(COUNTS)
@@ -72,6 +73,11 @@ pub(super) static SPECS: [CommandSpec; 6] = [
         .doc(GROUP, "Returns the hits of a key in each step of a window")
         .complexity("O(N) with N the number of steps")
         .arguments(&[KEY, WINDOW, ArgumentSpec::of("step", "string"), AT]),
+    CommandSpec::new("uniq", -2, Some(Verb::Read), parse_unique)
+        .flags(FAST)
+        .keys(1, 1, 1)
+        .doc(GROUP, "Returns the distinct members of a key's hits in a window")
+        .arguments(&[KEY, WINDOW.optional(), ArgumentSpec::word("bounds", "BOUNDS").optional()]),
 ];
 
 /// The keys of `MHIT`, each with its count.
@@ -144,8 +150,11 @@ fn id_after(args: ArgList<'_>, index: usize) -> Result<&[u8], CommandError> {
     Ok(id)
 }
 
-fn unsupported(option: &'static str, command: &'static str) -> CommandError {
-    CommandError::UnsupportedOption { option, command }
+/// The member after the word at `index`.
+fn member_after(args: ArgList<'_>, index: usize) -> Result<&[u8], CommandError> {
+    let member = value_of(args, index, "MEMBER", A_MEMBER)?;
+    MemberHit::check_member(member).map_err(|_| CommandError::MemberLength { bytes: member.len() })?;
+    Ok(member)
 }
 
 fn parse_hit(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
@@ -155,22 +164,23 @@ fn parse_hit(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
         Some(arg) if !is_option(arg) => (count(arg, COUNT)?, 3),
         _ => (1, 2),
     };
-    let (mut at, mut id) = (None, None);
+    let (mut at, mut id, mut member) = (None, None, None);
     while let Some(word) = args.get(index) {
         if is_word(word, "AT") {
             set_once(&mut at, time_after(args, index)?, "AT")?;
         } else if is_word(word, "ID") {
             set_once(&mut id, id_after(args, index)?, "ID")?;
         } else if is_word(word, "MEMBER") {
-            return Err(unsupported("MEMBER", "HIT"));
+            set_once(&mut member, member_after(args, index)?, "MEMBER")?;
         } else {
             return Err(unexpected(word, ""));
         }
         index += 2;
     }
-    Ok(match id {
-        Some(id) => Command::HitOnce(HitOnce { key, weight, at, id }),
-        None => Command::Hit { key, count: weight, at },
+    Ok(match (member, id) {
+        (Some(member), id) => Command::HitMember(MemberHit { key, weight, at, id, member }),
+        (None, Some(id)) => Command::HitOnce(HitOnce { key, weight, at, id }),
+        (None, None) => Command::Hit { key, count: weight, at },
     })
 }
 
@@ -305,4 +315,18 @@ fn parse_series(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
         step: span(required(args, 3)?)?,
         at: only_at(args, 4)?,
     })
+}
+
+fn parse_unique(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
+    let key = first_key(args)?;
+    let (window, index) = match args.get(2) {
+        Some(arg) if !is_word(arg, "BOUNDS") => (Some(span(arg)?), 3),
+        _ => (None, 2),
+    };
+    let has_bounds = args.get(index).is_some_and(|arg| is_word(arg, "BOUNDS"));
+    match args.get(index + usize::from(has_bounds)) {
+        Some(word) if has_bounds && is_word(word, "BOUNDS") => Err(CommandError::Twice { option: "BOUNDS" }),
+        Some(word) => Err(unexpected(word, ": UNIQ takes one window, and then BOUNDS")),
+        None => Ok(Command::Unique { key, window, has_bounds }),
+    }
 }

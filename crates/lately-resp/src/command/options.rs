@@ -110,6 +110,9 @@ pub(super) const A_COUNT: &str = "a number of hits";
 /// See [`A_TIME`].
 pub(super) const A_ID: &str = "an id, such as order-42,";
 
+/// See [`A_TIME`].
+pub(super) const A_MEMBER: &str = "a member, such as user-7,";
+
 /// The value after the option at `index`.
 pub(super) fn value_of<'a>(
     args: ArgList<'a>,

@@ -89,6 +89,23 @@ fn arity(name: &str) -> String {
 }
 
 #[test]
+fn uniq() {
+    let unique = |window: Option<&str>, has_bounds| {
+        let window = window.map(|window| window.parse().expect("a window"));
+        Command::Unique { key: b"k", window, has_bounds }
+    };
+    check("UNIQ k", unique(None, false));
+    check("uniq k 5m", unique(Some("5m"), false));
+    check("UNIQ k bounds", unique(None, true));
+    check("UNIQ k 300 BOUNDS", unique(Some("5m"), true));
+    assert_eq!(usage_of("uniq"), "UNIQ <key> [<window>] [BOUNDS]");
+    check_error("UNIQ k BOUNDS BOUNDS", &twice("BOUNDS"));
+    let hint = ": UNIQ takes one window, and then BOUNDS";
+    check_error("UNIQ k 5m 1h", &format!("{}{hint}", unexpected("1h")));
+    check_error("UNIQ k BOUNDS 1h", &format!("{}{hint}", unexpected("1h")));
+}
+
+#[test]
 fn hit() {
     let hit = |count, at| Command::Hit { key: b"k", count, at };
     check("HIT k", hit(1, None));
@@ -107,7 +124,7 @@ fn hit() {
     check_error("HIT k AT 1 AT 2", &twice("AT"));
     check_error("HIT k AT 1 x", &unexpected("x"));
     check_error("HIT k 1 x AT 1", &unexpected("x"));
-    assert_eq!(usage_of("hit"), "HIT <key> [<count>] [AT <time>] [ID <id>]");
+    assert_eq!(usage_of("hit"), "HIT <key> [<count>] [AT <time>] [ID <id>] [MEMBER <member>]");
     let once = |weight, at, id| Command::HitOnce(HitOnce { key: b"k", weight, at, id });
     check("HIT k ID x", once(1, None, b"x"));
     check("HIT k 2 id AT AT 1", once(2, at(1), b"AT"));
@@ -118,7 +135,19 @@ fn hit() {
     check_error("HIT k ID ''", "ERR invalid id of 0 bytes: an id has 1 to 256 bytes");
     check_error("HIT k ID", "ERR ID needs an id, such as order-42, after it");
     check_error("HIT k ID 1 ID 2", &twice("ID"));
-    check_error("HIT k 2 AT 1 member x", "ERR the MEMBER option of HIT is not supported by this version");
+    let member = |weight, at, id, member| Command::HitMember(MemberHit { key: b"k", weight, at, id, member });
+    check("HIT k MEMBER x", member(1, None, None, b"x"));
+    check("HIT k 2 member AT AT 1", member(2, at(1), None, b"AT"));
+    check("HIT k ID MEMBER MEMBER ID AT 1", member(1, at(1), Some(b"MEMBER"), b"ID"));
+    let most = "m".repeat(256);
+    check(&format!("HIT k MEMBER {most}"), member(1, None, None, most.as_bytes()));
+    check_error(
+        &format!("HIT k MEMBER {most}m"),
+        "ERR invalid member of 257 bytes: a member has 1 to 256 bytes",
+    );
+    check_error("HIT k MEMBER ''", "ERR invalid member of 0 bytes: a member has 1 to 256 bytes");
+    check_error("HIT k MEMBER", "ERR MEMBER needs a member, such as user-7, after it");
+    check_error("HIT k MEMBER 1 MEMBER 2", &twice("MEMBER"));
     check_error(
         "HIT k AT soon",
         "ERR invalid time 'soon': give Unix seconds from 0 to 253402300799, such as 1700000000 or 1700000000.25",

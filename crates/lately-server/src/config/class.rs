@@ -22,6 +22,8 @@ pub(super) struct ClassConfig {
     dedupe: Option<Spanned<Length>>,
     #[serde(default)]
     top: bool,
+    #[serde(default)]
+    unique: bool,
 }
 
 /// Checks all classes. The problem points at the first wrong one.
@@ -101,6 +103,7 @@ fn settle(class: Spanned<ClassConfig>) -> Result<(Pattern, Settings), Problem> {
     builder = set(builder, lately::SettingsBuilder::max_skew, &class.max_skew);
     builder = set(builder, lately::SettingsBuilder::dedupe, &class.dedupe);
     builder = builder.top(class.top);
+    builder = builder.unique(class.unique);
     if let Some(precision) = &class.precision {
         builder = builder.precision(precision.get_ref().0);
     }

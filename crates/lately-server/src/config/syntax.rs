@@ -144,7 +144,7 @@ fn of_field(key: &str, value: &str) -> Option<String> {
         }
         "max" => value.parse::<Most>().err(),
         "max_clients" => value.parse::<Clients>().err(),
-        "insecure" | "shadow" => {
+        "insecure" | "shadow" | "unique" => {
             Some(format!("`{value}` is no value of TOML: give true or false, without quotes"))
         }
         "descriptors" => Some(format!("`{value}` is no table: give a table, such as {{ key = \"value\" }}")),

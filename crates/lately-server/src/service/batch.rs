@@ -5,7 +5,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use lately::{
-    Admission, Count, HitOnce, JointRequest, Op, Outcome, Question, Request, Span, Store, Throttle, Timestamp,
+    Admission, Count, HitError, HitOnce, JointRequest, MemberHit, Op, Outcome, Question, Request, Span,
+    Store, Throttle, Timestamp,
 };
 use lately_journal::Refused;
 
@@ -105,12 +106,16 @@ impl<'a> Batch<'a> {
         self.push(Op::Hit { key, weight, at });
     }
 
-    /// Counts hits, with an id or without.
-    pub(crate) fn hit_with(&mut self, hit: (&'a [u8], u64, Option<Timestamp>), id: Option<&'a [u8]>) {
-        let (key, weight, at) = hit;
-        match id {
-            Some(id) => self.hit_once(HitOnce { key, weight, at, id }),
-            None => self.hit(key, weight, at),
+    /// Counts hits, each with an id and a member or without.
+    pub(crate) fn hit_with(
+        &mut self,
+        (key, weight, at): (&'a [u8], u64, Option<Timestamp>),
+        (id, member): (Option<&'a [u8]>, Option<&'a [u8]>),
+    ) {
+        match (member, id) {
+            (Some(member), id) => self.hit_member(MemberHit { key, weight, at, id, member }),
+            (None, Some(id)) => self.hit_once(HitOnce { key, weight, at, id }),
+            (None, None) => self.hit(key, weight, at),
         }
     }
 
@@ -118,6 +123,16 @@ impl<'a> Batch<'a> {
     pub(crate) fn hit_once(&mut self, hit: HitOnce<'a>) {
         self.times(hit.at);
         self.push(Op::of_once(hit));
+    }
+
+    /// Counts hits with a member.
+    pub(crate) fn hit_member(&mut self, hit: MemberHit<'a>) {
+        self.times(hit.at);
+        self.push(Op::HitMember(Box::new(hit)));
+    }
+
+    pub(crate) fn unique(&mut self, key: &'a [u8], window: Option<Span>) {
+        self.push(Op::Unique { key, window });
     }
 
     #[inline(always)]
@@ -317,6 +332,20 @@ impl Service {
             WindowCount { window, count, rate, origins }
         };
         windows.into_iter().zip(counts).map(of).collect()
+    }
+
+    /// The distinct members of a key in a window that ends now. No window means the default window of the key's class.
+    ///
+    /// # Errors
+    /// The class of the key does not count them.
+    pub(crate) fn unique(
+        &self,
+        key: &[u8],
+        window: Option<Span>,
+        now: Timestamp,
+    ) -> Result<(Span, Count), HitError> {
+        let window = window.unwrap_or_else(|| self.store.settings_of(key).window());
+        Ok((window, self.store.unique(key, Some(window), now)?))
     }
 
     /// The hits of each key in a window that ends now.

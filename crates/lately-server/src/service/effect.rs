@@ -49,6 +49,7 @@ impl Effect {
         match op {
             Op::Hit { weight, .. } | Op::HitOnce { weight, .. } => Effect::of_hits(*weight),
             Op::HitOnceAt(hit) => Effect::of_hits(hit.weight),
+            Op::HitMember(hit) => Effect::of_hits(hit.weight),
             Op::Limit { cost, .. } => Effect::of_hits(*cost),
             Op::Decide(request) => Effect::of_request(request),
             Op::Refund(request) => {
@@ -82,7 +83,7 @@ impl Effect {
     /// Whether it may change anything. A hit of weight 0 does not, but is committed like any hit.
     pub(super) fn may_change(op: &Op<'_>) -> bool {
         let Effect { hits, refunds, locks_out, .. } = Effect::of(op);
-        matches!(op, Op::Hit { .. } | Op::HitOnce { .. } | Op::HitOnceAt(_))
+        matches!(op, Op::Hit { .. } | Op::HitOnce { .. } | Op::HitOnceAt(_) | Op::HitMember(_))
             || hits > 0
             || refunds
             || locks_out

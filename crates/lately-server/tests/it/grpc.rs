@@ -27,6 +27,7 @@ use messages::lately::v1::hit_stream_response::Result as Streamed;
 use messages::lately::v1::limit_request::{Given, Limit};
 use messages::lately::v1::{
     HitRequest, HitResponse, HitStreamResponse, HitsRequest, HitsResponse, LimitRequest, LimitResponse,
+    UniqueRequest, UniqueResponse,
 };
 
 #[expect(unreachable_pub, reason = "it is generated")]
@@ -398,7 +399,7 @@ fn requests_have_bounds() {
 }
 
 fn hit(key: &str) -> HitRequest {
-    HitRequest { key: key.into(), n: None, at_ms: None, id: None }
+    HitRequest { key: key.into(), n: None, at_ms: None, id: None, member: None }
 }
 
 #[test]
@@ -424,6 +425,44 @@ fn hits_are_counted_and_read() {
             let refused =
                 ask::<_, HitResponse>(&mut client, "/lately.v1.Lately/Hit", HitRequest { at_ms, ..hit(key) });
             assert_eq!(refused.await.expect_err("refused").code(), code, "{key} {at_ms:?}");
+        }
+    });
+}
+
+#[test]
+fn distinct_members_are_counted_over_grpc() {
+    let settings = Settings::builder().unique(true).build().expect("valid");
+    let classes = vec![(Pattern::new(b"seen:*"), settings)];
+    let server = Running::with(Config { classes, ..config() }, standing_clock());
+    server.block_on(async {
+        let mut client = client(&server).await;
+        let of = |key: &str, member: &[u8]| HitRequest { member: Some(member.to_vec()), ..hit(key) };
+        for (member, hits) in [(b"1", 1), (b"1", 2), (b"2", 3)] {
+            let counted =
+                ask::<_, HitResponse>(&mut client, "/lately.v1.Lately/Hit", of("seen:k", member)).await;
+            assert_eq!(counted.expect("counted").hits, hits);
+        }
+        let unique = |key: &str, window_ms| UniqueRequest { key: key.into(), window_ms };
+        let path = "/lately.v1.Lately/Unique";
+        let answer =
+            ask::<_, UniqueResponse>(&mut client, path, unique("seen:k", None)).await.expect("known");
+        assert_eq!((answer.window_ms, answer.unique, answer.lower, answer.upper), (300_000, 2, 2, Some(2)));
+        let longest = unique("seen:k", Some(30 * 86_400_000));
+        let answer = ask::<_, UniqueResponse>(&mut client, path, longest).await.expect("known");
+        assert_eq!((answer.unique, answer.upper), (2, None));
+        for (key, member, code) in [
+            ("seen:k", &[][..], Code::InvalidArgument),
+            ("seen:k", &[b'm'; 257], Code::InvalidArgument),
+            ("k", b"1", Code::FailedPrecondition),
+        ] {
+            let refused = ask::<_, HitResponse>(&mut client, "/lately.v1.Lately/Hit", of(key, member)).await;
+            assert_eq!(refused.expect_err("refused").code(), code, "{key}");
+        }
+        for (key, window_ms, code) in
+            [("k", None, Code::FailedPrecondition), ("seen:k", Some(0), Code::InvalidArgument)]
+        {
+            let refused = ask::<_, UniqueResponse>(&mut client, path, unique(key, window_ms)).await;
+            assert_eq!(refused.expect_err("refused").code(), code, "{key}");
         }
     });
 }

@@ -288,6 +288,52 @@ fn hits_of_many_keys_come_as_lines() {
     assert_eq!(sent(&server, "POST /v1/hits", "Content-Encoding: gzip\r\n", b"x").0, 415);
 }
 
+#[test]
+fn distinct_members_are_counted_over_http() {
+    let settings = Settings::builder().unique(true).build().expect("valid");
+    let classes = vec![(Pattern::new(b"seen:*"), settings)];
+    let server = Running::with(Config { classes, ..config() }, standing_clock());
+    for member in ["%C3%A9%20%FF", "b", "b"] {
+        assert_eq!(sent(&server, &format!("POST /v1/hit/seen:a?member={member}"), "", b"").0, 200);
+    }
+    let lines = [
+        r#"{"key":"seen:a","member":"c","n":3}"#,
+        r#"{"member":"b","key":"seen:b"}"#,
+        r#"{"key":"seen:a","member":""}"#,
+        r#"{"key":"seen:a","member":7}"#,
+        r#"{"key":"k","member":"x"}"#,
+    ];
+    let (status, _, answer) = sent(&server, "POST /v1/hits", "", lines.join("\n").as_bytes());
+    assert_eq!((status, &answer["accepted"], &answer["rejected_lines"]), (200, &2.into(), &3.into()));
+    let no_members = "ERR hits of this key have no members: its class has no `unique = true`";
+    assert_eq!(answer["rejected"][2]["error"], no_members);
+    let (status, _, answer) = sent(&server, "GET /v1/unique/seen:a", "", b"");
+    let wanted = serde_json::json!({
+        "key": "seen:a", "as_of": NOW_S, "window": "5m", "unique": 3, "lower": 3, "upper": 3
+    });
+    assert_eq!((status, answer), (200, wanted));
+    let (_, _, answer) = sent(&server, "GET /v1/unique/seen:b?window=30d", "", b"");
+    assert_eq!(
+        (&answer["window"], &answer["unique"], &answer["upper"]),
+        (&"30d".into(), &1.into(), &().into())
+    );
+    let long = "m".repeat(257);
+    for (path, status_of, start) in [
+        ("POST /v1/hit/k?member=1", 422, "hits of this key have no members"),
+        ("GET /v1/unique/k", 422, "hits of this key have no members"),
+        ("GET /v1/unique/seen:a?window=x", 400, ""),
+        ("GET /v1/unique/seen:a?at=1", 400, "unknown parameter 'at': this path takes window"),
+        ("POST /v1/hit/seen:a?member=", 400, "invalid member of 0 bytes: a member has 1 to 256 bytes"),
+        (&format!("POST /v1/hit/seen:a?member={long}"), 400, "invalid member of 257 bytes"),
+        ("POST /v1/hit/seen:a?member=1&member=2", 400, "member is given twice"),
+    ] {
+        let (status, _, answer) = sent(&server, path, "", b"");
+        assert_eq!(status, status_of, "{path}: {answer}");
+        assert!(answer["detail"].as_str().is_some_and(|detail| detail.starts_with(start)), "{answer}");
+    }
+    server.connect().ask("UNIQ seen:a\r\n", ":3\r\n");
+}
+
 /// A config with a class whose ids count once within ten minutes.
 fn with_ids() -> Running {
     let settings = Settings::builder().dedupe(minutes(10)).build().expect("valid");

@@ -367,7 +367,7 @@ fn an_error_over_http_names_the_mistake() {
         ("POST /v1/hit/k?n=abc", "invalid n 'abc': n is a whole number from 0 to 9223372036854775807"),
         ("POST /v1/hit/k?n=-1", "invalid n '-1': n is a whole number from 0 to 9223372036854775807"),
         ("POST /v1/hit/k?n=1&n=2", "n is given twice"),
-        ("POST /v1/hit/k?member=7", "unknown parameter 'member': this path takes n, at and id"),
+        ("POST /v1/hit/k?members=7", "unknown parameter 'members': this path takes n, at, id and member"),
         ("POST /v1/hit/k?at=soon", "at: invalid time 'soon': "),
         ("GET /v1/hits/k?window=5x", "window: invalid duration '5x': "),
         (

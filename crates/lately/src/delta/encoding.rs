@@ -9,6 +9,7 @@ use crate::lockout::PastLockout;
 use crate::number::Number;
 use crate::store::{Before, EvictionGuard, Extras};
 use crate::time::Timestamp;
+use crate::uniques::{self, Member};
 
 /// The encoded changes of one batch, in the order in which they were made.
 #[derive(Default, Debug)]
@@ -22,6 +23,8 @@ pub struct DeltaBatch {
     pub(crate) given_back: Vec<(Entry, u64)>,
     /// What each new position replaced, in order.
     pub(crate) moved: Vec<Before>,
+    /// What each new member replaced, in order.
+    pub(crate) members: Vec<uniques::Before>,
     /// The newest delta, if it is hits to which more can be added.
     open: Option<Open>,
 }
@@ -33,6 +36,7 @@ pub struct DeltaMark {
     pub(crate) deleted: usize,
     pub(crate) given_back: usize,
     pub(crate) moved: usize,
+    pub(crate) members: usize,
 }
 
 /// The hits at the end of a batch, to which more can be added.
@@ -61,13 +65,15 @@ const VOID: u8 = 10;
 const GIVEN_BACK: u8 = 11;
 const TAKEN_BACK: u8 = 12;
 const ID: u8 = 13;
+const MEMBER: u8 = 14;
 // The second byte has flags for fields that are present because they differ from the default. Two more bits
 // are free, for an origin other than this server.
-/// Of a restored key: it has an arrival time; denied hits; a guard; ids.
+/// Of a restored key: it has an arrival time; denied hits; a guard; ids; members.
 const HAS_ARRIVAL: u8 = 1;
 const HAS_DENIED: u8 = 1 << 1;
 const HAS_GUARD: u8 = 1 << 2;
 const HAS_IDS: u8 = 1 << 7;
+const HAS_MEMBERS: u8 = 1 << 5;
 /// Of a restored key and of a limited one, in place of `AT`: its next lockout grows from a past one.
 const HAS_PAST: u8 = 1 << 4;
 /// Not the first generation.
@@ -98,8 +104,8 @@ struct Head<'b> {
     len: usize,
 }
 
-/// Kind, flags, part, the length of a key in two bytes, seven numbers (the lengths are short) and a short key.
-const HEAD_BYTES: usize = 96;
+/// Kind, flags, part, the length of a key in two bytes, eight numbers (the lengths are short) and a short key.
+const HEAD_BYTES: usize = 104;
 
 impl Head<'_> {
     #[inline(always)]
@@ -217,6 +223,7 @@ impl DeltaBatch {
         self.deleted.clear();
         self.given_back.clear();
         self.moved.clear();
+        self.members.clear();
         self.open = None;
         self.now = Timestamp::MIN;
     }
@@ -261,6 +268,7 @@ impl DeltaBatch {
             deleted: self.deleted.len(),
             given_back: self.given_back.len(),
             moved: self.moved.len(),
+            members: self.members.len(),
         }
     }
 
@@ -380,12 +388,22 @@ impl DeltaBatch {
                     head.word(id.fingerprint, size_of::<u64>());
                 });
             }
+            Delta::Member { key, generation, at, member } => {
+                let is_now = at == self.now;
+                let (flags, after_ms) = (if is_now { 0 } else { AT }, at.as_millis() - self.now.as_millis());
+                append(&mut self.bytes, (MEMBER, flags), sequence, key, generation, |head| {
+                    if !is_now {
+                        head.number(zigzag(after_ms));
+                    }
+                    head.word(member.hash(), Member::BYTES);
+                });
+            }
             Delta::Forget { key, generation, why } => {
                 let kind = if why == Forgotten::Deleted { DELETED } else { EVICTED };
                 append(&mut self.bytes, (kind, 0), sequence, key, generation, |_| ());
             }
             Delta::Restored { key, generation, limits, entry } => {
-                let LimitState { limited_until, past, arrival, guard, denied, ids } = limits;
+                let LimitState { limited_until, past, arrival, guard, denied, ids, members } = limits;
                 // A time of 0 means no limit.
                 let limited_ms = limited_until.map_or(0, Timestamp::as_millis);
                 let has_arrival = arrival != Arrival::default();
@@ -394,6 +412,7 @@ impl DeltaBatch {
                     | flag(!denied.is_empty(), HAS_DENIED)
                     | flag(!guard.is_none(), HAS_GUARD)
                     | flag(!ids.is_empty(), HAS_IDS)
+                    | flag(!members.is_empty(), HAS_MEMBERS)
                     | flag(past.is_some(), HAS_PAST);
                 append(&mut self.bytes, (RESTORED, flags), sequence, key, generation, |head| {
                     head.number(limited_ms.cast_unsigned());
@@ -407,10 +426,14 @@ impl DeltaBatch {
                     if !ids.is_empty() {
                         head.number(ids.len() as u64);
                     }
+                    if !members.is_empty() {
+                        head.number(members.len() as u64);
+                    }
                 });
                 self.bytes.extend_from_slice(entry);
                 self.bytes.extend_from_slice(denied);
                 self.bytes.extend_from_slice(ids);
+                self.bytes.extend_from_slice(members);
                 if has_arrival {
                     let (millis, ticks) = arrival.to_parts();
                     self.bytes.extend_from_slice(&millis.to_le_bytes());
@@ -495,8 +518,10 @@ impl<'a> Deltas<'a> {
         if self.format == DeltaFormat::Current {
             let flags = *self.bytes.split_off_first()?;
             let known = match first {
-                RESTORED => HAS_ARRIVAL | HAS_DENIED | HAS_GUARD | HAS_IDS | HAS_PAST | GENERATION,
-                ID => GENERATION | AT,
+                RESTORED => {
+                    HAS_ARRIVAL | HAS_DENIED | HAS_GUARD | HAS_IDS | HAS_MEMBERS | HAS_PAST | GENERATION
+                }
+                ID | MEMBER => GENERATION | AT,
                 LIMITED => HAS_PAST | GENERATION,
                 HITS | DENIED | GIVEN_BACK => GENERATION | AT | SEVERAL | HUGE,
                 POSITION | VOID => 0,
@@ -528,6 +553,7 @@ impl<'a> Deltas<'a> {
             Timestamp::from_millis(self.now.as_millis().checked_add(after_ms)?)?
         };
         let hits = match flags & (SEVERAL | HUGE) {
+            _ if kind == RESTORED => 1,
             0 => 1,
             SEVERAL => Number::take(bytes)?,
             HUGE => take_word(bytes)?,
@@ -549,6 +575,8 @@ impl<'a> Deltas<'a> {
         let entry_len = if kind == RESTORED { Number::take(bytes)? } else { 0 };
         let denied_len = if has(HAS_DENIED) { Number::take(bytes)? } else { 0 };
         let ids_len = if has(HAS_IDS) { Number::take(bytes)? } else { 0 };
+        let members_len = if has(HAS_MEMBERS) { Number::take(bytes)? } else { 0 };
+        let member = if kind == MEMBER { take_hash(bytes)? } else { 0 };
         let id = if kind == ID { Some(take_id(at, bytes)?) } else { None };
         let arrival = if kind == ARRIVAL { take_arrival(bytes)? } else { Arrival::default() };
         let position = if kind == POSITION { take_word(bytes)? } else { 0 };
@@ -581,6 +609,7 @@ impl<'a> Deltas<'a> {
             GUARDED => Delta::Guarded { key, generation, guard },
             DELETED => Delta::Forget { key, generation, why: Forgotten::Deleted },
             ID => Delta::Id { key, generation, id: id? },
+            MEMBER => Delta::Member { key, generation, at, member: Member::from_hash(member) },
             EVICTED => Delta::Forget { key, generation, why: Forgotten::Evicted },
             FLUSH => Delta::Flush { below: generation },
             POSITION if key_len <= MAX_SOURCE_BYTES => Delta::Position { source: key, position },
@@ -591,13 +620,14 @@ impl<'a> Deltas<'a> {
                 let entry = bytes.split_off(..usize::try_from(entry_len).ok()?)?;
                 let denied = bytes.split_off(..usize::try_from(denied_len).ok()?)?;
                 let ids = bytes.split_off(..usize::try_from(ids_len).ok()?)?;
+                let members = bytes.split_off(..usize::try_from(members_len).ok()?)?;
                 let arrival = if has(HAS_ARRIVAL) { take_arrival(bytes)? } else { arrival };
                 let past = if has_past {
                     Some(PastLockout::from_numbers((take_word(bytes)?, take_word(bytes)?))?)
                 } else {
                     None
                 };
-                let limits = LimitState { limited_until, past, arrival, guard, denied, ids };
+                let limits = LimitState { limited_until, past, arrival, guard, denied, ids, members };
                 Delta::Restored { key, generation, limits, entry }
             }
             _ => return None,
@@ -625,6 +655,13 @@ impl<'a> Iterator for Deltas<'a> {
 
 fn take_word(bytes: &mut &[u8]) -> Option<u64> {
     Some(u64::from_le_bytes(*bytes.split_off(..size_of::<u64>())?.first_chunk()?))
+}
+
+/// Decodes the hash of a member.
+fn take_hash(bytes: &mut &[u8]) -> Option<u64> {
+    let mut word = [0; size_of::<u64>()];
+    word[..Member::BYTES].copy_from_slice(bytes.split_off(..Member::BYTES)?);
+    Some(u64::from_le_bytes(word))
 }
 
 fn take_time(bytes: &mut &[u8]) -> Option<Timestamp> {
@@ -679,7 +716,8 @@ mod tests {
         let limit = Some(LimitGuard::new(MAX_TOTAL, Span::MAX));
         let guard = EvictionGuard { limit, rate };
         let past = Some(PastLockout { length: Span::MAX, forgotten_at: Timestamp::MAX });
-        let limits = LimitState { limited_until: Some(now), past, arrival, guard, denied: &long, ids: &long };
+        let (denied, ids, members) = (&long[..], &long[..], &long[..7]);
+        let limits = LimitState { limited_until: Some(now), past, arrival, guard, denied, ids, members };
         let id = CountedId { salt: u64::MAX, fingerprint: 7, at: now, until: Timestamp::MAX };
         let deltas = [
             Delta::Hits { key, generation: Generation(0), at: now, hits: 1 },
@@ -714,6 +752,13 @@ mod tests {
             Delta::Guarded { key, generation: Generation(4), guard: EvictionGuard { limit: None, ..guard } },
             Delta::Id { key, generation: Generation(0), id },
             Delta::Id { key: &long, generation: Generation::MAX, id: CountedId { at: Timestamp::MIN, ..id } },
+            Delta::Member { key, generation: Generation(0), at: now, member: Member::from_hash(u64::MAX) },
+            Delta::Member {
+                key: &long,
+                generation: Generation::MAX,
+                at: Timestamp::MIN,
+                member: Member::from_hash(7),
+            },
             Delta::Flush { below: Generation(9) },
             Delta::Position { source: &long[..MAX_SOURCE_BYTES], position: u64::MAX },
             Delta::Position { source: b"s", position: 0 },
@@ -747,6 +792,8 @@ mod tests {
             (15, 1),
             (16, 1),
             (17, 1),
+            (18, 1),
+            (19, 1),
         ];
         assert_eq!(places.len(), deltas.len());
         let wanted: Vec<_> =

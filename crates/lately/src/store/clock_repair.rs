@@ -93,6 +93,7 @@ impl ClockShift {
             guard: self.guard(limits.guard),
             denied: limits.denied,
             ids: limits.ids,
+            members: limits.members,
         }
     }
 
@@ -124,6 +125,9 @@ impl ClockShift {
             Delta::Id { key, generation, id } => {
                 let (at, until) = (self.past(id.at), self.future(id.until));
                 Delta::Id { key, generation, id: CountedId { at, until, ..id } }
+            }
+            Delta::Member { key, generation, at, member } => {
+                Delta::Member { key, generation, at: self.past(at), member }
             }
             Delta::Restored { key, generation, limits, entry } => {
                 Delta::Restored { key, generation, limits: self.limits(limits), entry }

@@ -10,7 +10,7 @@ use std::mem;
 use super::cell::LockedShard;
 use super::context::{Context, FastPath, Hit};
 use super::eviction::Full;
-use super::operation::{HitOnce, Op, Outcome, Question, Request, STAGED};
+use super::operation::{HitOnce, MemberHit, Op, Outcome, Question, Request, STAGED};
 use super::shard::Shard;
 use super::{Store, shard_of};
 use crate::count::Count;
@@ -21,6 +21,7 @@ use crate::frame::Frame;
 use crate::gcra::Throttle;
 use crate::settings::Settings;
 use crate::time::{Span, Timestamp};
+use crate::uniques::Member;
 use crate::window::Window;
 
 /// Applies operations on one thread.
@@ -99,12 +100,14 @@ impl<'a> Executor<'a> {
                 FastPath::Elsewhere => self.find(op, hash, place),
             };
             let is_once = self.prefetch_salt(op, *place);
-            if fetched == Fetched::Nothing && !is_once {
+            let has_member = self.prefetch_members(op, *place);
+            if fetched == Fetched::Nothing && !is_once && !has_member {
                 out.push(self.apply_at(op, hash, *place));
                 continue;
             }
             deferred.push(index, hash, fetched);
             deferred.once |= Numbers::from(is_once) << index;
+            deferred.of_members |= Numbers::from(has_member) << index;
             out.push(Outcome::Hit(Ok(0)));
         }
         if deferred.all > 0 {
@@ -133,6 +136,13 @@ impl<'a> Executor<'a> {
         if deferred.once != 0 {
             self.prefetch_ids(deferred.once, ops, (hashes, places));
         }
+        for level in 1..=2 {
+            for index in indexes(deferred.of_members) {
+                if let Some(place) = places[index] {
+                    self.shard(hashes[index]).prefetch_members(place, level);
+                }
+            }
+        }
         for index in indexes(deferred.all) {
             let (op, hash, answer) = (&ops[index], hashes[index], &mut answers[index]);
             self.enter(hash);
@@ -147,6 +157,13 @@ impl<'a> Executor<'a> {
     fn prefetch_salt(&mut self, op: &Op<'_>, place: Option<u32>) -> bool {
         let (Op::HitOnce { .. } | Op::HitOnceAt(_), Some(place)) = (op, place) else { return false };
         self.parts().0.prefetch_salt(place);
+        true
+    }
+
+    /// Prefetches where the members of a key are whose operation has one. Returns whether it has.
+    fn prefetch_members(&mut self, op: &Op<'_>, place: Option<u32>) -> bool {
+        let (Op::HitMember(_), Some(place)) = (op, place) else { return false };
+        self.parts().0.prefetch_members(place, 0);
         true
     }
 
@@ -267,10 +284,18 @@ impl<'a> Executor<'a> {
                 self.hit_once(&HitOnce { key, weight, at: None, id }, hash, place)
             }
             Op::HitOnceAt(ref hit) => self.hit_once(hit, hash, place),
+            Op::HitMember(ref hit) => match self.hit_member(hit, hash, place) {
+                Ok(hits) if self.context.is_repeated => Outcome::Repeated(hits),
+                counted => Outcome::Hit(counted),
+            },
             Op::Hits { key, window, at } => {
                 Outcome::Hits(self.count((key, place), window, at, |locked, place, _| {
                     locked.entry_at(Some(place)).map(Cow::Borrowed)
                 }))
+            }
+            Op::Unique { key, window } => {
+                let (locked, context) = self.parts();
+                Outcome::Unique(locked.unique(key, place, window, context))
             }
             Op::Denied(ref question) => {
                 let Question { key, window, at } = **question;
@@ -354,6 +379,9 @@ impl<'a> Executor<'a> {
                 let at = op.as_once().and_then(|hit| hit.at);
                 *hits = hits.saturating_add(of_others(None, at).map_or(0, |count| count.estimate));
             }
+            (Op::HitMember(hit), Outcome::Hit(Ok(hits)) | Outcome::Repeated(hits)) => {
+                *hits = hits.saturating_add(of_others(None, hit.at).map_or(0, |count| count.estimate));
+            }
             (&Op::Hits { window, at, .. }, Outcome::Hits(count)) => {
                 *count = of_others(window, at).map_or(*count, |others| count.plus(others));
             }
@@ -414,6 +442,31 @@ impl<'a> Executor<'a> {
             Err(HitError::OutOfMemory { .. }) => self.hit_evicting(hit, id),
             counted => counted,
         }
+    }
+
+    /// Counts hits with a member.
+    #[inline(never)]
+    fn hit_member(&mut self, hit: &MemberHit<'_>, hash: u64, place: Option<u32>) -> Result<u64, HitError> {
+        let &MemberHit { key, weight, at, id, member } = hit;
+        MemberHit::check_member(member)?;
+        let hit = Hit { key, hash, weight, at, limit_window: None };
+        let (locked, context) = self.parts();
+        locked.check_unique(key, place, context)?;
+        context.is_repeated = false;
+        let mut fast = None;
+        if let (None, None) = (id, at) {
+            _ = self.fast(&Op::Hit { key, weight, at }, hash, place, true, |outcome| fast = Some(outcome));
+        }
+        let hits = match fast {
+            Some(outcome) => outcome.into_hit()?,
+            None => self.hit(&hit, id, place)?,
+        };
+        self.has_new_ids |= id.is_some();
+        if weight > 0 && !self.context.is_repeated {
+            let (locked, context) = self.parts();
+            locked.add_member(&hit, Member::new(member), place, context);
+        }
+        Ok(hits)
     }
 
     /// Counts hits of a new key in a full store. It evicts only now, when the hits are known to be valid.
@@ -519,6 +572,8 @@ struct Deferred {
     behind: Numbers,
     /// The operations with an id.
     once: Numbers,
+    /// The operations with a member.
+    of_members: Numbers,
     /// A filter: one bit for each sixty-fourth of the hashes with a deferred operation.
     families: u64,
 }

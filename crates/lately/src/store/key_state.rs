@@ -13,6 +13,7 @@ use crate::lockout::PastLockout;
 use crate::machine::prefetch;
 use crate::settings::Settings;
 use crate::time::{Span, Timestamp};
+use crate::uniques::Uniques;
 
 use super::cached_denial::CachedDenial;
 use super::eviction_guard::{EvictionGuard, LimitGuard, PackedLimitGuard, PackedRateGuard, RateGuard};
@@ -82,6 +83,8 @@ pub(crate) struct Extras {
     pub(super) last: RecentDenials,
     /// The secret of the key's ids, or 0. It is kept by place.
     pub(super) salt: u64,
+    /// The members of the key. They are kept by place.
+    pub(super) uniques: Option<Box<Uniques>>,
 }
 
 impl Watch {
@@ -554,14 +557,15 @@ impl KeyState {
             KeyState::Watched(watched) => (watched.hits, Extras { arrival, guard, ..Extras::default() }),
             KeyState::Limited(limited) | KeyState::DenialCached(limited) => {
                 let Limited { watched, denied, last, .. } = *limited;
-                (watched.hits, Extras { limited_until, past, arrival, guard, denied, last, salt: 0 })
+                let (salt, uniques) = (0, None);
+                (watched.hits, Extras { limited_until, past, arrival, guard, denied, last, salt, uniques })
             }
         }
     }
 
     /// Merges `extras` into the state of the key.
     pub(super) fn give(&mut self, extras: Extras, settings: &Settings, now: Timestamp) {
-        let Extras { limited_until, past, arrival, guard, denied, last, salt: _ } = extras;
+        let Extras { limited_until, past, arrival, guard, denied, last, salt: _, uniques: _ } = extras;
         self.set_arrival(arrival.max(self.arrival()));
         self.put_guard(guard, now);
         if limited_until.is_some() || past.is_some() {

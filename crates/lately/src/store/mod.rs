@@ -51,7 +51,7 @@ pub use busy::BusyKeys;
 pub use eviction::{MemoryStats, Newcomers};
 pub use eviction_guard::{EvictionGuard, LimitGuard, RateGuard};
 pub(crate) use key_state::Extras;
-pub use operation::{HitOnce, JointRequest, Limit, Op, Outcome, Question, Request};
+pub use operation::{HitOnce, JointRequest, Limit, MemberHit, Op, Outcome, Question, Request};
 pub use others::{OwnSpan, Tier};
 pub use replay::{Portion, Replay};
 pub use saved_key::Content;
@@ -233,6 +233,28 @@ impl Store {
         };
         let span = self.settings_of(hit.key).dedupe();
         span.is_some_and(|span| shard.has_id(place, hit.id, (hit.at.unwrap_or(now), span), &context))
+    }
+
+    /// Counts hits with a member. Returns the hits in the key's default window that ends at the hits' time.
+    ///
+    /// # Errors
+    /// [`HitError`] says why the hits were refused. Nothing changes then.
+    pub fn hit_member(&self, hit: MemberHit<'_>, now: Timestamp) -> Result<u64, HitError> {
+        self.apply_one(&Op::HitMember(Box::new(hit)), now).into_hit()
+    }
+
+    /// The distinct members of `key` in a window (default: that of the key's class) that ends now: those of hits that
+    /// [`Store::hit_member`] counted.
+    ///
+    /// Below [`EXACT_MEMBERS`](crate::limits::EXACT_MEMBERS) they are exact: two members are taken for the same with odds of
+    /// one in 2^48. More are estimated with a standard error of 1.5 % while the key has up to 25,000 of them in its
+    /// retention, or the window has an eighth of them; of shorter windows 7 %. The bounds are three standard errors away, and
+    /// have what the edge of the window cuts: a pane of at most an eighth of its age.
+    ///
+    /// # Errors
+    /// [`HitError::NoMembers`] when the class of the key does not count them.
+    pub fn unique(&self, key: &[u8], window: Option<Span>, now: Timestamp) -> Result<Count, HitError> {
+        self.apply_one(&Op::Unique { key, window }, now).into_unique()
     }
 
     /// The hits of `key` in the window of length `window` that ends now.

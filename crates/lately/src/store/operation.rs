@@ -7,7 +7,7 @@ use crate::delta::DeltaBatch;
 use crate::error::{HitError, LimitError};
 use crate::gcra::{Rate, Throttle};
 use crate::limit::{Admission, Decision, JointDecision};
-use crate::limits::MAX_ID_BYTES;
+use crate::limits::{MAX_ID_BYTES, MAX_MEMBER_BYTES};
 use crate::lockout::Lockout;
 use crate::time::{Span, Timestamp};
 
@@ -39,6 +39,8 @@ pub enum Op<'a> {
     },
     /// Count hits with an id and a time. Boxed, as are other rare operations, to keep [`Op`] small.
     HitOnceAt(Box<HitOnce<'a>>),
+    /// Count hits with a member: [`Store::hit_member`].
+    HitMember(Box<MemberHit<'a>>),
     /// Read the hits in a window.
     Hits {
         /// The key.
@@ -47,6 +49,13 @@ pub enum Op<'a> {
         window: Option<Span>,
         /// Where the window ends; `None` is now.
         at: Option<Timestamp>,
+    },
+    /// Read the distinct members in a window that ends now: [`Store::unique`].
+    Unique {
+        /// The key.
+        key: &'a [u8],
+        /// Length of the window; `None` is the default of the key's class.
+        window: Option<Span>,
     },
     /// Read the hits in a window that limits denied. Boxed.
     Denied(Box<Question<'a>>),
@@ -100,6 +109,34 @@ impl HitOnce<'_> {
         match id.len() {
             1..=MAX_ID_BYTES => Ok(()),
             bytes => Err(HitError::IdLength { bytes }),
+        }
+    }
+}
+
+/// Hits with a member, and with an id or without.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MemberHit<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// How many. 0 counts nothing, and leaves neither an id nor a member.
+    pub weight: u64,
+    /// When they happened; `None` is now.
+    pub at: Option<Timestamp>,
+    /// The id: see [`HitOnce`]. Hits whose id was counted before leave no member.
+    pub id: Option<&'a [u8]>,
+    /// The member: 1 to [`MAX_MEMBER_BYTES`] bytes.
+    pub member: &'a [u8],
+}
+
+impl MemberHit<'_> {
+    /// Checks the length of a member.
+    ///
+    /// # Errors
+    /// [`HitError::MemberLength`] when it is empty or longer than [`MAX_MEMBER_BYTES`].
+    pub fn check_member(member: &[u8]) -> Result<(), HitError> {
+        match member.len() {
+            1..=MAX_MEMBER_BYTES => Ok(()),
+            bytes => Err(HitError::MemberLength { bytes }),
         }
     }
 }
@@ -186,13 +223,15 @@ pub struct JointRequest<'a> {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Outcome {
-    /// The result of [`Op::Hit`], [`Op::HitOnce`] and [`Op::HitOnceAt`]: the hits in the default window that ends at the hit, or why it was refused.
+    /// The result of [`Op::Hit`], [`Op::HitOnce`], [`Op::HitOnceAt`] and [`Op::HitMember`]: the hits in the default window that ends at the hit, or why it was refused.
     Hit(Result<u64, HitError>),
-    /// The result of [`Op::HitOnce`] and [`Op::HitOnceAt`] when hits with its id were counted before: the hits in the default window that ends at the
+    /// The result of [`Op::HitOnce`], [`Op::HitOnceAt`] and [`Op::HitMember`] when hits with its id were counted before: the hits in the default window that ends at the
     /// hit. Nothing was counted.
     Repeated(u64),
     /// The result of [`Op::Hits`] and [`Op::Denied`].
     Hits(Count),
+    /// The result of [`Op::Unique`]: the members, or why there is no answer.
+    Unique(Result<Count, HitError>),
     /// The result of [`Op::Limit`], [`Op::Decide`], [`Op::Refund`], [`Op::Throttle`] and [`Op::ThrottleBy`].
     Limit(Result<Decision, LimitError>),
     /// The result of [`Op::LimitAll`].
@@ -224,9 +263,11 @@ impl<'a> Op<'a> {
             Op::Hit { key, .. }
             | Op::HitOnce { key, .. }
             | Op::Hits { key, .. }
+            | Op::Unique { key, .. }
             | Op::Limit { key, .. }
             | Op::Throttle { key, .. } => Some(key),
             Op::HitOnceAt(hit) => Some(hit.key),
+            Op::HitMember(hit) => Some(hit.key),
             Op::Denied(question) => Some(question.key),
             Op::Decide(request) | Op::Refund(request) => Some(request.key),
             Op::ThrottleBy(request) => Some(request.key),
@@ -297,6 +338,13 @@ impl Outcome {
         match self {
             Outcome::Hits(count) => count,
             _ => unreachable!("a question is answered with a count"),
+        }
+    }
+
+    pub(super) fn into_unique(self) -> Result<Count, HitError> {
+        match self {
+            Outcome::Unique(result) => result,
+            _ => unreachable!("a question about members is answered with a count"),
         }
     }
 

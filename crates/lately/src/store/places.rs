@@ -1,11 +1,12 @@
-//! What few operations need of a place in the table: the generation of its key, the secret of its ids, and whether its hits
-//! were sent to other nodes.
+//! What few operations need of a place in the table: the generation of its key, the secret of its ids, its members, and
+//! whether its hits were sent to other nodes.
 
 use super::chunks::Chunks;
 use super::unsent::Unsent;
 use crate::allocation::allocated;
 use crate::delta::Generation;
 use crate::machine::prefetch;
+use crate::uniques::Uniques;
 
 /// Values by place, of a table and of the one before while slots move.
 #[derive(Debug, Default)]
@@ -17,6 +18,11 @@ pub(super) struct Places {
     /// Nothing is stored until a key has one.
     salts: Vec<u64>,
     salts_before: Vec<u64>,
+    /// The members of keys. Nothing is stored until a key has one.
+    uniques: Vec<Option<Box<Uniques>>>,
+    uniques_before: Vec<Option<Box<Uniques>>>,
+    /// The memory of all members, in bytes.
+    uniques_bytes: usize,
     /// `None` if nothing is sent to other nodes.
     unsent: Option<Unsent>,
 }
@@ -27,6 +33,7 @@ impl Places {
         self.generations = Chunks::new(places);
         self.generations_before = Chunks::default();
         (self.salts, self.salts_before) = (Vec::new(), Vec::new());
+        (self.uniques, self.uniques_before, self.uniques_bytes) = (Vec::new(), Vec::new(), 0);
         if let Some(unsent) = &mut self.unsent {
             unsent.clear(places);
         }
@@ -37,9 +44,12 @@ impl Places {
         let generations = std::mem::replace(&mut self.generations, Chunks::new(places));
         let room = if self.salts.is_empty() { 0 } else { places as usize };
         let salts = std::mem::replace(&mut self.salts, vec![0; room]);
+        let room = if self.uniques.is_empty() { 0 } else { places as usize };
+        let uniques = std::mem::replace(&mut self.uniques, none(room));
         if is_moving {
             self.generations_before = generations;
             self.salts_before = salts;
+            self.uniques_before = uniques;
         }
         if let Some(unsent) = &mut self.unsent {
             unsent.resize(places, is_moving);
@@ -52,6 +62,9 @@ impl Places {
         if let Some(&salt) = self.salts_before.get(from as usize) {
             self.salts[to as usize] = salt;
         }
+        if let Some(uniques) = self.uniques_before.get_mut(from as usize) {
+            self.uniques[to as usize] = uniques.take();
+        }
         if let Some(unsent) = &mut self.unsent {
             unsent.moved(from, to);
         }
@@ -61,6 +74,7 @@ impl Places {
     pub(super) fn end_move(&mut self) {
         self.generations_before = Chunks::default();
         self.salts_before = Vec::new();
+        self.uniques_before = Vec::new();
         if let Some(unsent) = &mut self.unsent {
             unsent.end_move();
         }
@@ -70,6 +84,7 @@ impl Places {
     pub(super) fn free(&mut self, place: u32) {
         self.generations.set(place, Generation::default());
         self.set_salt(place, 0);
+        _ = self.take_uniques(place);
         if let Some(unsent) = &mut self.unsent {
             _ = unsent.take(place, u8::MAX);
         }
@@ -109,6 +124,53 @@ impl Places {
         }
     }
 
+    /// The members of the key at a place, if it has any.
+    pub(super) fn uniques(&self, place: u32) -> Option<&Uniques> {
+        self.uniques.get(place as usize)?.as_deref()
+    }
+
+    /// Changes the members of the key at a place in a table with this many places.
+    pub(super) fn change_uniques<T>(
+        &mut self,
+        place: u32,
+        places: u32,
+        change: impl FnOnce(&mut Uniques) -> T,
+    ) -> T {
+        if self.uniques.is_empty() {
+            self.uniques = none(places as usize);
+        }
+        let uniques = &mut self.uniques[place as usize];
+        let before = uniques.as_ref().map_or(0, |uniques| uniques.bytes());
+        let uniques = uniques.get_or_insert_default();
+        let result = change(uniques);
+        self.uniques_bytes = self.uniques_bytes + uniques.bytes() - before;
+        result
+    }
+
+    /// Removes the members of the key at a place.
+    pub(super) fn take_uniques(&mut self, place: u32) -> Option<Box<Uniques>> {
+        let uniques = self.uniques.get_mut(place as usize)?.take()?;
+        self.uniques_bytes -= uniques.bytes();
+        Some(uniques)
+    }
+
+    /// Prefetches where the members of the key at a place are.
+    pub(super) fn prefetch_uniques(&self, place: u32) {
+        if let Some(uniques) = self.uniques.get(place as usize) {
+            prefetch(uniques);
+        }
+    }
+
+    pub(super) fn check_uniques(&self) {
+        let all = || self.uniques.iter().chain(&self.uniques_before).flatten();
+        all().for_each(|uniques| uniques.check_consistency());
+        assert_eq!(
+            all().map(|uniques| uniques.bytes()).sum::<usize>(),
+            self.uniques_bytes,
+            "members are accounted"
+        );
+    }
+
     pub(super) fn unsent(&self) -> Option<&Unsent> {
         self.unsent.as_ref()
     }
@@ -126,13 +188,25 @@ impl Places {
         let unsent = self.unsent.as_ref().map_or(0, Unsent::bytes);
         let generations = self.generations.bytes() + self.generations_before.bytes();
         let salts = [&self.salts, &self.salts_before].map(|salts| allocated(8 * salts.capacity()));
-        generations + salts.iter().sum::<usize>() + unsent
+        let uniques = [&self.uniques, &self.uniques_before]
+            .map(|uniques| allocated(size_of::<Option<Box<Uniques>>>() * uniques.capacity()));
+        let uniques = self.uniques_bytes + uniques.iter().sum::<usize>();
+        generations + salts.iter().sum::<usize>() + uniques + unsent
     }
 
     /// Whether nothing is left of a table before.
     pub(super) fn has_moved(&self) -> bool {
         self.generations_before.is_empty()
             && self.salts_before.is_empty()
+            && self.uniques_before.is_empty()
             && self.unsent.as_ref().is_none_or(Unsent::has_moved)
     }
+}
+
+/// No members, for this many places.
+fn none(places: usize) -> Vec<Option<Box<Uniques>>> {
+    let mut none = Vec::new();
+    none.reserve_exact(places);
+    none.resize_with(places, || None);
+    none
 }

@@ -287,6 +287,12 @@ impl Store {
                     Ok(())
                 })
             }
+            Delta::Member { key, generation, at, member } => {
+                self.replay_life(key, hash, generation, now, |shard, context| {
+                    shard.put_member_back((key, hash), at, member, context);
+                    Ok(())
+                })
+            }
             Delta::Forget { key, generation, .. } => {
                 let ended = Generation(generation.0.saturating_add(1));
                 self.replay_life(key, hash, ended, now, |_, _| Ok(()))

@@ -80,6 +80,8 @@ const IDS: u8 = 128;
 const FLAGS: u8 = GENERATION | LIMITED | ARRIVAL | DENIED | GUARDED | PAST | IDS;
 /// The first byte of a source.
 const SOURCE: u8 = 32;
+/// The first byte of the members of a key, which come before it.
+const MEMBERS: u8 = SOURCE | 1;
 
 impl<'a> Item<'a> {
     /// Decodes an item from the front of `bytes`.
@@ -111,7 +113,12 @@ impl<'a> Mark<'a> {
 impl<'a> SavedKey<'a> {
     pub(super) fn write(&self, out: &mut Vec<u8>) {
         let has_generation = self.generation != Generation::default();
-        let LimitState { limited_until, past, arrival, guard, denied, ids } = self.limits;
+        let LimitState { limited_until, past, arrival, guard, denied, ids, members } = self.limits;
+        if !members.is_empty() {
+            out.push(MEMBERS);
+            leb128::push(out, members.len() as u64);
+            out.extend_from_slice(members);
+        }
         let has_arrival = arrival != Arrival::default();
         let flag = |has: bool, flag| if has { flag } else { 0 };
         out.push(
@@ -163,7 +170,13 @@ impl<'a> SavedKey<'a> {
     }
 
     fn read(bytes: &mut &'a [u8]) -> Option<SavedKey<'a>> {
-        let first = *bytes.split_off_first()?;
+        let mut first = *bytes.split_off_first()?;
+        let mut limits = LimitState::default();
+        if first == MEMBERS {
+            let len = usize::try_from(leb128::take(bytes)?).ok()?;
+            limits.members = bytes.split_off(..len)?;
+            first = *bytes.split_off_first()?;
+        }
         let mut run = |most: usize| {
             let len = usize::try_from(leb128::take(bytes)?).ok().filter(|&len| len <= most)?;
             bytes.split_off(..len)
@@ -173,7 +186,6 @@ impl<'a> SavedKey<'a> {
         if generation > Generation::MAX {
             return None;
         }
-        let mut limits = LimitState::default();
         if first & LIMITED != 0 {
             limits.limited_until = Some(Timestamp::from_millis(i64::try_from(leb128::take(bytes)?).ok()?)?);
         }
@@ -232,7 +244,7 @@ mod tests {
             SavedKey {
                 key: b"k",
                 generation: Generation(0),
-                limits: LimitState { denied: b"d", ids: b"i", ..limited },
+                limits: LimitState { denied: b"d", ids: b"i", members: b"m", ..limited },
                 entry: b"e",
             },
         ];
@@ -268,7 +280,13 @@ mod tests {
     #[test]
     fn invalid_saved_keys_are_refused() {
         let arrival = Arrival::from_parts(1, 2);
-        let limits = LimitState { arrival, denied: b"denied", ids: b"ids", ..LimitState::default() };
+        let limits = LimitState {
+            arrival,
+            denied: b"denied",
+            ids: b"ids",
+            members: b"members",
+            ..LimitState::default()
+        };
         let saved = SavedKey { key: b"key", generation: Generation(9), limits, entry: b"entry" };
         let mut bytes = Vec::new();
         saved.write(&mut bytes);

@@ -12,6 +12,7 @@ use crate::delta::{DeltaBatch, Generation, Sequence};
 use crate::entry::Entry;
 use crate::error::{Malformed, Unreadable};
 use crate::time::Timestamp;
+use crate::uniques::Uniques;
 
 /// The result of [`Store::write_part`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,7 +57,10 @@ impl Store {
             if !keyed.limits.denied.is_empty() {
                 Entry::read_total(keyed.limits.denied).map_err(|why| unreadable(keyed.key, why))?;
             }
-            if read_saved(keyed.limits.ids).is_none() {
+            let has_members = !keyed.limits.members.is_empty();
+            if read_saved(keyed.limits.ids).is_none()
+                || has_members && Uniques::read(keyed.limits.members).is_none()
+            {
                 return Err(unreadable(keyed.key, Malformed::Entry));
             }
             content.add(hits);

@@ -10,6 +10,7 @@ mod fast_path;
 mod ids;
 mod kept;
 mod limits;
+mod members;
 mod unsent;
 
 const START: Timestamp = match Timestamp::from_seconds(1_700_000_000) {

@@ -101,6 +101,14 @@ impl Subject for Shared {
         panic!("a counter has no ids");
     }
 
+    fn hit_member(&mut self, _key: u8, _at_ms: i64, _count: u64, _member: u8, _now_ms: i64) -> HitOutcome {
+        panic!("a counter has no members");
+    }
+
+    fn unique(&mut self, _key: u8, _window_ms: i64, _now_ms: i64) -> Option<(u64, bool)> {
+        panic!("a counter has no members");
+    }
+
     fn forget(&mut self, _key: u8, _now_ms: i64) {
         panic!("a counter cannot forget");
     }
@@ -122,8 +130,8 @@ proptest! {
         let model = model(resolution_ms, (panes * resolution_ms).min(Span::MAX.as_millis() / 2));
         let light = |op: Op| match op {
             Op::Hit { key, offset_ms, count } => Op::Hit { key, offset_ms, count: count.min(300) },
-            // A counter has no ids.
-            Op::HitOnce { key, offset_ms, count, .. } => Op::Hit { key, offset_ms, count: count.min(300) },
+            // A counter has neither ids nor members.
+            Op::HitOnce { key, offset_ms, count, .. } | Op::HitMember { key, offset_ms, count, .. } => Op::Hit { key, offset_ms, count: count.min(300) },
             op => op,
         };
         let ops = for_a_counter(&warmed(&warm_up, ops.into_iter().map(light).collect()), &model);

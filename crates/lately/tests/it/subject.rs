@@ -1,6 +1,6 @@
 //! A store and a counter that run the traces of the model.
 
-use lately::{Count, HitCounter, HitError, HitOnce, Settings, Span, Store, Timestamp};
+use lately::{Count, HitCounter, HitError, HitOnce, MemberHit, Settings, Span, Store, Timestamp};
 use lately_classics::{HitOutcome, ModelCount, ModelSettings, Subject};
 
 /// A store driven by a trace.
@@ -50,6 +50,7 @@ pub(crate) fn settings(model: &ModelSettings) -> Settings {
         builder = builder.dedupe(span(dedupe_ms));
     }
     builder
+        .unique(model.unique)
         .resolution(span(model.resolution_ms))
         .window(span(model.window_ms))
         .exact(span(model.exact_ms))
@@ -137,6 +138,29 @@ impl Subject for StoreSubject {
         }
     }
 
+    fn hit_member(&mut self, key: u8, at_ms: i64, count: u64, member: u8, now_ms: i64) -> HitOutcome {
+        let (at, now, name) = (time(at_ms), time(now_ms), StoreSubject::key(key));
+        self.tidy(key, now);
+        let member = [b'm', member];
+        let hit = MemberHit { key: &name, weight: count, at: Some(at), id: None, member: &member };
+        match self.store.hit_member(hit, now) {
+            Ok(hits) => HitOutcome::Hits(hits),
+            Err(HitError::Late { .. }) => HitOutcome::Late,
+            Err(HitError::Future { .. }) => HitOutcome::Future,
+            Err(HitError::Overflow { .. }) => HitOutcome::Overflow,
+            Err(HitError::NoMembers) => HitOutcome::NoMembers,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    fn unique(&mut self, key: u8, window_ms: i64, now_ms: i64) -> Option<(u64, bool)> {
+        let now = time(now_ms);
+        self.tidy(key, now);
+        let count = self.store.unique(&StoreSubject::key(key), Some(span(window_ms)), now).ok()?;
+        assert!(count.lower == count.estimate && count.upper.is_none_or(|upper| upper == count.estimate));
+        Some((count.estimate, count.upper.is_some()))
+    }
+
     fn read(&mut self, key: u8, at_ms: i64, window_ms: i64, now_ms: i64) -> ModelCount {
         let now = time(now_ms);
         self.tidy(key, now);
@@ -188,6 +212,14 @@ impl Subject for CounterSubject {
 
     fn hit_once(&mut self, _key: u8, _at_ms: i64, _count: u64, _id: u8, _now_ms: i64) -> HitOutcome {
         panic!("a counter has no ids");
+    }
+
+    fn hit_member(&mut self, _key: u8, _at_ms: i64, _count: u64, _member: u8, _now_ms: i64) -> HitOutcome {
+        panic!("a counter has no members");
+    }
+
+    fn unique(&mut self, _key: u8, _window_ms: i64, _now_ms: i64) -> Option<(u64, bool)> {
+        panic!("a counter has no members");
     }
 
     fn read(&mut self, _key: u8, at_ms: i64, window_ms: i64, _now_ms: i64) -> ModelCount {

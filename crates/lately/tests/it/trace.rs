@@ -47,7 +47,7 @@ pub(crate) fn warmed(steps_ms: &[i64], ops: Vec<Op>) -> Vec<Op> {
 }
 
 fn default_settings() -> ModelSettings {
-    ModelSettings { dedupe_ms: Some(600_000), ..ModelSettings::default() }
+    ModelSettings { dedupe_ms: Some(600_000), unique: true, ..ModelSettings::default() }
 }
 
 /// Each byte selects a setting.
@@ -61,6 +61,7 @@ fn settings([resolution, window, slack, retain, precision, skew]: [u8; 6]) -> Mo
     let dedupe_ms = [None, Some(1_000), Some(600_000), Some(DAY_MS)][usize::from(skew >> 2) % 4];
     ModelSettings {
         dedupe_ms: dedupe_ms.map(|ms| ms.min(of_panes.retain_ms)),
+        unique: skew & 0x30 != 0,
         precision_millionths: [100, 1_000, 10_000, 12_345, 50_000, 333_333, 500_000, 1_000_000]
             [usize::from(precision) % 8],
         max_skew_ms: [1, 1_000, 10_000, 3_600_000][usize::from(skew) % 4],
@@ -82,7 +83,9 @@ pub(crate) fn for_a_counter(ops: &[Op], settings: &ModelSettings) -> Vec<Op> {
     let now = Op::Hit { key: 0, offset_ms: 0, count: 1 };
     let longest_ms = settings.retain_ms - settings.resolution_ms;
     let followed = ops.iter().flat_map(|op| match *op {
-        Op::Hit { offset_ms, count, .. } | Op::HitOnce { offset_ms, count, .. } => {
+        Op::Hit { offset_ms, count, .. }
+        | Op::HitOnce { offset_ms, count, .. }
+        | Op::HitMember { offset_ms, count, .. } => {
             // A refused total would stop the counter's clock.
             [Some(Op::Hit { key: 0, offset_ms: offset_ms.min(0), count: count.min(u32::MAX.into()) }), None]
         }
@@ -91,7 +94,7 @@ pub(crate) fn for_a_counter(ops: &[Op], settings: &ModelSettings) -> Vec<Op> {
         }
         Op::Advance { ms } => [Some(Op::Advance { ms: ms.min(longest_ms) }), Some(now)],
         Op::Jump { ms } => [Some(Op::Jump { ms: ms.min(longest_ms) }), Some(now)],
-        Op::Forget { .. } => [None, None],
+        Op::Unique { .. } | Op::Forget { .. } => [None, None],
         Op::Merge { .. } => [Some(Op::Merge { key: 0 }), None],
     });
     std::iter::once(now).chain(followed.flatten()).collect()

@@ -155,5 +155,6 @@ fn model(settings: &Settings) -> ModelSettings {
         max_skew_ms: settings.max_skew().as_millis(),
         precision_millionths: (settings.precision() * 1e6).round() as i64,
         dedupe_ms: settings.dedupe().map(Span::as_millis),
+        unique: settings.unique(),
     }
 }

@@ -5,7 +5,7 @@ use std::future::Future;
 
 use futures_util::{Stream, StreamExt, stream};
 use lately::limits::{MAX_KEY_BYTES, MAX_TOTAL};
-use lately::{Factor, HitError, HitOnce, Lockout, Outcome, Retry, Span, Timestamp};
+use lately::{Factor, HitError, HitOnce, Lockout, MemberHit, Outcome, Retry, Span, Timestamp};
 use lately_resp::limits::MAX_TOP_KEYS;
 use tokio::time::timeout;
 use tonic::{Status, Streaming};
@@ -15,7 +15,7 @@ use super::messages::lately::hits_response::Window;
 use super::messages::lately::limit_request::{Given, Limit};
 use super::messages::lately::{
     HitRequest, HitResponse, HitStreamResponse, HitsRequest, HitsResponse, LimitRequest, LimitResponse,
-    Refusal, TopRequest, TopResponse, top_response,
+    Refusal, TopRequest, TopResponse, UniqueRequest, UniqueResponse, top_response,
 };
 use super::methods::Call;
 use super::status::{of_decide, of_hit, of_refused};
@@ -105,7 +105,8 @@ async fn count(call: &Call, asked: &[HitRequest]) -> Vec<Result<u64, Status>> {
         let mut batch = Batch::default();
         for (hit, at) in asked.iter().zip(&checked) {
             if let Ok(at) = at {
-                batch.hit_with((&hit.key, hit.n.unwrap_or(1), *at), hit.id.as_deref());
+                let with = (hit.id.as_deref(), hit.member.as_deref());
+                batch.hit_with((&hit.key, hit.n.unwrap_or(1), *at), with);
             }
         }
         let _entered = service.enter();
@@ -136,6 +137,9 @@ fn check_hit(call: &Call, hit: &HitRequest) -> Result<Option<Timestamp>, Status>
     if let Some(id) = &hit.id {
         HitOnce::check_id(id).map_err(|error| of_hit(&error))?;
     }
+    if let Some(member) = &hit.member {
+        MemberHit::check_member(member).map_err(|error| of_hit(&error))?;
+    }
     call.check_loaded()?;
     time(hit.at_ms)
 }
@@ -162,6 +166,22 @@ pub(super) async fn hits(call: Call, asked: HitsRequest) -> Result<HitsResponse,
     Ok(HitsResponse {
         as_of_ms: at.unwrap_or(now).as_millis(),
         windows: windows.into_iter().map(window).collect(),
+    })
+}
+
+pub(super) async fn unique(call: Call, asked: UniqueRequest) -> Result<UniqueResponse, Status> {
+    let UniqueRequest { key, window_ms } = asked;
+    check_key(&call, &key)?;
+    let window = window_ms.map(span).transpose()?;
+    call.check_loaded()?;
+    let now = call.service.now();
+    let (window, count) = call.service.unique(&key, window, now).map_err(|error| of_hit(&error))?;
+    Ok(UniqueResponse {
+        as_of_ms: now.as_millis(),
+        window_ms: window.as_millis(),
+        unique: count.estimate,
+        lower: count.lower,
+        upper: count.upper,
     })
 }
 

@@ -49,7 +49,7 @@ impl Method {
 const HIT_STREAM: &str = "/lately.v1.Lately/HitStream";
 const WATCH: &str = "/grpc.health.v1.Health/Watch";
 
-static METHODS: [Method; 8] = [
+static METHODS: [Method; 9] = [
     Method::new("/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit", Some(Verb::Limit), || {
         post(|call: Call, request: Request| unary(request, call, envoy::should_rate_limit))
     }),
@@ -64,6 +64,9 @@ static METHODS: [Method; 8] = [
     }),
     Method::new("/lately.v1.Lately/Limit", Some(Verb::Limit), || {
         post(|call: Call, request: Request| unary(request, call, lately::limit))
+    }),
+    Method::new("/lately.v1.Lately/Unique", Some(Verb::Read), || {
+        post(|call: Call, request: Request| unary(request, call, lately::unique))
     }),
     Method::new("/lately.v1.Lately/Top", Some(Verb::Read), || {
         post(|call: Call, request: Request| unary(request, call, lately::top))
@@ -344,7 +347,9 @@ mod tests {
     use super::super::messages::envoy::RateLimitRequest;
     use super::super::messages::health::HealthCheckRequest;
     use super::super::messages::lately::limit_request::{Given, Limit};
-    use super::super::messages::lately::{HitRequest, HitsRequest, LimitRequest};
+    use ::lately::{Pattern, Settings};
+
+    use super::super::messages::lately::{HitRequest, HitsRequest, LimitRequest, UniqueRequest};
     use super::*;
     use crate::config::{Config, NamedLimit};
     use crate::protocol::fixture::engine_of;
@@ -355,7 +360,9 @@ mod tests {
     /// A service with a limit that counts the key `app:1`.
     fn service() -> Arc<Service> {
         let limit = NamedLimit { domain: Some("edge".to_owned()), ..limit("app:1") };
-        engine_of(Config { limits: vec![limit], ..Config::default() })
+        let settings = Settings::builder().unique(true).build().expect("valid");
+        let classes = vec![(Pattern::new(b"app:*"), settings)];
+        engine_of(Config { limits: vec![limit], classes, ..Config::default() })
     }
 
     /// The code and message with which a call is refused before its answer begins.
@@ -385,6 +392,7 @@ mod tests {
         let key = || b"app:1".to_vec();
         let hit = || HitRequest { key: key(), ..HitRequest::default() }.encode_to_vec();
         let hits = HitsRequest { key: key(), ..HitsRequest::default() };
+        let unique = UniqueRequest { key: key(), window_ms: None };
         let given = Given { max: 1, window_ms: 1, ..Given::default() };
         let limit = LimitRequest { key: key(), limit: Some(Limit::Given(given)), ..LimitRequest::default() };
         let descriptors = vec![RateLimitDescriptor::default()];
@@ -397,6 +405,7 @@ mod tests {
             (Needs::Keys(Verb::Hit, &[]), hit(), 0),
             (Needs::Keys(Verb::Read, ONE), hits.encode_to_vec(), 0),
             (Needs::Keys(Verb::Limit, ONE), limit.encode_to_vec(), 1),
+            (Needs::Keys(Verb::Read, ONE), unique.encode_to_vec(), 0),
             (Needs::AllKeys(Verb::Read), Vec::new(), 0),
             (Needs::Nothing, health(), 0),
             (Needs::Nothing, health(), 0),

@@ -1,4 +1,4 @@
-//! Counting over HTTP: `POST /v1/hit/{key}` and `GET /v1/hits/{key}`.
+//! Counting over HTTP: `POST /v1/hit/{key}`, `GET /v1/hits/{key}` and `GET /v1/unique/{key}`.
 
 use std::sync::Arc;
 
@@ -86,17 +86,19 @@ struct OriginAnswer {
         ("n" = Option<i64>, Query, minimum = 0, description = "The number of hits: 1."),
         ("at" = Option<f64>, Query, description = "The time of the hits in Unix seconds: now."),
         ("id" = Option<String>, Query, description = "The id of the hits, up to 256 bytes. Hits of the key with the same id count once within the `dedupe` of its class."),
+        ("member" = Option<String>, Query, description = "Whose hits they are, up to 256 bytes. The distinct members of a key are counted if its class has `unique`."),
     ),
     responses(
         (status = 200, description = "The hits in the default window of the key, these included.", body = HitAnswer),
-        (status = 422, description = "The time is too old or too far ahead, the count is too large, or hits of the key have no ids.", body = Document, content_type = "application/problem+json"),
+        (status = 422, description = "The time is too old or too far ahead, the count is too large, or hits of the key have no ids or no members.", body = Document, content_type = "application/problem+json"),
         (status = 507, description = "The memory ceiling is reached.", body = Document, content_type = "application/problem+json"),
     ),
 )]
 pub(super) async fn hit(State(service): State<Arc<Service>>, uri: Uri) -> Result<Json<HitAnswer>, Problem> {
     let key = key_of(&uri, "/v1/hit/")?;
-    let mut query = Query::of(&uri, "n, at and id")?;
-    let (count, at, id) = (query.count("n")?, query.time("at")?, query.bytes("id")?);
+    let mut query = Query::of(&uri, "n, at, id and member")?;
+    let (count, at) = (query.count("n")?, query.time("at")?);
+    let (id, member) = (query.bytes("id")?, query.bytes("member")?);
     query.end()?;
     if service.is_loading() {
         return Err(Problem::loading());
@@ -105,7 +107,7 @@ pub(super) async fn hit(State(service): State<Arc<Service>>, uri: Uri) -> Result
     let now = service.now();
     // The change is committed before the first await: a client that disconnects cannot undo it.
     let (outcome, commit) = service.execute_alone(&mut changes, now, |batch: &mut Batch<'_>| {
-        batch.hit_with((&key, count.unwrap_or(1), at), id.as_deref());
+        batch.hit_with((&key, count.unwrap_or(1), at), (id.as_deref(), member.as_deref()));
     });
     let hits = match outcome {
         Ok(Outcome::Hit(Ok(hits)) | Outcome::Repeated(hits)) => hits,
@@ -115,6 +117,56 @@ pub(super) async fn hit(State(service): State<Arc<Service>>, uri: Uri) -> Result
     };
     service.settled(commit, changes).await.map_err(|refused| Problem::of_refused(&refused))?;
     Ok(Json(HitAnswer { key: (&*key).into(), hits }))
+}
+
+/// The distinct members of a key in a window.
+#[derive(Serialize, ToSchema)]
+pub(super) struct UniqueAnswer {
+    #[serde(flatten)]
+    key: Key,
+    /// The end of the window, in Unix seconds.
+    #[schema(value_type = f64)]
+    as_of: Number,
+    window: String,
+    unique: u64,
+    lower: u64,
+    /// Unknown when the window reaches beyond the retention.
+    upper: Option<u64>,
+}
+
+/// The distinct members of a key's hits in a window.
+#[utoipa::path(
+    get, path = "/v1/unique/{key}", tag = "counting",
+    params(
+        ("key" = String, Path, description = "Up to 1,024 bytes, percent-encoded."),
+        ("window" = Option<String>, Query, description = "A duration, such as 5m: the default window of the key."),
+    ),
+    responses(
+        (status = 200, description = "The distinct members: exact up to 100, then estimated.", body = UniqueAnswer),
+        (status = 422, description = "Hits of the key have no members.", body = Document, content_type = "application/problem+json"),
+    ),
+)]
+pub(super) async fn unique(
+    State(service): State<Arc<Service>>,
+    uri: Uri,
+) -> Result<Json<UniqueAnswer>, Problem> {
+    let key = key_of(&uri, "/v1/unique/")?;
+    let mut query = Query::of(&uri, "window")?;
+    let window = query.one("window", parsed)?;
+    query.end()?;
+    if service.is_loading() {
+        return Err(Problem::loading());
+    }
+    let now = service.now();
+    let (window, count) = service.unique(&key, window, now).map_err(|error| Problem::of_hit(&error))?;
+    Ok(Json(UniqueAnswer {
+        key: (&*key).into(),
+        as_of: seconds(now),
+        window: window.to_string(),
+        unique: count.estimate,
+        lower: count.lower,
+        upper: count.upper,
+    }))
 }
 
 /// The hits of a key in windows.

@@ -14,9 +14,8 @@ use axum::{Extension, Json};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use lately::limits::{MAX_KEY_BYTES, MAX_TOTAL};
-use lately::{HitError, HitOnce, Outcome, TimeError, Timestamp};
+use lately::{HitError, HitOnce, MemberHit, Outcome, TimeError, Timestamp};
 use lately_resp::command::Verb;
-use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
@@ -72,8 +71,9 @@ struct Line<'l> {
     /// The id of the hits, up to 256 bytes. Hits of the key with the same id count once within the `dedupe` of its class.
     #[serde(borrow)]
     id: Option<Cow<'l, str>>,
-    #[schema(ignore)]
-    member: Option<IgnoredAny>,
+    /// Whose hits they are, up to 256 bytes. The distinct members of a key are counted if its class has `unique`.
+    #[serde(borrow)]
+    member: Option<Cow<'l, str>>,
 }
 
 /// The hits of a line.
@@ -83,6 +83,7 @@ struct Hits<'l> {
     count: u64,
     at: Option<Timestamp>,
     id: Option<Cow<'l, str>>,
+    member: Option<Cow<'l, str>>,
 }
 
 /// Counts hits of many keys, a JSON object on each line.
@@ -245,8 +246,9 @@ impl Lines {
             let _entered = service.enter();
             for hits in hits.chunks(RUN_OPERATIONS) {
                 let (mut batch, now) = (Batch::default(), service.now());
-                for Hits { key, count, at, id, .. } in hits {
-                    batch.hit_with((key, *count, *at), id.as_deref().map(str::as_bytes));
+                for Hits { key, count, at, id, member, .. } in hits {
+                    let [id, member] = [id, member].map(|text| text.as_deref().map(str::as_bytes));
+                    batch.hit_with((key, *count, *at), (id, member));
                 }
                 service.execute(&mut batch, &mut changes, now);
                 for (hits, response) in hits.iter().zip(batch.responses()) {
@@ -304,10 +306,6 @@ impl<'l> Hits<'l> {
             );
         }
         let parsed: Line<'l> = serde_json::from_slice(text).map_err(|error| said(&error))?;
-        let later = |name| format!("{name} is not supported in this version: leave it out");
-        if parsed.member.is_some() {
-            return Err(later("member"));
-        }
         let key: Cow<'l, [u8]> = match (parsed.key, parsed.key_b64) {
             (Some(Cow::Borrowed(key)), None) => Cow::Borrowed(key.as_bytes()),
             (Some(Cow::Owned(key)), None) => Cow::Owned(key.into_bytes()),
@@ -337,10 +335,15 @@ impl<'l> Hits<'l> {
         {
             return Err(format!("ERR {error}"));
         }
+        if let Some(member) = &parsed.member
+            && let Err(error) = MemberHit::check_member(member.as_bytes())
+        {
+            return Err(format!("ERR {error}"));
+        }
         if !principal.has_key(&key) {
             return Err(format!("NOPERM {}", no_key(principal, &key)));
         }
-        Ok(Hits { line, key, count, at, id: parsed.id })
+        Ok(Hits { line, key, count, at, id: parsed.id, member: parsed.member })
     }
 }
 
@@ -382,7 +385,7 @@ pub(crate) mod check {
         let Ok(hits) = Hits::parse(text, 1, &Principal::Anyone) else { return };
         let object: Value = serde_json::from_slice(text).expect("a line that was taken is JSON");
         let has_meaning = |(name, value): (&String, &Value)| {
-            ["key", "key_b64", "n", "at", "id"].contains(&name.as_str()) || value.is_null()
+            ["key", "key_b64", "n", "at", "id", "member"].contains(&name.as_str()) || value.is_null()
         };
         assert!(object.as_object().expect("it is an object").iter().all(has_meaning), "{object}");
         match object.get("key").filter(|key| !key.is_null()) {
@@ -393,6 +396,8 @@ pub(crate) mod check {
         assert_eq!(count.map_or(Some(1), Value::as_u64), Some(hits.count), "{object}");
         let id = object.get("id").filter(|id| !id.is_null());
         assert_eq!(id.and_then(Value::as_str), hits.id.as_deref(), "{object}");
+        let member = object.get("member").filter(|member| !member.is_null());
+        assert_eq!(member.and_then(Value::as_str), hits.member.as_deref(), "{object}");
         assert_eq!(hits.at.is_some(), object.get("at").is_some_and(|at| !at.is_null()), "{object}");
     }
 }
@@ -443,7 +448,6 @@ mod tests {
         check(r#"{"key":"a","at":{}}"#, "at: invalid time '{}'");
         check(r#"{"key":"a","id":7}"#, "invalid type: integer `7`, expected a string");
         check(r#"{"key":"a","id":""}"#, "ERR invalid id of 0 bytes");
-        check(r#"{"key":"a","member":"m"}"#, "member is not supported in this version");
     }
 
     /// The longest key, with each byte escaped, fits a line.

@@ -17,6 +17,7 @@ use super::{cluster, counts, decisions, dumps, keys, ndjson, routes, series, top
     paths(
         counts::hit,
         counts::hits,
+        counts::unique,
         ndjson::hits,
         series::series,
         top::top,

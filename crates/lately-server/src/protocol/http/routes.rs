@@ -74,9 +74,10 @@ static WATCHING: [Route; 3] = [
 ];
 
 /// Routes about counts, and about the nodes that count.
-static COUNTING: [Route; 10] = [
+static COUNTING: [Route; 11] = [
     Route::new("/v1/hit/", Some(Verb::Hit), || post(counts::hit)).with_key(),
     Route::new("/v1/hits/", Some(Verb::Read), || get(counts::hits)).with_key(),
+    Route::new("/v1/unique/", Some(Verb::Read), || get(counts::unique)).with_key(),
     Route::new("/v1/hits", Some(Verb::Hit), || post(ndjson::hits)).checking_keys(),
     Route::new("/v1/series/", Some(Verb::Read), || get(series::series)).with_key(),
     Route::new("/v1/top", Some(Verb::Read), || get(top::top)),
@@ -296,6 +297,7 @@ mod tests {
             ("GET", "/metrics", Needs::AllKeys(Verb::Read)),
             ("POST", "/v1/hit/", Needs::Keys(Verb::Hit, ONE)),
             ("GET", "/v1/hits/", Needs::Keys(Verb::Read, ONE)),
+            ("GET", "/v1/unique/", Needs::Keys(Verb::Read, ONE)),
             // A line with a key that is not allowed is refused by itself.
             ("POST", "/v1/hits", Needs::Keys(Verb::Hit, &[])),
             ("GET", "/v1/series/", Needs::Keys(Verb::Read, ONE)),
@@ -375,6 +377,8 @@ mod tests {
         check("GET", "/v1/hits/other", StatusCode::FORBIDDEN);
         for (method, before, after, status) in [
             ("GET", "/v1/series/", "?step=1", StatusCode::OK),
+            // The default class counts no members.
+            ("GET", "/v1/unique/", "", StatusCode::UNPROCESSABLE_ENTITY),
             ("POST", "/v1/limit/", "?max=9&window=1", StatusCode::OK),
             ("GET", "/v1/auth?key=", "&max=9&window=1", StatusCode::NO_CONTENT),
         ] {

@@ -219,7 +219,8 @@ mod tests {
         for window in [minutes(1), minutes(7), hours(1), hours(30), days(6)] {
             for precision in [0.0001, 0.01, 0.5] {
                 for resolution in [milliseconds(1), milliseconds(1_000), minutes(1)] {
-                    let settings = Settings::builder().resolution(resolution).window(window).precision(precision);
+                    let settings =
+                        Settings::builder().resolution(resolution).window(window).precision(precision);
                     let Ok(settings) = settings.build() else { continue };
                     let table = LevelTable::new(Vec::new(), levels(&settings)).expect("few");
                     assert_eq!(read(&write(&table)), Some(table), "{window} {precision} {resolution}");

@@ -5,6 +5,7 @@ mod expiry;
 mod fast_path;
 mod hits;
 mod limits;
+mod members;
 mod restored;
 
 use std::hash::BuildHasher;
@@ -483,7 +484,7 @@ impl Shard {
     /// Removes the key at `place`. Returns its name and its state.
     fn take(&mut self, place: u32) -> (Box<[u8]>, (Entry, Extras)) {
         self.bytes -= self.slot_bytes(place);
-        let salt = self.side.places.salt(place);
+        let (salt, uniques) = (self.side.places.salt(place), self.side.places.take_uniques(place));
         let slot = self.slots.take(place).expect("a key lives here");
         if self.slots.len() == 0 {
             self.side.places.clear(self.slots.places());
@@ -497,7 +498,7 @@ impl Shard {
         self.compact_long_keys();
         self.account_side_tables();
         let (entry, extras) = slot.into_parts();
-        (key, (entry, Extras { salt, ..extras }))
+        (key, (entry, Extras { salt, uniques, ..extras }))
     }
 
     /// Deletes all keys and frees their memory.
@@ -517,6 +518,7 @@ impl Shard {
             return;
         }
         self.change_slot(place, classes, Slot::tidy);
+        self.tidy_members(place, classes);
     }
 
     pub(super) fn merge_key(&mut self, key: &[u8], hash: u64, classes: &Classes) {
@@ -602,6 +604,7 @@ impl Shard {
         assert_eq!(bytes, self.bytes, "accounted bytes are the sum over the slots, and what is beside them");
         assert!(self.side.places.has_moved(), "what moved was left behind");
         self.check_unsent();
+        self.side.places.check_uniques();
         self.side.ids.check_consistency();
     }
 }

@@ -17,6 +17,7 @@ use crate::error::Malformed;
 use crate::gcra::Arrival;
 use crate::settings::Settings;
 use crate::time::{Span, Timestamp};
+use crate::uniques::Uniques;
 
 /// Decodes the hits of a key. A file may come from a version with a bug, and a panic on its data must not end
 /// the start of the server.
@@ -47,8 +48,12 @@ impl Shard {
         let (class, now) = (context.classes.of(saved.key), self.now);
         let settings = context.classes.settings(class);
         let mut entry = read_safely(|| Entry::read(saved.entry, settings, now))?;
-        let LimitState { limited_until, past, arrival, guard, denied, ids } = saved.limits;
+        let LimitState { limited_until, past, arrival, guard, denied, ids, members } = saved.limits;
         let ids = read_saved(ids).ok_or(Malformed::Entry)?;
+        let members = match members {
+            [] => None,
+            members => Some(Box::new(Uniques::read(members).ok_or(Malformed::Entry)?)),
+        };
         let mut denied = if denied.is_empty() {
             Entry::new()
         } else {
@@ -77,6 +82,7 @@ impl Shard {
                 self.change_state(place, context.classes, |state, _, _| mem::take(state));
                 self.set_generation(place, Generation(context.generation.load(Relaxed)));
                 self.side.places.set_salt(place, 0);
+                _ = self.side.places.take_uniques(place);
                 self.account_side_tables();
                 place
             }
@@ -84,6 +90,7 @@ impl Shard {
         };
         self.change(place, context.classes, |old, _, _| *old = entry);
         self.restore_ids(place, &ids, settings, context);
+        self.give_members(place, members.filter(|_| settings.unique()), context);
         if has_limits || !guard.is_none() {
             let denied = if has_denied { denied } else { Entry::new() };
             let extras = Extras { limited_until, past, arrival, guard, denied, ..Extras::default() };
@@ -158,9 +165,11 @@ impl Shard {
         let (entry, extras) = life.into_parts();
         let salt = self.side.places.salt(place);
         self.side.places.set_salt(place, 0);
+        let uniques = self.side.places.take_uniques(place);
+        self.account_side_tables();
         self.end_generation(
             (key, generation),
-            (entry, Extras { salt, ..extras }),
+            (entry, Extras { salt, uniques, ..extras }),
             Forgotten::Deleted,
             context,
         );
@@ -176,6 +185,7 @@ impl Shard {
         self.move_all();
         let (mut content, mut entry, mut denied) = (Content::default(), Vec::new(), Vec::new());
         let (all_ids, mut ids) = (self.side.ids.by_owner(memory.known(self.now)), Vec::new());
+        let mut members = Vec::new();
         for (place, slot) in self.slots.iter() {
             self.prefetch_ahead(place);
             if self.has_expired(place, classes) {
@@ -190,13 +200,25 @@ impl Shard {
             }
             ids.clear();
             all_ids.write(self.side.places.salt(place), &mut ids);
+            members.clear();
+            if let Some(uniques) = self.side.places.uniques(place) {
+                uniques.write(&mut members);
+            }
             let (limited_until, arrival) = (slot.state.limited_until(), slot.arrival());
             let past = slot.state.past_lockout().filter(|past| past.forgotten_at > self.now);
             let guard = slot.state.guard().in_force(self.now);
             let saved = SavedKey {
                 key: slot.key(&self.side.long_keys),
                 generation: self.generation_at(place),
-                limits: LimitState { limited_until, past, arrival, guard, denied: &denied, ids: &ids },
+                limits: LimitState {
+                    limited_until,
+                    past,
+                    arrival,
+                    guard,
+                    denied: &denied,
+                    ids: &ids,
+                    members: &members,
+                },
                 entry: &entry,
             };
             saved.write(out);
@@ -246,15 +268,20 @@ impl Shard {
                 self.settle_debts((key, hash), generation, owed, rollback, context);
             }
             Delta::Forget { key, generation, .. } => {
-                let Some((entry, extras)) = taken.deleted.pop().flatten() else { return };
+                let Some((entry, mut extras)) = taken.deleted.pop().flatten() else { return };
                 let place = self.slot_for(key, hash, context);
                 self.bring_salt_back(place, extras.salt, rollback, context);
+                self.give_members(place, extras.uniques.take(), context);
                 self.change_state(place, context.classes, |state, settings, now| {
                     state.hits_mut().absorb(entry, settings, now);
                     state.give(extras, settings, now);
                 });
                 let owed = rollback.revive(key, generation, self.generation_at(place));
                 self.settle_debts((key, hash), generation, owed, rollback, context);
+            }
+            Delta::Member { key, generation, at, member } => {
+                let Some(before) = taken.members.pop() else { return };
+                self.take_member_back((key, hash), generation, (member, at, before), rollback, context);
             }
             Delta::Id { id, .. } => self.change_ids(context.ids, |ids, _| ids.remove(id)),
             Delta::Restored { key, .. } => {

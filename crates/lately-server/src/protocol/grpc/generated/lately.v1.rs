@@ -13,6 +13,9 @@ pub struct HitRequest {
     /// The id of the hits, 1 to 256 bytes. Hits of the key with the same id count once within the `dedupe` of its class.
     #[prost(bytes = "vec", optional, tag = "4")]
     pub id: ::core::option::Option<::prost::alloc::vec::Vec<u8>>,
+    /// Whose hits they are, 1 to 256 bytes. The distinct members of a key are counted if its class has `unique`.
+    #[prost(bytes = "vec", optional, tag = "5")]
+    pub member: ::core::option::Option<::prost::alloc::vec::Vec<u8>>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct HitResponse {
@@ -81,6 +84,30 @@ pub mod hits_response {
         #[prost(double, tag = "5")]
         pub rate: f64,
     }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct UniqueRequest {
+    #[prost(bytes = "vec", tag = "1")]
+    pub key: ::prost::alloc::vec::Vec<u8>,
+    /// The window in milliseconds. Absent is the default window of the key.
+    #[prost(int64, optional, tag = "2")]
+    pub window_ms: ::core::option::Option<i64>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct UniqueResponse {
+    /// The end of the window in Unix milliseconds.
+    #[prost(int64, tag = "1")]
+    pub as_of_ms: i64,
+    #[prost(int64, tag = "2")]
+    pub window_ms: i64,
+    /// Exact up to 100, then estimated.
+    #[prost(uint64, tag = "3")]
+    pub unique: u64,
+    #[prost(uint64, tag = "4")]
+    pub lower: u64,
+    /// Absent when the window reaches beyond the retention.
+    #[prost(uint64, optional, tag = "5")]
+    pub upper: ::core::option::Option<u64>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct LimitRequest {

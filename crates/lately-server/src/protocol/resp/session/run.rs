@@ -169,6 +169,14 @@ impl<'a> Run<'a> {
                 self.batch.hit_once(hit);
                 (Reply::Hit, false)
             }
+            Command::HitMember(hit) => {
+                self.batch.hit_member(hit);
+                (Reply::Hit, false)
+            }
+            Command::Unique { key, window, has_bounds } => {
+                self.batch.unique(key, window);
+                (if has_bounds { Reply::Bounds } else { Reply::Estimate }, false)
+            }
             Command::MultiHit { pairs } => {
                 self.replies.push((Reply::Array(pairs.len()), 1));
                 self.add_elements(command, target, out);
@@ -357,9 +365,14 @@ impl Reply {
         let mut reply = Encoder::new(out, Protocol::default());
         match (self, outcome) {
             (Reply::Hit, Outcome::Repeated(hits)) => reply.integer(integer(*hits)),
-            (Reply::Hit, Outcome::Hit(Err(error))) => reply.error(format_args!("{} {error}", code_of(error))),
-            (Reply::Estimate, Outcome::Hits(count)) => reply.integer(integer(count.estimate)),
-            (Reply::Bounds, Outcome::Hits(count)) => {
+            (Reply::Hit, Outcome::Hit(Err(error)))
+            | (Reply::Estimate | Reply::Bounds, Outcome::Unique(Err(error))) => {
+                reply.error(format_args!("{} {error}", code_of(error)));
+            }
+            (Reply::Estimate, Outcome::Hits(count) | Outcome::Unique(Ok(count))) => {
+                reply.integer(integer(count.estimate));
+            }
+            (Reply::Bounds, Outcome::Hits(count) | Outcome::Unique(Ok(count))) => {
                 reply.array(4);
                 reply.integer(integer(count.estimate));
                 reply.integer(integer(count.lower));

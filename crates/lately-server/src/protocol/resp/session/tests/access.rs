@@ -15,13 +15,14 @@ const EXEC_NOAUTH: &str = "-EXECABORT Transaction discarded because of: NOAUTH A
 const ABORTED: &str = "-EXECABORT Transaction discarded because of previous errors.|";
 
 /// Every command, what it needs, and an example. Commands without an example cannot be requested.
-const TABLE: [(&str, Needs, &str); 65] = [
+const TABLE: [(&str, Needs, &str); 66] = [
     ("hit", Needs::Keys(Verb::Hit, &["app:1"]), "HIT app:1"),
     ("mhit", Needs::Keys(Verb::Hit, &["app:1", "app:2"]), "MHIT app:1 1 app:2 2"),
     ("hits", Needs::Keys(Verb::Read, &["app:1"]), "HITS app:1"),
     ("mhits", Needs::Keys(Verb::Read, &["app:1", "app:2"]), "MHITS 1m app:1 app:2"),
     ("rate", Needs::Keys(Verb::Read, &["app:1"]), "RATE app:1"),
     ("series", Needs::Keys(Verb::Read, &["app:1"]), "SERIES app:1 5s 1s"),
+    ("uniq", Needs::Keys(Verb::Read, &["app:1"]), "UNIQ app:1"),
     ("limit", Needs::Keys(Verb::Limit, &["app:1"]), "LIMIT app:1 5 1m"),
     ("mlimit", Needs::Keys(Verb::Limit, &["app:1", "app:2"]), "MLIMIT app:1 5 1m app:2 5 1h"),
     ("cl.throttle", Needs::Keys(Verb::Limit, &["app:1"]), "CL.THROTTLE app:1 1 1 1"),
@@ -157,6 +158,7 @@ fn one_forbidden_key_refuses_the_whole_request() {
         "MHITS 1m app:1 other",
         "RATE other",
         "SERIES other 5s 1s",
+        "UNIQ other",
         "LIMIT other 5 1m",
         "MLIMIT app:1 5 1m other 5 1m",
         "CL.THROTTLE other 1 1 1",

@@ -243,11 +243,11 @@ fn commands_are_described() {
             assert!(reply.starts_with(start), "{line}: {reply:.40}");
         }
         assert!(talk.ask("COMMAND HELP").starts_with("*13|+COMMAND <subcommand>"));
-        talk.check("COMMAND COUNT", ":41|");
-        assert!(talk.ask("COMMAND LIST").starts_with("*41|$3|hit|"));
+        talk.check("COMMAND COUNT", ":42|");
+        assert!(talk.ask("COMMAND LIST").starts_with("*42|$3|hit|"));
     };
-    script(&mut Talk::new(), ["*41|*10|", "*2|*10|$3|hit|", "*82|$3|hit|", "*2|$3|hit|*10|"]);
-    script(&mut Talk::v3(), ["*41|*10|", "*2|*10|$3|hit|", "%41|$3|hit|", "%1|$3|hit|%5|"]);
+    script(&mut Talk::new(), ["*42|*10|", "*2|*10|$3|hit|", "*84|$3|hit|", "*2|$3|hit|*10|"]);
+    script(&mut Talk::v3(), ["*42|*10|", "*2|*10|$3|hit|", "%42|$3|hit|", "%1|$3|hit|%5|"]);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! `HIT MHIT HITS MHITS RATE SERIES`.
+//! `HIT MHIT HITS MHITS RATE SERIES UNIQ`.
 
 use lately::{Pattern, Settings};
 
@@ -102,6 +102,51 @@ fn hit_with_an_id_counts_once() {
     talk.check("HIT once:a ID 1", ":1|");
     talk.check_all(&[("DEL once:a", ":1|"), ("HIT once:a ID 1", ":1|"), ("HIT once:a ID 1", ":1|")]);
     assert_eq!(talk.info("forgotten_ids"), "0");
+}
+
+#[test]
+fn distinct_members_are_counted() {
+    let settings =
+        Settings::builder().unique(true).dedupe("10m".parse().expect("a span")).build().expect("valid");
+    let mut talk =
+        Talk::with(Config { classes: vec![(Pattern::new(b"seen:*"), settings)], ..Config::default() });
+    talk.check_all(&[
+        ("HIT seen:a MEMBER x", ":1|"),
+        ("HIT seen:a 5 MEMBER x", ":6|"),
+        (&format!("HIT seen:a MEMBER y AT {}", ago(600)), ":1|"),
+        ("HIT seen:a", ":7|"),
+        ("UNIQ seen:a", ":1|"),
+        ("UNIQ seen:a 1h", ":2|"),
+        ("UNIQ seen:a 1h BOUNDS", "*4|:2|:2|:2|:1000|"),
+        ("UNIQ seen:a 30d BOUNDS", "*4|:2|:2|:-1|:1000|"),
+        ("UNIQ seen:none BOUNDS", "*4|:0|:0|:0|:1000|"),
+        ("HIT seen:a ID 1 MEMBER z", ":8|"),
+        ("HIT seen:a ID 1 MEMBER zz", ":8|"),
+        ("UNIQ seen:a", ":2|"),
+        ("HIT k MEMBER x", "-ERR hits of this key have no members: its class has no `unique = true`|"),
+        ("UNIQ k", "-ERR hits of this key have no members: its class has no `unique = true`|"),
+        ("UNIQ k BOUNDS", "-ERR hits of this key have no members: its class has no `unique = true`|"),
+        ("EXISTS k", ":0|"),
+        ("MULTI", "+OK|"),
+        ("HIT seen:t MEMBER 1", "+QUEUED|"),
+        ("UNIQ seen:t", "+QUEUED|"),
+        ("HIT seen:t MEMBER 2", "+QUEUED|"),
+        ("UNIQ seen:t BOUNDS", "+QUEUED|"),
+        ("EXEC", "*4|:1|:1|:2|*4|:2|:2|:2|:1000|"),
+    ]);
+    let hits: String = (0..150).map(|member| format!("HIT seen:many MEMBER {member}\n")).collect();
+    talk.send(hits.as_bytes(), 150);
+    let bounds = barred(&talk.send(b"UNIQ seen:many BOUNDS\n", 1));
+    let [estimate, lower, upper] = [1, 2, 3]
+        .map(|part| bounds.split('|').nth(part).expect("a part")[1..].parse::<i64>().expect("a number"));
+    assert!((145..=155).contains(&estimate) && lower <= 150 && upper >= 150, "{bounds}");
+    talk.clock.set(seconds(NOW_S + 300));
+    talk.check_all(&[
+        ("UNIQ seen:a", ":0|"),
+        ("UNIQ seen:a 301", ":2|"),
+        ("DEL seen:a", ":1|"),
+        ("UNIQ seen:a 1h", ":0|"),
+    ]);
 }
 
 #[test]

@@ -42,7 +42,7 @@ fn an_error_while_queueing_aborts() {
         ("NOSUCH", "-ERR unknown command 'NOSUCH', with args beginning with: |"),
         (
             "HIT",
-            "-ERR wrong number of arguments for 'hit' command. Usage: HIT <key> [<count>] [AT <time>] [ID <id>]|",
+            "-ERR wrong number of arguments for 'hit' command. Usage: HIT <key> [<count>] [AT <time>] [ID <id>] [MEMBER <member>]|",
         ),
         ("CLIENT NOSUCH", "-ERR unknown subcommand 'NOSUCH'. Try CLIENT HELP.|"),
         ("SHUTDOWN", "-ERR Command not allowed inside a transaction|"),
@@ -89,7 +89,7 @@ fn an_error_at_exec_is_one_of_the_replies() {
         ("HIT k", "+QUEUED|"),
         (
             "EXEC",
-            "*5|:1|-ERR invalid count 'x': give a whole number from 0 to 9223372036854775807. Usage: HIT <key> [<count>] [AT <time>] [ID <id>]|-ERR DB index is out of range|-FUTURE hit at 99999999999 is too far ahead of the clock, the latest time taken is 1700000050: max_skew is 10s|:2|",
+            "*5|:1|-ERR invalid count 'x': give a whole number from 0 to 9223372036854775807. Usage: HIT <key> [<count>] [AT <time>] [ID <id>] [MEMBER <member>]|-ERR DB index is out of range|-FUTURE hit at 99999999999 is too far ahead of the clock, the latest time taken is 1700000050: max_skew is 10s|:2|",
         ),
     ]);
 }
@@ -191,8 +191,8 @@ fn the_replies_of_exec_come_in_parts() {
     }
     assert_eq!(talk.flow, Flow::Continue);
     assert!(parts > 2, "{parts}");
-    assert!(replies.starts_with(&format!("*{}|*82|$3|hit|", queued + 1)) && replies.ends_with("|:1|"));
-    assert_eq!(replies.matches("*82|$3|hit|").count(), queued);
+    assert!(replies.starts_with(&format!("*{}|*84|$3|hit|", queued + 1)) && replies.ends_with("|:1|"));
+    assert_eq!(replies.matches("*84|$3|hit|").count(), queued);
     talk.check("HITS k", ":1|");
 }
 

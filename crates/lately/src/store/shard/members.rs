@@ -1,0 +1,157 @@
+//! The distinct members of keys.
+
+use super::super::context::{Context, Hit};
+use super::super::rollback::Rollback;
+use super::Shard;
+use crate::class::Classes;
+use crate::count::Count;
+use crate::delta::{Delta, Generation};
+use crate::error::HitError;
+use crate::machine::prefetch;
+use crate::settings::Settings;
+use crate::time::{Span, Timestamp};
+use crate::uniques::{Before, Member, Uniques};
+
+impl Shard {
+    /// Checks that the class of a key counts distinct members. The key is at `place`, or does not exist.
+    pub(in crate::store) fn check_unique(
+        &self,
+        key: &[u8],
+        place: Option<u32>,
+        context: &Context<'_>,
+    ) -> Result<(), HitError> {
+        let class = self.class_of(key, place, context);
+        if context.classes.settings(class).unique() { Ok(()) } else { Err(HitError::NoMembers) }
+    }
+
+    /// Prefetches the members of the key at `place`, one level at a time: where they are, what holds them, and the recent ones.
+    pub(in crate::store) fn prefetch_members(&self, place: u32, level: usize) {
+        match level {
+            0 => self.side.places.prefetch_uniques(place),
+            1 => self.side.places.uniques(place).into_iter().for_each(|uniques| prefetch(uniques)),
+            _ => self.side.places.uniques(place).into_iter().for_each(Uniques::prefetch),
+        }
+    }
+
+    /// Adds the member of hits that were just counted. The key most likely is at `guess`.
+    pub(in crate::store) fn add_member(
+        &mut self,
+        hit: &Hit<'_>,
+        member: Member,
+        guess: Option<u32>,
+        context: &mut Context<'_>,
+    ) {
+        let place = self.place_near(guess, hit.key, hit.hash).expect("it was just hit");
+        let at = hit.at.unwrap_or(self.now);
+        let before = self.change_members(place, context.classes, |members, settings, now| {
+            members.add(member, at, settings, now)
+        });
+        if let Some(batch) = context.deltas.as_deref_mut() {
+            batch.members.push(before);
+        }
+        self.record_change(context, |shard| {
+            let generation = shard.generation_at(place);
+            Delta::Member { key: hit.key, generation, at, member }
+        });
+    }
+
+    /// The distinct members of a key in a window that ends now. The key is at `place`, or does not exist.
+    pub(in crate::store) fn unique(
+        &mut self,
+        key: &[u8],
+        place: Option<u32>,
+        window: Option<Span>,
+        context: &mut Context<'_>,
+    ) -> Result<Count, HitError> {
+        let place = place.and_then(|place| self.alive(place, context));
+        self.check_unique(key, place, context)?;
+        let settings = context.classes.settings(self.class_of(key, place, context));
+        let (window, now) = (window.unwrap_or(settings.window()), self.now);
+        Ok(match place.and_then(|place| self.side.places.uniques(place)) {
+            Some(members) => members.count(window, settings, now),
+            None => Uniques::default().count(window, settings, now),
+        })
+    }
+
+    /// Replays a member of counted hits. It changes nothing if the key does not exist.
+    pub(in crate::store) fn put_member_back(
+        &mut self,
+        (key, hash): (&[u8], u64),
+        at: Timestamp,
+        member: Member,
+        context: &mut Context<'_>,
+    ) {
+        let Some(place) = self.live_place(key, hash, context) else { return };
+        if self.check_unique(key, Some(place), context).is_ok() {
+            self.change_members(place, context.classes, |members, settings, now| {
+                members.add(member, at, settings, now)
+            });
+        }
+    }
+
+    /// Gives the key at `place` these members, beside those that it has.
+    pub(super) fn give_members(&mut self, place: u32, given: Option<Box<Uniques>>, context: &Context<'_>) {
+        let Some(mut given) = given else { return };
+        let is_clock_repaired = context.is_clock_repaired;
+        self.change_members(place, context.classes, |members, settings, now| {
+            if is_clock_repaired {
+                given.end_by(now, settings);
+            }
+            if members.is_empty() {
+                *members = *given;
+            } else {
+                members.absorb(*given, settings, now);
+            }
+        });
+        self.tidy_members(place, context.classes);
+    }
+
+    /// Removes a member that was added in a generation of a key.
+    pub(super) fn take_member_back(
+        &mut self,
+        (key, hash): (&[u8], u64),
+        generation: Generation,
+        (member, at, before): (Member, Timestamp, Before),
+        rollback: &mut Rollback,
+        context: &Context<'_>,
+    ) {
+        let Some(place) = self.place_of(key, hash) else { return };
+        let is_its = self.generation_at(place) == generation || rollback.is_revived(key, generation);
+        if is_its && self.side.places.uniques(place).is_some() {
+            self.change_members(place, context.classes, |members, settings, _| {
+                let at_ms = settings.pane_start(at).as_millis();
+                let before = rollback.member_before(key, member, before);
+                if !members.take_back(member, at_ms, before) {
+                    rollback.owe_member(key, (member, at_ms), before);
+                }
+            });
+            self.tidy_members(place, context.classes);
+        }
+    }
+
+    /// Drops the members of the key at `place` that are older than its retention.
+    pub(super) fn tidy_members(&mut self, place: u32, classes: &Classes) {
+        if self.side.places.uniques(place).is_none() {
+            return;
+        }
+        let is_empty = self.change_members(place, classes, Uniques::tidy);
+        if is_empty {
+            _ = self.side.places.take_uniques(place);
+            self.account_side_tables();
+        }
+    }
+
+    /// Changes the members of the key at `place`, and updates the account.
+    fn change_members<T>(
+        &mut self,
+        place: u32,
+        classes: &Classes,
+        change: impl FnOnce(&mut Uniques, &Settings, Timestamp) -> T,
+    ) -> T {
+        let (now, places) = (self.now, self.slots.places());
+        let settings = classes.settings(self.slot_mut(place).class);
+        let result = self.side.places.change_uniques(place, places, |members| change(members, settings, now));
+        self.account_side_tables();
+        result
+    }
+}

@@ -1,0 +1,246 @@
+//! Hits with members: what is counted, and what members survive.
+
+use super::*;
+use crate::delta::DeltaMark;
+use crate::limits::MAX_MEMBER_BYTES;
+use crate::settings::Settings;
+use crate::store::MemberHit;
+
+fn builder() -> StoreBuilder {
+    Store::builder().seed(1).settings(Settings::builder().unique(true).dedupe(minutes(10)))
+}
+
+fn store() -> Store {
+    builder().build().expect("valid")
+}
+
+fn of<'a>(key: &'a [u8], member: &'a [u8]) -> MemberHit<'a> {
+    MemberHit { key, weight: 1, at: None, id: None, member }
+}
+
+fn unique(store: &Store, key: &[u8], window: Span, now: Timestamp) -> u64 {
+    store.unique(key, Some(window), now).expect("the class counts them").estimate
+}
+
+/// Applies hits with a change record.
+fn apply(store: &Store, hits: &[MemberHit<'_>], now: Timestamp, deltas: &mut DeltaBatch) -> Vec<Outcome> {
+    let ops: Vec<_> = hits.iter().map(|hit| Op::HitMember(Box::new(*hit))).collect();
+    let mut out = Vec::new();
+    store.apply_into(&ops, now, &mut out, deltas);
+    out
+}
+
+#[test]
+fn distinct_members_are_counted_in_any_window() {
+    let store = store();
+    for (second, member) in [(10, b"a"), (20, b"b"), (30, b"a"), (40, b"c")] {
+        let now = after(seconds(second));
+        assert_eq!(store.hit_member(of(b"k", member), now), Ok(second / 10));
+    }
+    let now = after(seconds(40));
+    for (window, expected) in [(1, 1), (11, 2), (20, 2), (21, 3), (300, 3)] {
+        assert_eq!(unique(&store, b"k", seconds(window), now), expected, "{window}");
+    }
+    assert_eq!(store.unique(b"k", None, now).map(|count| (count.lower, count.upper)), Ok((3, Some(3))));
+    assert_eq!(unique(&store, b"other", minutes(5), now), 0);
+    assert_eq!(unique(&store, b"k", minutes(5), after(minutes(6))), 0);
+    store.check_consistency();
+}
+
+#[test]
+fn hits_that_count_nothing_leave_no_member() {
+    let store = store();
+    let with = |weight, id, member| MemberHit { key: b"k", weight, at: None, id, member };
+    assert_eq!(store.hit_member(with(0, None, b"a"), START), Ok(0));
+    assert_eq!(store.hit_member(with(2, Some(b"1"), b"a"), START), Ok(2));
+    assert_eq!(store.hit_member(with(2, Some(b"1"), b"b"), START), Ok(2));
+    assert_eq!(unique(&store, b"k", minutes(5), START), 1);
+    assert_eq!(store.hit_member(with(1, Some(b"2"), b"b"), START), Ok(3));
+    assert_eq!(unique(&store, b"k", minutes(5), START), 2);
+}
+
+#[test]
+fn members_and_their_lack_are_checked() {
+    let (store, without) = (store(), super::store());
+    let long = [b'm'; MAX_MEMBER_BYTES + 1];
+    let hit = |member| store.hit_member(of(b"k", member), START);
+    assert_eq!(hit(b""), Err(HitError::MemberLength { bytes: 0 }));
+    assert_eq!(hit(&long), Err(HitError::MemberLength { bytes: long.len() }));
+    assert!(store.is_empty());
+    assert_eq!(hit(&long[1..]), Ok(1));
+    assert_eq!(without.hit_member(of(b"k", b"m"), START), Err(HitError::NoMembers));
+    assert_eq!(without.unique(b"k", None, START), Err(HitError::NoMembers));
+    assert!(without.is_empty());
+}
+
+/// Whichever way a key goes, its members go with it, and their memory is free.
+#[test]
+fn a_deleted_key_has_no_members() {
+    let store = store();
+    for forget in [|store: &Store| assert!(store.forget(b"k", START)), Store::flush] {
+        for number in 0..1_000_u32 {
+            store.hit_member(of(b"k", &number.to_le_bytes()), START).expect("counted");
+        }
+        let used_bytes = store.memory().used_bytes;
+        store.check_consistency();
+        forget(&store);
+        assert_eq!(unique(&store, b"k", minutes(5), START), 0);
+        assert!(store.memory().used_bytes + 4_000 < used_bytes);
+        store.check_consistency();
+    }
+}
+
+#[test]
+fn members_move_with_their_keys_and_leave_with_the_retention() {
+    let store = store();
+    // So many keys that the tables grow.
+    for key in 0..40_000_u32 {
+        for member in 0..=(key % 3) {
+            store.hit_member(of(&key.to_le_bytes(), &member.to_le_bytes()), START).expect("counted");
+        }
+    }
+    store.check_consistency();
+    for key in 0..40_000_u32 {
+        assert_eq!(unique(&store, &key.to_le_bytes(), minutes(5), START), u64::from(key % 3) + 1);
+    }
+    let (before_bytes, after_all) = (store.memory().used_bytes, after(days(8)));
+    for key in (0..40_000_u32).step_by(2) {
+        store.hit(&key.to_le_bytes(), after_all).expect("counted");
+    }
+    sweep(&store, after_all);
+    store.check_consistency();
+    assert!(store.memory().used_bytes + 1_000_000 < before_bytes);
+    assert_eq!(unique(&store, &0_u32.to_le_bytes(), days(7), after_all), 0);
+}
+
+#[test]
+fn members_are_known_after_a_restart() {
+    let store = store();
+    let replayed = builder().seed(3).build().expect("valid");
+    let mut replay = Replay::new(&replayed, Portion::ALL);
+    (0..Store::PARTS).for_each(|part| replay.include(part, 0, START).expect("a part"));
+    let of_key = |key: u32| if key == 7 { 20_000 } else { key % 9 };
+    for step in 0..20_000_u32 {
+        let (name, now) = (step.to_le_bytes(), after(milliseconds(u64::from(step) * 10 + 1)));
+        let mut deltas = DeltaBatch::default();
+        for key in (0..500_u32).filter(|&key| step < of_key(key)) {
+            apply(&store, &[of(&key.to_le_bytes(), &name)], now, &mut deltas);
+        }
+        replay.record(deltas.deltas()).expect("changes");
+    }
+    drop(replay);
+    let now = after(seconds(200));
+    let check = |other: &Store| {
+        for key in 0..500_u32 {
+            for window in [seconds(1), seconds(60), minutes(5), hours(1)] {
+                let [own, others] =
+                    [&store, other].map(|store| store.unique(&key.to_le_bytes(), Some(window), now));
+                assert_eq!(own, others, "{key} {window}");
+            }
+        }
+        let key = 7_u32.to_le_bytes();
+        assert!((19_000..21_000).contains(&unique(other, &key, minutes(5), now)));
+        assert_eq!(unique(other, &1_u32.to_le_bytes(), minutes(5), now), 1);
+        other.check_consistency();
+    };
+    let loaded = builder().seed(2).build().expect("valid");
+    let mut part = Vec::new();
+    for index in 0..Store::PARTS {
+        part.clear();
+        store.write_part(index, now, &mut part);
+        Store::check_part(&part).expect("a part");
+        assert!(loaded.read_part(&part, now).expect("a part").is_empty());
+    }
+    check(&loaded);
+    check(&replayed);
+    let (restored, mut brought) = (builder().seed(4).build().expect("valid"), DeltaBatch::default());
+    for index in 0..Store::PARTS {
+        part.clear();
+        store.write_part(index, now, &mut part);
+        restored.bring_part(&part, now, &mut brought).expect("a part");
+    }
+    check(&restored);
+    // What was restored is in the change record, too.
+    let replayed = builder().seed(5).build().expect("valid");
+    let mut replay = Replay::new(&replayed, Portion::ALL);
+    (0..Store::PARTS).for_each(|part| replay.include(part, 0, now).expect("a part"));
+    replay.record(brought.deltas()).expect("changes");
+    check(&replayed);
+    // A class that counts no members drops them.
+    let without = Store::builder().seed(6).build().expect("valid");
+    for index in 0..Store::PARTS {
+        part.clear();
+        store.write_part(index, now, &mut part);
+        assert!(without.read_part(&part, now).expect("a part").is_empty());
+    }
+    assert_eq!(without.hits(&7_u32.to_le_bytes(), minutes(5), now).estimate, 20_000);
+    assert!(without.memory().used_bytes < store.memory().used_bytes - 10_000);
+}
+
+#[test]
+fn members_of_hits_that_are_rolled_back_are_gone() {
+    let store = store();
+    let mut before = DeltaBatch::default();
+    apply(&store, &[of(b"k", b"a"), of(b"k", b"b"), of(b"gone", b"a")], START, &mut before);
+    let later = after(seconds(60));
+    let mut batch = DeltaBatch::default();
+    apply(&store, &[of(b"k", b"a"), of(b"k", b"c"), of(b"new", b"a")], later, &mut batch);
+    assert!(store.forget_into(b"gone", later, Some(&mut batch)));
+    apply(&store, &[of(b"gone", b"z")], later, &mut batch);
+    assert_eq!((unique(&store, b"k", seconds(9), later), unique(&store, b"gone", hours(1), later)), (2, 1));
+    store.roll_back_since(&mut batch, &DeltaMark::default());
+    for (key, last, all) in [(b"k".as_slice(), 0, 2), (b"gone", 0, 1), (b"new", 0, 0)] {
+        let counts = (unique(&store, key, seconds(9), later), unique(&store, key, hours(1), later));
+        assert_eq!(counts, (last, all), "{}", key.escape_ascii());
+    }
+    store.check_consistency();
+}
+
+#[test]
+fn members_are_within_the_ceiling() {
+    let store = builder().memory_ceiling(2 << 20).build().expect("valid");
+    for number in 0..200_000_u32 {
+        let key = (number % 50).to_le_bytes();
+        store.hit_member(of(&key, &number.to_le_bytes()), START).expect("there is room, or it is made");
+        let key = number.to_le_bytes();
+        store.hit_member(of(&key, b"m"), START).expect("there is room, or it is made");
+    }
+    let memory = store.memory();
+    assert!(memory.used_bytes <= 2 << 20 && memory.evicted_keys > 1_000, "{memory:?}");
+    store.check_consistency();
+}
+
+/// Hits of a clock that was ahead count as of now, and so do their members.
+#[test]
+fn members_of_a_clock_that_was_ahead_count_as_of_now() {
+    let (store, ahead) = (store(), after(days(3_000)));
+    let mut deltas = DeltaBatch::default();
+    for number in 0..300_u32 {
+        apply(&store, &[of(b"many", &number.to_le_bytes())], ahead, &mut deltas);
+    }
+    apply(&store, &[of(b"k", b"a"), of(b"k", b"b")], ahead, &mut deltas);
+    let check = |repaired: &Store| {
+        repaired.repair_clock(None);
+        for (now, few, least) in [(START, 2, 290), (after(minutes(6)), 0, 0)] {
+            assert_eq!(unique(repaired, b"k", minutes(5), now), few);
+            let many = unique(repaired, b"many", minutes(5), now);
+            assert!(many >= least && many <= least + 20, "{many}");
+        }
+        repaired.check_consistency();
+    };
+    let loaded = builder().seed(2).build().expect("valid");
+    loaded.repair_clock(Some((after(days(1)), START)));
+    let mut part = Vec::new();
+    for index in 0..Store::PARTS {
+        part.clear();
+        store.write_part(index, ahead, &mut part);
+        assert!(loaded.read_part(&part, ahead).expect("a part").is_empty());
+    }
+    check(&loaded);
+    let replayed = builder().seed(3).build().expect("valid");
+    replayed.repair_clock(Some((after(days(1)), START)));
+    let mut replay = Replay::new(&replayed, Portion::ALL);
+    (0..Store::PARTS).for_each(|part| replay.include(part, 0, ahead).expect("a part"));
+    replay.record(deltas.deltas()).expect("changes");
+    check(&replayed);
+}

@@ -1,0 +1,107 @@
+//! A sketch of any number of members, which estimates how many of them were hit since the start of any pane.
+//!
+//! It is the bitmap of probabilistic counting (Flajolet and Martin, "Probabilistic counting algorithms for data base
+//! applications", 1985) with a stamp for each bit: the pane in which a member last set it. The bits whose stamps are in a
+//! window are the bitmap of the members of this window.
+
+use crate::settings::Settings;
+use crate::time::Timestamp;
+
+use super::Member;
+use super::cells::{Cells, Place};
+use super::estimate::Estimate;
+use super::panes::Panes;
+
+/// A sketch.
+#[derive(Debug)]
+pub(super) struct Sketch {
+    panes: Panes,
+    cells: Cells,
+}
+
+impl Sketch {
+    pub(super) fn new(settings: &Settings) -> Sketch {
+        Sketch { panes: Panes::new(settings), cells: Cells::default() }
+    }
+
+    /// Adds a member that was hit at a time. Returns the time of the last hit before in its cell.
+    #[inline]
+    pub(super) fn add(
+        &mut self,
+        member: Member,
+        at_ms: i64,
+        settings: &Settings,
+        now: Timestamp,
+    ) -> Option<i64> {
+        // What is ahead of the clock counts as of now, so that panes are bounded.
+        let at_ms = at_ms.min(now.as_millis());
+        let stamp = self.panes.newest_at(at_ms).unwrap_or_else(|| {
+            let (stamp, new_stamps) = self.panes.stamp_of(at_ms, settings, now);
+            new_stamps.inspect(|new_stamps| self.cells.restamp(new_stamps));
+            stamp
+        });
+        let before = self.cells.set(Place::of(member), stamp);
+        self.panes.start_of(before)
+    }
+
+    /// Gives the cell of a member the time before, if its last hit was in the same pane as this time.
+    pub(super) fn take_back(&mut self, member: Member, at_ms: i64, before_ms: Option<i64>) {
+        let stamp_of = |at_ms| self.panes.last_before(at_ms);
+        self.cells.replace(Place::of(member), stamp_of(at_ms), before_ms.map_or(0, stamp_of));
+    }
+
+    /// Adds the members of another sketch.
+    pub(super) fn merge(&mut self, other: &Sketch, settings: &Settings, now: Timestamp) {
+        let starts_ms = other.panes.starts_ms();
+        for &start_ms in &starts_ms {
+            let (_, new_stamps) = self.panes.stamp_of(start_ms.min(now.as_millis()), settings, now);
+            new_stamps.inspect(|new_stamps| self.cells.restamp(new_stamps));
+        }
+        let mut new = [0; 256];
+        for (&start_ms, new) in starts_ms.iter().zip(&mut new[1..]) {
+            *new = self.panes.last_before(start_ms);
+        }
+        self.cells.merge(&other.cells, &new);
+    }
+
+    /// How many members were hit at this time or later, which is the start of a pane.
+    pub(super) fn estimate(&self, from_ms: i64) -> Estimate {
+        Estimate::of(&self.cells.tally(self.panes.first_from(from_ms)))
+    }
+
+    pub(super) fn tidy(&mut self, settings: &Settings, now: Timestamp) {
+        let new_stamps = self.panes.tidy(settings, now);
+        self.cells.restamp(&new_stamps);
+    }
+
+    pub(super) fn end_by(&mut self, latest_ms: i64, settings: &Settings, now: Timestamp) {
+        let new_stamps = self.panes.end_by(latest_ms, settings, now);
+        self.cells.restamp(&new_stamps);
+    }
+
+    /// The number of panes.
+    #[cfg(test)]
+    pub(super) fn panes(&self) -> u8 {
+        self.panes.newest()
+    }
+
+    pub(super) fn heap_bytes(&self) -> usize {
+        self.panes.heap_bytes() + self.cells.heap_bytes()
+    }
+
+    pub(super) fn write(&self, out: &mut Vec<u8>) {
+        self.panes.write(out);
+        self.cells.write(out);
+    }
+
+    pub(super) fn read(bytes: &mut &[u8]) -> Option<Sketch> {
+        let panes = Panes::read(bytes)?;
+        let cells = Cells::read(bytes, panes.newest())?;
+        Some(Sketch { panes, cells })
+    }
+
+    pub(super) fn check_consistency(&self) {
+        self.panes.check_consistency();
+        self.cells.check_consistency(self.panes.newest());
+    }
+}
