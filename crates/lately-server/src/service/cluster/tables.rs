@@ -142,6 +142,10 @@ async fn exchange(
         held.into_iter().map(|(text, until_ms)| (text, until_ms.parse().unwrap_or(i64::MIN))).collect();
     let own = service.store.level_table();
     let lasts_ms = |table: &LevelTable| table.retain_ms() + BLOCK_SLACK_MS + TABLE_RENEWED_AFTER_MS;
+    let is_unread = |(text, until_ms): (&String, &i64)| now_ms <= *until_ms && read(text).is_none();
+    let unread = held.iter().any(is_unread).then(|| {
+        "a set of classes in the engine cannot be read, and may be of a later version: hits of its classes may be missing".to_owned()
+    });
     let (needed, line) = {
         let known = &mut *tables.lock();
         let mut is_new = known.note(&write(&own), now_ms + lasts_ms(&own));
@@ -167,7 +171,7 @@ async fn exchange(
     for (text, _) in held.iter().filter(|(_, until_ms)| **until_ms < now_ms) {
         engine.set_text(List::Levels, text, None, lasts).await?;
     }
-    Ok(line)
+    Ok(line.or(unread))
 }
 
 impl Known {
