@@ -60,7 +60,7 @@ pub(crate) const BUSY_SET_BYTES: usize = 64 << 10;
 /// One part of the ceiling in this many is the most that busy keys take.
 pub(crate) const BUSY_PART_OF_CEILING: u64 = 16;
 
-/// Sets of busy keys of a class: those of the last epochs, and the merged ones. The ceiling is shared among so many.
+/// Sets of busy keys of a class: those of the last epochs, and the merged ones. Each has an equal share of the memory for busy keys.
 pub(crate) const BUSY_SETS: usize = 64;
 
 /// Classes with a shorter default window have no busy keys: their epochs would be too short.

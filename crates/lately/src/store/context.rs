@@ -119,7 +119,7 @@ impl<'a> Context<'a> {
         (frame, settings)
     }
 
-    /// Notes the key of a hit of now as busy, if it is. It has so many hits in the default window. Its class is that of the last
+    /// Notes the key of a hit of now as busy, if its `hits` in the default window are enough. Its class is that of the last
     /// frame.
     #[inline(always)]
     pub(super) fn note_hits(&mut self, key: &[u8], hash: u64, hits: u64) {

@@ -18,7 +18,7 @@ const PARTS_OF_AGE: i64 = 8;
 const OCTAVES: u32 = 24;
 /// The most panes.
 const MOST: usize = 254;
-/// After so many more panes, those that are old enough are merged.
+/// After this number of further panes, those that are old enough are merged.
 const MORE: usize = 16;
 
 /// The number of a pane: 1 is the oldest. 0 is none.

@@ -93,7 +93,7 @@ fn a_deleted_key_has_no_members() {
 #[test]
 fn members_move_with_their_keys_and_leave_with_the_retention() {
     let store = store();
-    // So many keys that the tables grow.
+    // Enough keys for the tables to grow.
     for key in 0..40_000_u32 {
         for member in 0..=(key % 3) {
             store.hit_member(of(&key.to_le_bytes(), &member.to_le_bytes()), START).expect("counted");
