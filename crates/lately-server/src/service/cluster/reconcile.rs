@@ -422,11 +422,7 @@ fn wider(own: &[Known], levels: &Levels) -> Vec<Known> {
             }
         }
         for (cell, inside) in inside {
-            let held = held.entry(cell).or_insert_with(|| Known {
-                tally: Tally::default(),
-                removed: 0,
-                ..inside.clone()
-            });
+            let held = held.entry(cell).or_insert_with(|| nothing_in(cell, &inside));
             let counted = inside.tally.counted.saturating_sub(held.tally.counted);
             let deleted = inside.tally.deleted.saturating_sub(held.tally.deleted);
             let removed = inside.removed.saturating_sub(held.removed);
@@ -436,12 +432,7 @@ fn wider(own: &[Known], levels: &Levels) -> Vec<Known> {
             let is_there = |known: &&Known| {
                 (known.levels, known.cell) == (inside.levels, cell) && known.origin == inside.origin
             };
-            let mut known = own.iter().find(is_there).cloned().unwrap_or(Known {
-                cell,
-                tally: Tally::default(),
-                removed: 0,
-                ..inside.clone()
-            });
+            let mut known = own.iter().find(is_there).cloned().unwrap_or_else(|| nothing_in(cell, &inside));
             known.tally.counted += counted;
             known.tally.deleted += deleted;
             known.removed += removed;
@@ -455,14 +446,14 @@ fn wider(own: &[Known], levels: &Levels) -> Vec<Known> {
     counts
 }
 
+/// A count of the same origin, of no hits in a cell.
+fn nothing_in(cell: Cell, known: &Known) -> Known {
+    Known { cell, tally: Tally::default(), removed: 0, ..known.clone() }
+}
+
 /// Adds a count to those in a cell.
 fn add(sums: &mut HashMap<Cell, Known>, cell: Cell, known: &Known) {
-    let sum = sums.entry(cell).or_insert_with(|| Known {
-        cell,
-        tally: Tally::default(),
-        removed: 0,
-        ..known.clone()
-    });
+    let sum = sums.entry(cell).or_insert_with(|| nothing_in(cell, known));
     sum.tally.counted += known.tally.counted;
     sum.tally.deleted += known.tally.deleted;
     sum.removed += known.removed;

@@ -90,19 +90,6 @@ fn read(text: &str) -> Option<LevelTable> {
     LevelTable::new(classes, default)
 }
 
-impl Known {
-    /// Notes a table that is needed until then. True if it was not known.
-    fn note(&mut self, text: &str, until_ms: i64) -> bool {
-        let held = self.until_ms.get_mut(text);
-        let is_new = held.is_none();
-        match held {
-            Some(held) => *held = until_ms.max(*held),
-            None => _ = self.until_ms.insert(text.to_owned(), until_ms),
-        }
-        is_new
-    }
-}
-
 /// Reads the tables that an engine has, and writes those that it lacks, if that is due. Returns a line for the log when others
 /// count in levels that were not known, or when the engine refuses the tables: then counts are exchanged without them.
 ///
@@ -142,17 +129,18 @@ async fn exchange(
         held.into_iter().map(|(text, until_ms)| (text, until_ms.parse().unwrap_or(i64::MIN))).collect();
     let own = service.store.level_table();
     let lasts_ms = |table: &LevelTable| table.retain_ms() + BLOCK_SLACK_MS + TABLE_RENEWED_AFTER_MS;
-    let is_unread = |(text, until_ms): (&String, &i64)| now_ms <= *until_ms && read(text).is_none();
-    let unread = held.iter().any(is_unread).then(|| {
+    let in_use = held.iter().filter(|(_, until_ms)| now_ms <= **until_ms);
+    let in_use: Vec<_> = in_use.map(|(text, &until_ms)| (text, until_ms, read(text))).collect();
+    let unread = in_use.iter().any(|(.., table)| table.is_none()).then(|| {
         "a set of classes in the engine cannot be read, and may be of a later version: hits of its classes may be missing".to_owned()
     });
     let (needed, line) = {
         let known = &mut *tables.lock();
         let mut is_new = known.note(&write(&own), now_ms + lasts_ms(&own));
-        for (text, &until_ms) in held.iter().filter(|(_, until_ms)| now_ms <= **until_ms) {
+        for (text, until_ms, table) in &in_use {
             // A clock that is far ahead may have written it.
-            is_new |=
-                read(text).is_some_and(|table| known.note(text, until_ms.min(now_ms + lasts_ms(&table))));
+            let until_ms = |table: &LevelTable| (*until_ms).min(now_ms + lasts_ms(table));
+            is_new |= table.as_ref().is_some_and(|table| known.note(text, until_ms(table)));
         }
         let count = known.until_ms.len();
         known.until_ms.retain(|_, until_ms| now_ms <= *until_ms);
@@ -175,6 +163,17 @@ async fn exchange(
 }
 
 impl Known {
+    /// Notes a table that is needed until then. True if it was not known.
+    fn note(&mut self, text: &str, until_ms: i64) -> bool {
+        let held = self.until_ms.get_mut(text);
+        let is_new = held.is_none();
+        match held {
+            Some(held) => *held = until_ms.max(*held),
+            None => _ = self.until_ms.insert(text.to_owned(), until_ms),
+        }
+        is_new
+    }
+
     /// Gives the store the tables of others. Returns a line for the log.
     fn give(&mut self, store: &Store, own: &LevelTable) -> Option<String> {
         self.changes += 1;

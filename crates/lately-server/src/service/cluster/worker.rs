@@ -642,7 +642,9 @@ fn removals_of(
         let Cell { start_ms, width_ms } = known.cell;
         let mut ranges = levels.ranges_ms(now);
         let is_past = ranges.any(|(level, from_ms, _)| level.width_ms == width_ms && start_ms < from_ms);
-        let inside = read.iter().filter(|of| (start_ms..known.cell.end_ms()).contains(&of.cell.start_ms));
+        let inside = read.iter().filter(|of| {
+            of.origin == known.origin && (start_ms..known.cell.end_ms()).contains(&of.cell.start_ms)
+        });
         let left: u64 = inside.map(|of| of.removed).sum();
         let removed_hits = if is_past { deleted(known) } else { deleted(known).min(left) };
         if removed_hits > known.removed {
@@ -717,5 +719,22 @@ mod tests {
         );
         check([3; 5], [3, 3, 3, 0, 3], &[], &[(600_000, 3)]);
         check([3; 5], [3; 5], &[], &[]);
+    }
+
+    /// Hits that one origin has removed say nothing of the wider cells of another.
+    #[test]
+    fn marks_of_one_origin_remove_no_hits_of_another() {
+        let store = Store::builder().build().expect("the defaults are valid");
+        let now = Timestamp::from_millis(1_700_000_000_000).expect("a time");
+        let sets = store.level_sets(b"k");
+        let known = |incarnation: u64, width_ms: i64, deleted: u64, removed: u64| Known {
+            origin: Origin::new("a", incarnation).expect("a name"),
+            levels: sets.own().id(),
+            cell: Cell::of(now.as_millis() - 50_000, width_ms),
+            tally: Tally { counted: 3, deleted },
+            removed,
+        };
+        let own = vec![known(1, 1_000, 3, 3), known(2, 1_000, 0, 0), known(2, 10_000, 3, 0)];
+        assert_eq!(removals(own, &sets, now), (Vec::new(), Vec::new()));
     }
 }
