@@ -480,6 +480,9 @@ pub(crate) const CLAIM_EVERY: Duration = Duration::from_secs(1);
 /// clocks are ahead. In milliseconds.
 pub(crate) const PROMPT_DELETION_MS: i64 = 500;
 
+/// The list of deletions in the data folder may have lines of this size that are over, in bytes, before it is written anew.
+pub(crate) const DELETION_LOG_BYTES: u64 = 1 << 20;
+
 /// How often a node writes its status to the engine of a cluster, and reads those of the others.
 pub(crate) const NODES_EVERY: Duration = Duration::from_secs(2);
 

@@ -169,7 +169,7 @@ fn apply(store: &Store, action: &Action, now: Timestamp, deltas: &mut DeltaBatch
         Action::TakeBack { key, width_ms, hits } => {
             let before = deltas.bytes().len();
             let cell = Cell::of(now.as_millis(), *width_ms);
-            store.take_back(key, std::iter::once((cell, *hits)), now, deltas);
+            store.take_back(key, &[(cell, *hits)], now, deltas);
             deltas.bytes().len() > before
         }
         Action::Delete { key } => {

@@ -94,7 +94,6 @@ impl Changes {
     /// Applies the effects of a commit: statistics, and the counts for other nodes.
     fn keep(&mut self, service: &Service) {
         if let Some(cluster) = &service.cluster {
-            cluster.note_deletions(&self.deltas);
             self.waiting.take().into_iter().for_each(|id| cluster.settled(id));
         }
         Stats::add(&service.stats.hits, std::mem::take(&mut self.hits));
@@ -105,6 +104,9 @@ impl Changes {
 
     /// Rolls the changes back in the store.
     fn roll_back(&mut self, service: &Service) {
+        if let Some(cluster) = &service.cluster {
+            cluster.undo_deletions(&self.deltas);
+        }
         service.store.roll_back(&mut self.deltas);
         if let (Some(cluster), Some(id)) = (&service.cluster, self.waiting.take()) {
             cluster.settled(id);
@@ -122,7 +124,8 @@ impl Service {
     /// [`Service::enter`] from before the store changed until this returns.
     pub(crate) fn commit(&self, changes: &mut [&mut Changes]) -> Commit {
         let deltas = changes.iter().map(|changes| &changes.deltas);
-        match self.write(deltas) {
+        let noted = self.note_deletions(deltas.clone());
+        match noted.and_then(|()| self.write(deltas)) {
             Ok(None) => {
                 changes.iter_mut().for_each(|changes| changes.keep(self));
                 Commit::Kept
@@ -140,6 +143,14 @@ impl Service {
                 Commit::Refused(refused)
             }
         }
+    }
+
+    /// Notes deletions that other nodes are to be told.
+    fn note_deletions<'d>(&self, mut deltas: impl Iterator<Item = &'d DeltaBatch>) -> Result<(), Refused> {
+        let Some(cluster) = &self.cluster else { return Ok(()) };
+        deltas.try_for_each(|deltas| cluster.note_deletions(deltas)).map_err(|error| Refused {
+            why: format!("a deletion cannot be written to the data folder: {error}"),
+        })
     }
 
     /// Commits evictions, without waiting for the disk. If that fails, the evicted keys are back after a restart.

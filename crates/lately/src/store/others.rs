@@ -264,19 +264,23 @@ impl Store {
     }
 
     /// Takes back hits of this store that another node has deleted: of each cell, this number. The key goes when none are left.
+    /// Returns how many hits of each cell are not there.
     pub fn take_back(
         &self,
         key: &[u8],
-        cells: impl Iterator<Item = (Cell, u64)>,
+        cells: &[(Cell, u64)],
         now: Timestamp,
         deltas: &mut DeltaBatch,
-    ) {
+    ) -> Vec<u64> {
         deltas.advance(now);
         let hash = self.hash(key);
         let (mut shard, _, mut context) = self.lock_for(hash, now, Some(deltas));
+        let mut lacking: Vec<_> = cells.iter().map(|(_, hits)| *hits).collect();
         if shard.live(key, hash, &mut context).is_some() {
-            shard.take_back((key, hash), &cells.collect::<Vec<_>>(), &mut context);
+            let taken = shard.take_back((key, hash), cells, &mut context);
+            lacking.iter_mut().zip(taken).for_each(|(lacking, taken)| *lacking -= taken);
         }
+        lacking
     }
 
     /// The levels in which this store counts.

@@ -85,6 +85,13 @@ fn read_in((start_ms, end_ms): (i64, i64), levels: &Levels, now: Timestamp) -> i
     cells.filter(|cells| cells.start_ms < cells.end_ms)
 }
 
+/// The times in which the hits of a cell may be in the store, if nodes of other classes have sent some of them.
+pub(super) fn reach_of(cell: Cell, sets: &LevelSets<'_>, now: Timestamp) -> Cell {
+    let (start_ms, end_ms) =
+        sets.all().fold((cell.start_ms, cell.end_ms()), |range, levels| widened(range, levels, now));
+    Cell { start_ms, width_ms: end_ms - start_ms }
+}
+
 /// The range, and the rest of the cells at its ends from which it is read. Widths divide each other.
 fn widened(range: (i64, i64), levels: &Levels, now: Timestamp) -> (i64, i64) {
     read_in(range, levels, now).fold(range, |(start_ms, end_ms), cells| {
@@ -108,30 +115,57 @@ impl Group {
         })
     }
 
-    /// The hits of each span that were not sent. Of the hits in a cell with several spans it is not known which were sent. Those
-    /// that `narrower` says are missing in narrower cells are left, if there are others, and of these the newest are taken.
+    /// The hits of each span that were not sent. Of the hits in a cell with several spans it is not known which were sent. Those that
+    /// are in `narrower` cells of these levels are taken to be in these levels here, too; of the others, the newest are taken to be sent.
     pub(super) fn missing(&self, own: &[&Known], narrower: &[(OwnSpan, u64)]) -> Vec<(OwnSpan, u64)> {
-        let mut sent: Vec<&Known> =
-            own.iter().copied().filter(|known| self.cells().any(|cells| cells.has(known))).collect();
-        sent.sort_by_key(|known| known.cell.width_ms);
+        let sent = own.iter().copied().filter(|known| self.cells().any(|cells| cells.has(known)));
+        let (here, mut elsewhere): (Vec<&Known>, Vec<&Known>) =
+            sent.partition(|known| known.levels == self.levels);
+        elsewhere.sort_by_key(|known| known.cell.width_ms);
         let mut left: Vec<Left> = self.spans.iter().map(|span| Left::of(span, narrower)).collect();
-        for Known { cell, tally, removed, .. } in sent {
-            // Hits whose mark came before they are removed are still in the store.
-            let mut hits = tally.counted.saturating_sub(*removed);
-            let first = self.spans.partition_point(|span| span.end_ms <= cell.start_ms);
-            let last = self.spans.partition_point(|span| span.start_ms < cell.end_ms());
-            left[first..last].iter_mut().rev().for_each(|left| take(&mut left.others, &mut hits));
-            left[first..last].iter_mut().rev().for_each(|left| take(&mut left.missing, &mut hits));
+        for known in here {
+            let (left, mut hits) = self.in_cell(known, &mut left);
+            left.iter_mut().rev().for_each(|left| take(&mut left.here, &mut hits));
+            left.iter_mut().rev().for_each(|left| take(&mut left.others, &mut hits));
         }
-        let left = self.spans.iter().zip(left).map(|(span, left)| (*span, left.others + left.missing));
+        for known in elsewhere {
+            let (left, mut hits) = self.in_cell(known, &mut left);
+            left.iter_mut().rev().for_each(|left| take(&mut left.others, &mut hits));
+            left.iter_mut().rev().for_each(|left| take(&mut left.here, &mut hits));
+        }
+        let left = self.spans.iter().zip(left).map(|(span, left)| (*span, left.here + left.others));
         left.filter(|(_, hits)| *hits > 0).collect()
+    }
+
+    /// What is left of the spans in the cell of a count, and how many hits were sent in it.
+    fn in_cell<'l>(&self, known: &Known, left: &'l mut [Left]) -> (&'l mut [Left], u64) {
+        let first = self.spans.partition_point(|span| span.end_ms <= known.cell.start_ms);
+        let last = self.spans.partition_point(|span| span.start_ms < known.cell.end_ms());
+        // Hits whose mark came before they are removed are still in the store.
+        (&mut left[first..last], known.tally.counted.saturating_sub(known.removed))
+    }
+
+    /// The cells that tell where hits are in the next wider cells of these levels, and their hits: those that were sent and those
+    /// that are `missing`.
+    pub(super) fn told(&self, own: &[&Known], missing: &[(OwnSpan, u64)]) -> Vec<(OwnSpan, u64)> {
+        let is_here = |known: &&&Known| {
+            let Cell { start_ms, width_ms } = known.cell;
+            (known.levels, width_ms) == (self.levels, self.width_ms)
+                && (self.start_ms..self.end_ms).contains(&start_ms)
+        };
+        let sent = own.iter().filter(is_here).map(|known| {
+            let hits = known.tally.counted.saturating_sub(known.removed);
+            let Cell { start_ms, width_ms } = known.cell;
+            (OwnSpan { width_ms, start_ms, end_ms: known.cell.end_ms(), hits }, hits)
+        });
+        sent.chain(missing.iter().copied()).collect()
     }
 }
 
 /// Hits of a span that were not sent as far as is known yet.
 struct Left {
-    /// Those that are missing in narrower cells.
-    missing: u64,
+    /// Those that are in narrower cells of the same levels.
+    here: u64,
     others: u64,
 }
 
@@ -139,8 +173,8 @@ impl Left {
     fn of(span: &OwnSpan, narrower: &[(OwnSpan, u64)]) -> Left {
         let inside =
             narrower.iter().filter(|(of, _)| span.start_ms <= of.start_ms && of.end_ms <= span.end_ms);
-        let missing = inside.map(|(_, hits)| *hits).sum::<u64>().min(span.hits);
-        Left { missing, others: span.hits - missing }
+        let here = inside.map(|(_, hits)| *hits).sum::<u64>().min(span.hits);
+        Left { here, others: span.hits - here }
     }
 }
 
@@ -208,6 +242,10 @@ mod tests {
         let narrower = [(span(1_000, 3), 2), (span(59_000, 4), 4)];
         let missing = together[0].missing(&[&known(&coarse, 0, 60_000, 2, 0)], &narrower);
         assert_eq!(missing.iter().map(|(_, hits)| *hits).collect::<Vec<_>>(), [2, 3]);
+        // What was sent in these levels is in the wider cells of these levels, too.
+        let told = together[0].told(&[&of_second, &known(&coarse, 0, 60_000, 9, 0)], &[(span(59_000, 4), 1)]);
+        let told: Vec<_> = told.iter().map(|(span, hits)| (span.start_ms - start_ms, *hits)).collect();
+        assert_eq!(told, [(1_000, 2), (59_000, 1)]);
     }
 
     /// A pane of the store is wider than the cells that are compared.

@@ -11,6 +11,7 @@
 mod aggregator;
 mod config;
 mod contact;
+mod deletion_log;
 mod group;
 mod interest;
 mod name_claim;
@@ -26,6 +27,7 @@ mod wait;
 mod worker;
 
 use std::collections::BTreeSet;
+use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -88,6 +90,14 @@ pub(crate) struct State {
     pub(crate) waits_for_name: bool,
 }
 
+/// The keys that are deleted by these changes.
+fn deleted_keys(deltas: &DeltaBatch) -> impl Iterator<Item = &[u8]> + Clone {
+    deltas.deltas().flatten().filter_map(|(_, delta)| match delta {
+        Delta::Forget { key, why: Forgotten::Deleted, .. } => Some(key),
+        _ => None,
+    })
+}
+
 impl Cluster {
     /// A cluster of which nothing is known yet, on a server with this memory ceiling.
     pub(crate) fn new(config: ClusterConfig, ceiling_bytes: u64) -> Cluster {
@@ -138,13 +148,19 @@ impl Cluster {
         }
     }
 
-    /// Notes the deletions among committed changes: others are to be told.
-    pub(crate) fn note_deletions(&self, deltas: &DeltaBatch) {
-        let Some(outgoing) = self.outgoing.get().filter(|_| deltas.has_deletions()) else { return };
-        for (_, delta) in deltas.deltas().flatten() {
-            if let Delta::Forget { key, why: Forgotten::Deleted, .. } = delta {
-                outgoing.delete(key, deltas.now());
-            }
+    /// Notes the deletions among changes that are about to be committed: others are to be told.
+    ///
+    /// # Errors
+    /// They cannot be written to the data folder.
+    pub(crate) fn note_deletions(&self, deltas: &DeltaBatch) -> io::Result<()> {
+        let Some(outgoing) = self.outgoing.get().filter(|_| deltas.has_deletions()) else { return Ok(()) };
+        outgoing.delete(deleted_keys(deltas), deltas.now())
+    }
+
+    /// Changes that may have deletions were rolled back.
+    pub(crate) fn undo_deletions(&self, deltas: &DeltaBatch) {
+        if let Some(outgoing) = self.outgoing.get().filter(|_| deltas.has_deletions()) {
+            outgoing.undelete(deleted_keys(deltas), deltas.now());
         }
     }
 
@@ -152,7 +168,7 @@ impl Cluster {
     ///
     /// # Errors
     /// The data folder does not work.
-    pub(crate) fn emptied(&self, now: Timestamp) -> std::io::Result<()> {
+    pub(crate) fn emptied(&self, now: Timestamp) -> io::Result<()> {
         self.outgoing.get().map_or(Ok(()), |outgoing| outgoing.emptied(&self.config.node, now))
     }
 

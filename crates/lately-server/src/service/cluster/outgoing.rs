@@ -4,15 +4,19 @@
 //! have merged only grow.
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::io;
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use lately::limits::SENT_WITHIN_MS;
 use lately::{Cell, LevelSets, LevelsId, Origin, OwnSpan, Tally, Timestamp};
 use lately_engines::{Block, Known, Told, Write};
 
+use super::deletion_log::{DeletedKeys, DeletionLog, Step};
 use super::group::Group;
 use super::origins::Origins;
+use super::upstream::Upstream;
 use crate::limits::{BLOCK_SLACK_MS, PROMPT_DELETION_MS};
 
 /// What this node counts under, and what it knows of its counts beside the hits in the store.
@@ -36,7 +40,9 @@ struct Life {
 #[derive(Default)]
 struct Deletions {
     /// Keys that were deleted, and when: what the engine has of them is to be marked.
-    keys: HashMap<Box<[u8]>, Timestamp>,
+    keys: DeletedKeys,
+    /// These keys, and those that wait for the upstream engine.
+    log: DeletionLog,
     /// Hits that are deleted, in cells that may get more hits.
     cells: HashMap<Box<[u8]>, Vec<(Cell, u64)>>,
     /// Bytes of both.
@@ -53,24 +59,34 @@ pub(super) struct Pending<'p> {
 /// What a key takes in a map beside its name.
 const KEY_BYTES: usize = 2 * size_of::<(Box<[u8]>, Vec<(Cell, u64)>)>();
 
+/// What a deletion takes in a list.
+const DELETION_BYTES: usize = 4 * size_of::<Timestamp>();
+
 fn cells_bytes(cells: &Vec<(Cell, u64)>) -> usize {
     cells.capacity() * size_of::<(Cell, u64)>()
 }
 
 impl Outgoing {
-    /// Nothing was counted yet. What is known of deletions takes at most about `most_bytes`.
+    /// Nothing was counted yet. Deletions that an earlier start has not sent are there again. What is known of deletions in
+    /// cells takes at most about `most_bytes`.
     ///
     /// # Errors
-    /// The new origin cannot be written to the data folder.
+    /// The data folder does not work.
     pub(super) fn new(
         node: &str,
-        mut origins: Origins,
+        folder: Option<&Path>,
         most_bytes: usize,
         now: Timestamp,
     ) -> io::Result<Outgoing> {
+        let mut origins = Origins::load(folder)?;
         let origin = origins.add(node, now)?;
         let life = RwLock::new(Life { origin, origins, alone_from_ms: None });
-        Ok(Outgoing { life, most_bytes, deletions: Mutex::default() })
+        let (log, deleted) = DeletionLog::load(folder)?;
+        let mut deletions = Deletions { log, ..Deletions::default() };
+        deleted
+            .into_iter()
+            .for_each(|(key, times)| times.into_iter().for_each(|at| deletions.insert(&key, at)));
+        Ok(Outgoing { life, most_bytes, deletions: Mutex::new(deletions) })
     }
 
     fn life(&self) -> RwLockReadGuard<'_, Life> {
@@ -121,8 +137,9 @@ impl Outgoing {
         let life = &mut *self.life_mut();
         let (origin, written) = life.origins.begin_anew(node, now);
         (life.origin, life.alone_from_ms) = (origin, Some(i64::MIN));
-        *self.deletions() = Deletions::default();
-        written
+        let deletions = &mut *self.deletions();
+        *deletions = Deletions { log: std::mem::take(&mut deletions.log), ..Deletions::default() };
+        written.and(deletions.log.tidy(true, Vec::new).map(drop))
     }
 
     /// What is to be sent of a key in cells of these levels, and whether some of it is known only after a comparison with the engine.
@@ -145,11 +162,29 @@ impl Outgoing {
         (counts.collect(), has_shared)
     }
 
-    /// Notes that a key was deleted.
-    pub(super) fn delete(&self, key: &[u8], now: Timestamp) {
+    /// Notes that these keys are being deleted. Called before the deletion is committed, so that it is not forgotten when this node
+    /// is killed.
+    ///
+    /// # Errors
+    /// It cannot be written to the data folder.
+    pub(super) fn delete<'k>(
+        &self,
+        keys: impl Iterator<Item = &'k [u8]> + Clone,
+        at: Timestamp,
+    ) -> io::Result<()> {
         let deletions = &mut *self.deletions();
-        if deletions.keys.insert(key.into(), now).is_none() {
-            deletions.bytes += KEY_BYTES + key.len();
+        deletions.log.add(Step::Deleted, keys.clone().map(|key| (key, at)))?;
+        keys.for_each(|key| deletions.insert(key, at));
+        Ok(())
+    }
+
+    /// These deletions were rolled back.
+    pub(super) fn undelete<'k>(&self, keys: impl Iterator<Item = &'k [u8]>, at: Timestamp) {
+        let deletions = &mut *self.deletions();
+        for key in keys {
+            let mut found = false;
+            deletions.retain(key, |time| *time != at || std::mem::replace(&mut found, true));
+            deletions.log.set_stale();
         }
     }
 
@@ -164,18 +199,25 @@ impl Outgoing {
         self.deletions().keys.len()
     }
 
-    /// A key that was deleted and whose marks are not sent.
+    /// A key that was deleted and whose marks are not sent, and when it was deleted last.
     pub(super) fn deleted(&self) -> Option<(Box<[u8]>, Timestamp)> {
-        self.deletions().keys.iter().next().map(|(key, at)| (key.clone(), *at))
+        self.deletions().keys.iter().next().map(|(key, times)| (key.clone(), newest(times)))
+    }
+
+    /// Whether that is so still.
+    pub(super) fn is_deleted_at(&self, key: &[u8], at: Timestamp) -> bool {
+        self.deletions().keys.get(key).is_some_and(|times| newest(times) == at)
     }
 
     /// The marks for a deletion of a key are sent.
     pub(super) fn marked(&self, key: &[u8], deleted_at: Timestamp) {
-        let deletions = &mut *self.deletions();
-        if deletions.keys.get(key) == Some(&deleted_at) {
-            deletions.keys.remove(key);
-            deletions.bytes -= KEY_BYTES + key.len();
-        }
+        self.deletions().retain(key, |time| *time > deleted_at);
+    }
+
+    /// All engines have the marks.
+    pub(super) fn marked_everywhere(&self, key: &[u8], deleted_at: Timestamp) {
+        // If this cannot be written, the marks are sent again after the next start.
+        let _ = self.deletions().log.add(Step::Marked, [(key, deleted_at)].into_iter());
     }
 
     /// The marks for a key that was deleted at a time, of what an engine has of it now.
@@ -221,8 +263,16 @@ impl Outgoing {
         }
     }
 
-    /// Forgets deleted hits in cells that are only compared by now.
-    pub(super) fn tidy(&self, now: Timestamp) {
+    /// Forgets deleted hits in cells that are only compared by now. Keeps the deletions that wait in the data folder.
+    ///
+    /// # Errors
+    /// The data folder does not work.
+    pub(super) fn tidy(&self, upstream: Option<&Upstream>, now: Timestamp) -> io::Result<()> {
+        let unsynced = self.tidy_unsynced(upstream, now)?;
+        unsynced.map_or(Ok(()), |file| file.sync_data())
+    }
+
+    fn tidy_unsynced(&self, upstream: Option<&Upstream>, now: Timestamp) -> io::Result<Option<Arc<File>>> {
         let over_ms = now.as_millis() - 2 * SENT_WITHIN_MS;
         let deletions = &mut *self.deletions();
         let Deletions { cells, bytes, .. } = deletions;
@@ -233,6 +283,12 @@ impl Outgoing {
             }
             !cells.is_empty()
         });
+        let Deletions { keys, log, .. } = deletions;
+        let all_marked = keys.is_empty() && upstream.is_none_or(|upstream| upstream.unsent_deletions() == 0);
+        log.tidy(all_marked, || {
+            let here = keys.iter().flat_map(|(key, times)| times.iter().map(|at| (key.clone(), *at)));
+            here.chain(upstream.into_iter().flat_map(Upstream::deletions)).collect()
+        })
     }
 
     /// What the engine lacks of the hits in these groups, as counts to be sent. `known` is what it has in their blocks. Also returns
@@ -245,14 +301,14 @@ impl Outgoing {
         let life = self.life();
         let own: Vec<&Known> = known.filter(|known| life.is_own(&known.origin)).collect();
         let (mut counts, mut missing) = (Vec::new(), 0);
-        // What is missing in the cells of the last level, and of the one before it.
+        // What is in the cells of the last level, and of the one before it.
         let (mut narrower, mut found, mut width_ms) = (Vec::new(), Vec::new(), 0);
         for group in groups {
             if group.width_ms != width_ms {
                 (narrower, found, width_ms) = (found, Vec::new(), group.width_ms);
             }
             let lacking = group.missing(&own, &narrower);
-            found.extend_from_slice(&lacking);
+            found.extend(group.told(&own, &lacking));
             for (span, hits) in lacking {
                 missing += hits;
                 let (origin, levels, cell) = (life.origin.clone(), group.levels, span.last_cell());
@@ -269,6 +325,34 @@ impl Outgoing {
     /// Memory of what is known of deletions, in bytes.
     pub(super) fn held_bytes(&self) -> usize {
         self.deletions().bytes
+    }
+}
+
+fn newest(times: &[Timestamp]) -> Timestamp {
+    times.iter().copied().max().unwrap_or(Timestamp::MIN)
+}
+
+impl Deletions {
+    fn insert(&mut self, key: &[u8], at: Timestamp) {
+        self.bytes += DELETION_BYTES;
+        if let Some(times) = self.keys.get_mut(key) {
+            times.push(at);
+        } else {
+            self.bytes += KEY_BYTES + key.len();
+            self.keys.insert(key.into(), vec![at]);
+        }
+    }
+
+    /// Keeps the deletions of a key of which this is true.
+    fn retain(&mut self, key: &[u8], is_kept: impl FnMut(&Timestamp) -> bool) {
+        let Some(times) = self.keys.get_mut(key) else { return };
+        let count = times.len();
+        times.retain(is_kept);
+        self.bytes -= (count - times.len()) * DELETION_BYTES;
+        if times.is_empty() {
+            self.bytes -= KEY_BYTES + key.len();
+            self.keys.remove(key);
+        }
     }
 }
 

@@ -88,6 +88,18 @@ fn merge(blocks: &mut Blocks, (block, known): OwnWrite) {
 
 impl World {
     fn write(&mut self, write: OwnWrite) {
+        trace(|| {
+            format!(
+                "W {} {:?} {} {} {}: {} {}",
+                self.now_ms - START_MS,
+                String::from_utf8_lossy(&write.0.key),
+                write.1.origin,
+                write.1.cell.width_ms,
+                write.1.cell.start_ms - START_MS,
+                write.1.tally.counted,
+                write.1.tally.deleted
+            )
+        });
         merge(&mut self.blocks, write.clone());
         self.unreplicated.push(write);
     }
@@ -548,12 +560,7 @@ impl Simulation {
             }
             22 => {
                 let number = self.rng.index(self.nodes.len());
-                let node = self.nodes.remove(number);
-                let classes = if self.change_classes { self.rng.index(CLASSES) } else { node.classes };
-                let now_ms = self.world().now_ms;
-                trace(|| format!("{} node {number} restarts with classes {classes}", now_ms - START_MS));
-                let node = node.restart(number, classes);
-                self.nodes.insert(number, node);
+                self.restart(number);
             }
             23 => {
                 let node = self.rng.index(self.nodes.len());
@@ -577,6 +584,15 @@ impl Simulation {
             }
             _ => {}
         }
+    }
+
+    /// A node is killed and starts again.
+    fn restart(&mut self, number: usize) {
+        let node = self.nodes.remove(number);
+        let classes = if self.change_classes { self.rng.index(CLASSES) } else { node.classes };
+        let now_ms = self.world().now_ms;
+        trace(|| format!("{} node {number} restarts with classes {classes}", now_ms - START_MS));
+        self.nodes.insert(number, node.restart(number, classes));
     }
 
     /// Nothing goes wrong any more, until everybody has everything.
@@ -676,6 +692,10 @@ impl Simulation {
         self.nodes[node].delete(KEYS[key]);
         self.all.forget(KEYS[key], at(self.world().now_ms));
         self.hits.retain(|(of, ..)| *of != key);
+        if self.rng.once_in(2) {
+            // It is killed before it has told anyone.
+            self.restart(node);
+        }
         self.settle().await;
     }
 }

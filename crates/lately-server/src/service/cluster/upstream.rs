@@ -195,6 +195,11 @@ impl Upstream {
         }
     }
 
+    /// All of these keys, and when they were deleted.
+    pub(super) fn deletions(&self) -> Vec<(Box<[u8]>, Timestamp)> {
+        lock(&self.deletions).keys.iter().map(|(key, Deletion { at, .. })| (key.clone(), *at)).collect()
+    }
+
     /// Keys that were deleted here, and whose hits of other data centres are not marked.
     pub(crate) fn unsent_deletions(&self) -> usize {
         lock(&self.deletions).keys.len()
@@ -377,6 +382,7 @@ impl<E: Engine> UpstreamReader<E> {
         for (key, Deletion { at, .. }) in &deleted {
             service.store.unlearn(key);
             upstream.marked(key, *at);
+            outgoing.marked_everywhere(key, *at);
         }
         Ok(())
     }

@@ -21,10 +21,10 @@ use crate::service::Service;
 use crate::stopper::Stopper;
 
 use super::Cluster;
+use super::group::reach_of;
 use super::interest::Due;
 use super::name_claim::{Claim, NameClaim};
 use super::nodes;
-use super::origins::Origins;
 use super::outgoing::{Outgoing, Pending, writes};
 use super::reconcile::{Reconcile, after, before};
 use super::tables;
@@ -69,9 +69,9 @@ pub enum ClusterError {
         /// The name.
         node: String,
     },
-    /// The list of origins in the data folder cannot be read or written.
-    #[error("the origins of this node: {0}")]
-    Origins(std::io::Error),
+    /// The lists of origins and deletions in the data folder cannot be read or written.
+    #[error("the origins and deletions of this node: {0}")]
+    Folder(std::io::Error),
 }
 
 /// What the worker has.
@@ -114,9 +114,8 @@ pub(crate) fn start(service: &Service) -> Result<(), ClusterError> {
     let Some(cluster) = &service.cluster else { return Ok(()) };
     let folder = service.config.storage.as_ref().map(|storage| storage.path.as_path());
     let most_bytes = usize::try_from(service.config.ceiling_bytes / DELETIONS_SHARE).unwrap_or(usize::MAX);
-    let outgoing = Origins::load(folder)
-        .and_then(|origins| Outgoing::new(&cluster.config.node, origins, most_bytes, service.now()))
-        .map_err(ClusterError::Origins)?;
+    let outgoing = Outgoing::new(&cluster.config.node, folder, most_bytes, service.now())
+        .map_err(ClusterError::Folder)?;
     let _ = cluster.outgoing.set(outgoing);
     service.store.track_unsent(service.now());
     Ok(())
@@ -143,6 +142,9 @@ pub(crate) async fn run(service: Arc<Service>, signals: Signals) -> Result<(), C
                 }
             }
         };
+        if is_stopping {
+            worker.catch_up().await;
+        }
         let begun = thread_cpu_time();
         let waited_for_name = cluster.state().waits_for_name;
         let done = worker.exchange(is_stopping).await;
@@ -195,6 +197,27 @@ impl<E: Engine> Worker<E> {
             life: 0,
             claim: NameClaim::default(),
             removed: HashMap::new(),
+        }
+    }
+
+    /// Before the stop: waits until what an earlier start has sent has arrived, and, with an upstream engine, until all keys are
+    /// compared. What depends on that is sent by then.
+    async fn catch_up(&mut self) {
+        let service = Arc::clone(&self.service);
+        let (cluster, outgoing) = parts(&service);
+        if service.store.is_empty() && outgoing.deleted_keys() == 0 {
+            return;
+        }
+        let begun = service.now();
+        while service.now() < after(begun, DRAIN_SENDS_MS) {
+            if !matches!(self.exchange(false).await, Ok(None)) || cluster.state().waits_for_name {
+                return;
+            }
+            let upstream = cluster.upstream.as_ref().filter(|upstream| upstream.state().contact.is_ok());
+            if self.is_settled() && (upstream.is_none() || cluster.state().is_reconciled) {
+                return;
+            }
+            crate::protocol::pause(cluster.config.flush).await;
         }
     }
 
@@ -278,7 +301,9 @@ impl<E: Engine> Worker<E> {
             self.reconcile.restart(now, cluster.upstream.is_some());
             cluster.set_state(|state| state.is_reconciled = false);
         }
-        outgoing.tidy(service.now());
+        if let Err(error) = outgoing.tidy(cluster.upstream.as_ref(), service.now()) {
+            self.warning = Some(format!("deletions that wait cannot be kept in the data folder: {error}"));
+        }
         Ok(())
     }
 
@@ -381,6 +406,11 @@ impl<E: Engine> Worker<E> {
         while self.is_settled()
             && let Some((key, deleted_at)) = outgoing.deleted()
         {
+            // It may be rolled back.
+            cluster.committed(&service).await;
+            if !outgoing.is_deleted_at(&key, deleted_at) {
+                continue;
+            }
             let now = service.now();
             let told = all_told(&mut self.engine, &service, &key, now).await?;
             let local: HashSet<Origin> = told.iter().map(|known| known.origin.clone()).collect();
@@ -402,6 +432,9 @@ impl<E: Engine> Worker<E> {
             marked?;
             service.store.unlearn(&key);
             outgoing.marked(&key, deleted_at);
+            if cluster.upstream.is_none() {
+                outgoing.marked_everywhere(&key, deleted_at);
+            }
         }
         Ok(())
     }
@@ -452,11 +485,17 @@ impl<E: Engine> Worker<E> {
         if removed.is_empty() {
             return Ok(());
         }
-        let hits = hits.into_iter();
         let mut deltas = DeltaBatch::default();
         {
             let _entered = service.enter();
-            service.store.take_back(key, hits, now, &mut deltas);
+            let lacking = service.store.take_back(key, &hits, now, &mut deltas);
+            // Of hits that were sent in cells of several classes it is not known which are in which.
+            let lacking = hits.iter().zip(lacking).filter(|(_, lacking)| *lacking > 0);
+            let lacking = lacking.map(|((cell, _), lacking)| (reach_of(*cell, &sets, now), lacking));
+            let lacking: Vec<_> = lacking.filter(|_| sets.others().next().is_some()).collect();
+            if !lacking.is_empty() {
+                service.store.take_back(key, &lacking, now, &mut deltas);
+            }
         }
         if let Err(refused) = service.commit_through(&deltas) {
             service.store.roll_back(&mut deltas);

@@ -336,24 +336,27 @@ impl Shard {
         (key, hash): (&[u8], u64),
         cells: &[(Cell, u64)],
         context: &mut Context<'_>,
-    ) {
-        let Some(place) = self.live_place(key, hash, context) else { return };
+    ) -> Vec<u64> {
+        let Some(place) = self.live_place(key, hash, context) else { return Vec::new() };
         let take = |entry: &mut Entry, &(cell, hits): &(Cell, u64), settings: &Settings, now| {
             entry.take_back((cell.start_ms, cell.end_ms() - 1), hits, settings, now)
         };
-        let Some(slot) = self.slot_at(place) else { return };
+        let hits_of = |taken: &Option<GivenBack>| taken.as_ref().map_or(0, |taken| taken.hits);
+        let Some(slot) = self.slot_at(place) else { return Vec::new() };
         let hits = slot.state.hits();
         if cells.iter().fold(0_u64, |sum, (_, hits)| sum.saturating_add(*hits)) >= hits.total() {
             let (settings, mut left) = (context.classes.settings(slot.class), hits.clone());
-            cells.iter().for_each(|of| drop(take(&mut left, of, settings, self.now)));
+            let taken = cells.iter().map(|of| hits_of(&take(&mut left, of, settings, self.now))).collect();
             if left.is_empty() {
                 self.forget(place, Forgotten::Deleted, context);
-                return;
+                return taken;
             }
         }
+        let mut all_taken = Vec::with_capacity(cells.len());
         for of in cells {
             let taken =
                 self.change(place, context.classes, |entry, settings, now| take(entry, of, settings, now));
+            all_taken.push(hits_of(&taken));
             let Some(GivenBack { entry, hits }) = taken else { continue };
             if let Some(batch) = context.deltas.as_deref_mut() {
                 batch.given_back.push((entry, self.side.places.salt(place)));
@@ -365,6 +368,7 @@ impl Shard {
                 Delta::TakenBack { key, generation, from, to, hits }
             });
         }
+        all_taken
     }
 
     /// Replays that hits were taken back.

@@ -201,7 +201,7 @@ const ENDS: [fn(&Store, &mut DeltaBatch); 3] = [
     },
     |store, batch| {
         let cell = Cell::of(START.as_millis(), 1);
-        store.take_back(b"k", std::iter::once((cell, 1)), START, batch);
+        store.take_back(b"k", &[(cell, 1)], START, batch);
         assert_eq!(store.hits(b"k", days(7), after_start(60)).estimate, 0, "the key has expired");
     },
 ];

@@ -38,7 +38,7 @@ fn hit(store: &Store, key: &[u8], weight: u64, at: Timestamp, batch: &mut DeltaB
 fn take_back(store: &Store, key: &[u8], hits: u64, now: Timestamp, batch: &mut DeltaBatch) {
     let width_ms = store.settings_of(key).levels().as_slice()[usize::from(hits > 3)].width_ms;
     let cells = [0, 1, 2].map(|ago| (Cell::of(now.as_millis() - ago * width_ms, width_ms), hits));
-    store.take_back(key, cells.into_iter(), now, batch);
+    store.take_back(key, &cells, now, batch);
 }
 
 /// Four hits at once, and one an hour.
@@ -924,7 +924,7 @@ fn growing_lockouts_are_kept() {
     hit(&original, b"k", 5, after(minutes(2)), &mut DeltaBatch::default());
     let width_ms = original.settings_of(b"k").levels().as_slice()[0].width_ms;
     let cell = Cell::of(after(minutes(2)).as_millis(), width_ms);
-    original.take_back(b"k", std::iter::once((cell, 1)), after(minutes(2)), &mut DeltaBatch::default());
+    original.take_back(b"k", &[(cell, 1)], after(minutes(2)), &mut DeltaBatch::default());
     assert_eq!(original.hits(b"k", minutes(5), after(minutes(2))).estimate, 4);
     for (name, store) in [("the original", &original), ("replayed", &copy), ("loaded", &loaded)] {
         let mut batch = DeltaBatch::default();
@@ -947,7 +947,7 @@ fn taken_back_hits_are_written_without_hits_of_other_batches() {
     let mut batches: [DeltaBatch; 3] = Default::default();
     hit(&original, b"k", 5, now, &mut batches[0]);
     hit(&original, b"k", 7, now, &mut batches[1]);
-    original.take_back(b"k", std::iter::once((cell, 2)), now, &mut batches[2]);
+    original.take_back(b"k", &[(cell, 2)], now, &mut batches[2]);
     assert_eq!(original.hits(b"k", minutes(5), now).estimate, 10);
     // The second batch is not written.
     original.roll_back(&mut batches[1]);

@@ -1,0 +1,202 @@
+//! A file in the data folder: which deletions are not marked in all engines. A node that is killed marks them after its next start.
+//!
+//! A line is `+`, or `-` once the marks are there, then the time of the deletion in milliseconds and the key in base64.
+
+use std::collections::HashMap;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use lately::Timestamp;
+
+use crate::limits::DELETION_LOG_BYTES;
+
+/// The file in the data folder.
+const FILE: &str = "deletions";
+
+/// Keys, and when they were deleted.
+pub(super) type DeletedKeys = HashMap<Box<[u8]>, Vec<Timestamp>>;
+
+/// The file, if there is a data folder.
+#[derive(Default, Debug)]
+pub(super) struct DeletionLog {
+    file: Option<(Arc<File>, PathBuf)>,
+    /// Its length.
+    bytes: u64,
+    /// How long it was when it was last written anew.
+    whole_bytes: u64,
+    /// Whether it has lines that are not synced.
+    is_unsynced: bool,
+    /// Whether it has lines that are wrong.
+    is_stale: bool,
+}
+
+/// Whether a deletion is to be marked, or is marked.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    Deleted,
+    Marked,
+}
+
+fn line(step: Step, key: &[u8], at: Timestamp) -> String {
+    let sign = if step == Step::Deleted { '+' } else { '-' };
+    format!("{sign} {} {}\n", at.as_millis(), STANDARD.encode(key))
+}
+
+fn read_line(line: &str) -> Option<(Step, Box<[u8]>, Timestamp)> {
+    let mut words = line.split(' ');
+    let step = match words.next()? {
+        "+" => Step::Deleted,
+        "-" => Step::Marked,
+        _ => return None,
+    };
+    let at = Timestamp::from_millis(words.next()?.parse().ok()?)?;
+    let key = STANDARD.decode(words.next()?).ok()?;
+    words.next().is_none().then_some((step, key.into(), at))
+}
+
+impl DeletionLog {
+    /// Reads that of a data folder. Without one, nothing is kept.
+    ///
+    /// # Errors
+    /// The file cannot be read or written, or has a line that is no deletion.
+    pub(super) fn load(folder: Option<&Path>) -> io::Result<(DeletionLog, DeletedKeys)> {
+        let mut keys = DeletedKeys::new();
+        let Some(folder) = folder else { return Ok((DeletionLog::default(), keys)) };
+        let path = folder.join(FILE);
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let file = options.open(&path)?;
+        let text = io::read_to_string(&file)?;
+        // A line without its end was being written at a crash: the deletion was not answered.
+        let whole = text.rfind('\n').map_or("", |end| &text[..=end]);
+        for line in whole.lines() {
+            let Some((step, key, at)) = read_line(line) else {
+                return Err(io::Error::other(format!("{}: not a list of deletions", path.display())));
+            };
+            match step {
+                Step::Deleted => keys.entry(key).or_default().push(at),
+                Step::Marked => {
+                    keys.entry(key.clone()).and_modify(|times| times.retain(|time| *time > at));
+                    keys.retain(|of, times| *of != key || !times.is_empty());
+                }
+            }
+        }
+        file.set_len(whole.len() as u64)?;
+        let bytes = whole.len() as u64;
+        let file = Some((Arc::new(file), path));
+        Ok((DeletionLog { file, bytes, is_stale: bytes > 0, ..DeletionLog::default() }, keys))
+    }
+
+    /// Adds lines.
+    ///
+    /// # Errors
+    /// They cannot be written, and are not there.
+    pub(super) fn add<'k>(
+        &mut self,
+        step: Step,
+        keys: impl Iterator<Item = (&'k [u8], Timestamp)>,
+    ) -> io::Result<()> {
+        let Some((file, _)) = &self.file else { return Ok(()) };
+        let lines = keys.fold(String::new(), |mut lines, (key, at)| {
+            lines.push_str(&line(step, key, at));
+            lines
+        });
+        if let Err(error) = file.write_all_at(lines.as_bytes(), self.bytes) {
+            // A part of them may be there.
+            self.is_stale = true;
+            return Err(error);
+        }
+        self.bytes += lines.len() as u64;
+        self.is_unsynced = true;
+        Ok(())
+    }
+
+    /// The file has lines of a deletion that was rolled back.
+    pub(super) fn set_stale(&mut self) {
+        self.is_stale = true;
+    }
+
+    /// Writes the file anew with the deletions that are not marked, if most of it is over. Returns the file if it is to be synced.
+    ///
+    /// # Errors
+    /// The disk does not work. It is tried again with the next call.
+    pub(super) fn tidy(
+        &mut self,
+        all_marked: bool,
+        waiting: impl FnOnce() -> Vec<(Box<[u8]>, Timestamp)>,
+    ) -> io::Result<Option<Arc<File>>> {
+        let Some((file, path)) = &mut self.file else { return Ok(None) };
+        let is_over = self.bytes > 0 && all_marked;
+        if is_over || self.is_stale || self.bytes > 2 * self.whole_bytes + DELETION_LOG_BYTES {
+            let folder = path.parent().unwrap_or(path);
+            let lines: String = waiting().iter().map(|(key, at)| line(Step::Deleted, key, *at)).collect();
+            if lines.is_empty() {
+                file.set_len(0)?;
+            } else {
+                let mut anew = tempfile::NamedTempFile::new_in(folder)?;
+                anew.write_all(lines.as_bytes())?;
+                anew.as_file().sync_all()?;
+                *file = Arc::new(anew.persist(&*path)?);
+                File::open(folder)?.sync_all()?;
+            }
+            self.bytes = lines.len() as u64;
+            (self.whole_bytes, self.is_stale, self.is_unsynced) = (self.bytes, false, false);
+        }
+        Ok(std::mem::take(&mut self.is_unsynced).then(|| Arc::clone(file)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: i64) -> Timestamp {
+        Timestamp::from_millis(ms).expect("a time")
+    }
+
+    #[test]
+    fn deletions_are_kept_until_they_are_marked() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let load = || DeletionLog::load(Some(folder.path())).expect("good lines");
+        let (mut log, keys) = load();
+        assert!(keys.is_empty());
+        let odd: &[u8] = b"\xff \n+";
+        log.add(Step::Deleted, [(&b"a"[..], at(1)), (odd, at(2)), (b"a", at(3))].into_iter()).expect("room");
+        log.add(Step::Marked, [(&b"a"[..], at(1))].into_iter()).expect("room");
+        let expected = DeletedKeys::from([(b"a"[..].into(), vec![at(3)]), (odd.into(), vec![at(2)])]);
+        let (mut log, keys) = load();
+        assert_eq!(keys, expected);
+        // It was loaded, so it is written anew.
+        log.tidy(false, || vec![(odd.into(), at(2))]).expect("room");
+        let (mut log, keys) = load();
+        assert_eq!(keys, DeletedKeys::from([(odd.into(), vec![at(2)])]));
+        log.add(Step::Marked, [(odd, at(2))].into_iter()).expect("room");
+        assert!(log.tidy(true, Vec::new).expect("room").is_none());
+        assert_eq!(std::fs::metadata(folder.path().join(FILE)).expect("it is there").len(), 0);
+        assert!(load().1.is_empty());
+        let (mut none, keys) = DeletionLog::load(None).expect("no file");
+        none.add(Step::Deleted, [(odd, at(2))].into_iter()).expect("no file");
+        assert!(keys.is_empty());
+    }
+
+    #[test]
+    fn a_line_that_was_cut_short_is_left_out_and_a_strange_one_is_an_error() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join(FILE);
+        std::fs::write(&path, "+ 5 YQ==\n+ 6 Y").expect("room");
+        let (mut log, keys) = DeletionLog::load(Some(folder.path())).expect("good lines");
+        assert_eq!(keys, DeletedKeys::from([(b"a"[..].into(), vec![at(5)])]));
+        log.add(Step::Deleted, [(&b"b"[..], at(7))].into_iter()).expect("room");
+        assert_eq!(std::fs::read_to_string(&path).expect("it is there"), "+ 5 YQ==\n+ 7 Yg==\n");
+        for text in ["strange\n", "+ 5 YQ== 1\n", "+ x YQ==\n", "+ 5 ?\n", "* 5 YQ==\n"] {
+            std::fs::write(&path, text).expect("room");
+            let error = DeletionLog::load(Some(folder.path())).expect_err(text);
+            assert!(error.to_string().ends_with("deletions: not a list of deletions"), "{error}");
+        }
+    }
+}
