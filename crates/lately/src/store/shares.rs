@@ -22,26 +22,28 @@ pub(super) type Shares = Vec<(Box<str>, u64)>;
 /// Shares `total` out to nodes with these counts.
 ///
 /// An estimate is rounded, so those of the nodes need not add up to that of all their hits. The nodes with the most hits get
-/// the difference, one hit each, and each stays within its own bounds.
+/// the difference: one hit each, then what their bounds permit, which is more where their cells have other widths.
 pub(super) fn share_out(total: u64, counts: BTreeMap<Box<str>, Count>) -> Shares {
     let mut rows: Vec<(Box<str>, Count)> = counts.into_iter().collect();
     rows.sort_by_key(|(_, count)| Reverse((count.estimate, count.upper.unwrap_or(u64::MAX))));
     let sum: u128 = rows.iter().map(|(_, count)| u128::from(count.estimate)).sum();
     let (mut missing, mut excess) =
         (u128::from(total).saturating_sub(sum), sum.saturating_sub(u128::from(total)));
-    // Rounding is off by at most one hit a node.
-    for (_, count) in &mut rows {
-        if missing > 0 && count.upper.is_none_or(|upper| count.estimate < upper) {
-            (count.estimate, missing) = (count.estimate + 1, missing - 1);
-        } else if excess > 0 && count.estimate > count.lower {
-            (count.estimate, excess) = (count.estimate - 1, excess - 1);
+    let mut share = |most: u64, in_bounds: bool| {
+        let part = |of: u128, room: u64| u64::try_from(of).unwrap_or(u64::MAX).min(room).min(most);
+        for (_, count) in &mut rows {
+            let upper = count.upper.filter(|_| in_bounds).unwrap_or(u64::MAX);
+            let lower = if in_bounds { count.lower } else { 0 };
+            let more = part(missing, upper.saturating_sub(count.estimate));
+            let less = part(excess, count.estimate.saturating_sub(lower));
+            count.estimate = count.estimate + more - less;
+            (missing, excess) = (missing - u128::from(more), excess - u128::from(less));
         }
-    }
+    };
+    share(1, true);
+    share(u64::MAX, true);
     // Only a sum past the bound of counts leaves more than that.
-    for (_, count) in &mut rows {
-        let taken = excess.min(count.estimate.into());
-        (count.estimate, excess) = (count.estimate - u64::try_from(taken).unwrap_or(0), excess - taken);
-    }
+    share(u64::MAX, false);
     rows.into_iter().map(|(node, count)| (node, count.estimate)).collect()
 }
 
@@ -72,6 +74,9 @@ mod tests {
         // The first has no hit to give.
         check(8, &[(6, 6, Some(7)), (3, 1, Some(4))], &[6, 2]);
         check(10, &[(6, 6, Some(6)), (3, 1, Some(4))], &[6, 4]);
+        // Cells of other widths.
+        check(10, &[(5, 4, Some(9)), (1, 1, Some(1))], &[9, 1]);
+        check(10, &[(5, 5, Some(6)), (1, 1, Some(1))], &[9, 1]);
         // Counts are bounded, and so is their sum.
         let most = MAX_TOTAL;
         check(most, &[(most, most, Some(most)), (5, 5, Some(5))], &[most - 5, 5]);

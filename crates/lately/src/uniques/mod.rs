@@ -5,6 +5,7 @@
 //! last times are all that answers need, and one structure answers for every window.
 
 mod cells;
+mod coarse;
 mod estimate;
 mod panes;
 mod recent;
@@ -20,6 +21,8 @@ use crate::window::Window;
 
 pub(crate) use panes::narrowest_ms;
 
+use coarse::Coarse;
+use panes::Edge;
 use recent::Recent;
 use sketch::Sketch;
 
@@ -85,15 +88,21 @@ impl Uniques {
         if self.sketch.is_none() && self.recent.is_full_without(member) {
             self.recent.drop_before(settings.retention_edge_ms(now));
             if self.recent.is_full_without(member) {
-                let mut sketch = Sketch::new(settings);
-                self.recent.iter().for_each(|(member, at_ms)| _ = sketch.add(member, at_ms, settings, now));
-                self.sketch = Some(Box::new(sketch));
+                self.sketch = Some(self.sketch_of_recent(settings, now));
             }
         }
         Before {
             recent_ms: self.recent.add(member, at_ms),
             cell_ms: self.sketch.as_mut().and_then(|sketch| sketch.add(member, at_ms, settings, now)),
         }
+    }
+
+    /// A sketch of the recent members.
+    fn sketch_of_recent(&self, settings: &Settings, now: Timestamp) -> Box<Sketch> {
+        let mut sketch = Sketch::new(settings);
+        sketch.note_coarse(self.recent.coarse());
+        self.recent.iter().for_each(|(member, at_ms)| _ = sketch.add(member, at_ms, settings, now));
+        Box::new(sketch)
     }
 
     /// Rolls back what [`Uniques::add`] did. Returns false if the member was hit at another time since, so that what it
@@ -109,17 +118,15 @@ impl Uniques {
     /// Adds the members of another part of the key's life.
     pub(crate) fn absorb(&mut self, other: Uniques, settings: &Settings, now: Timestamp) {
         if let Some(sketch) = other.sketch {
-            let mut merged = match self.sketch.take() {
-                Some(held) => held,
-                None => {
-                    let mut own = Sketch::new(settings);
-                    self.recent.iter().for_each(|(member, at_ms)| _ = own.add(member, at_ms, settings, now));
-                    Box::new(own)
-                }
-            };
+            let held = self.sketch.take();
+            let mut merged = held.unwrap_or_else(|| self.sketch_of_recent(settings, now));
             merged.merge(&sketch, settings, now);
             self.sketch = Some(merged);
             self.recent.forget_until(other.recent.floor_ms());
+        }
+        self.recent.note_coarse(other.recent.coarse());
+        if let Some(sketch) = &mut self.sketch {
+            sketch.note_coarse(other.recent.coarse());
         }
         for (member, at_ms) in other.recent.iter() {
             self.add(member, Timestamp::from_millis(at_ms).unwrap_or(now), settings, now);
@@ -131,21 +138,23 @@ impl Uniques {
         let window = Window::ending_at(now, span, settings, now);
         let (from_ms, _) = window.edges_ms();
         let upper = |upper| window.is_known().then_some(upper);
-        let few = self.recent.count_from(from_ms);
+        let (few, most_few) = self.recent.count_from(from_ms);
         let sketch = match &self.sketch {
             Some(sketch) if !self.recent.has_all_from(from_ms) => sketch,
-            _ => return Count { estimate: few, lower: few, upper: upper(few), cell: settings.resolution() },
+            _ => {
+                let width_ms = self.recent.coarse().width_ms();
+                let cell = if few == most_few { settings.resolution() } else { cell(width_ms, settings) };
+                let estimate = few + (most_few - few).div_ceil(2);
+                return Count { estimate, lower: few, upper: upper(most_few), cell };
+            }
         };
-        let (start_ms, width_ms) = panes::cell(from_ms, settings, now);
-        let cell = Span::from_millis(width_ms).unwrap_or(settings.resolution());
-        let [all, fewer] = [start_ms, start_ms + width_ms].map(|from_ms| sketch.estimate(from_ms));
-        let fewer = if from_ms == start_ms { all } else { fewer };
-        // Of the pane that the edge cuts, its share by time.
-        let share = (start_ms + width_ms - from_ms) as f64 / width_ms as f64;
+        let Edge { earliest_ms, certain_ms, share } = sketch.edge(from_ms, settings, now);
+        let [all, fewer] = [earliest_ms, certain_ms].map(|from_ms| sketch.estimate(from_ms));
+        // Of the panes that the edge cuts, their share by time.
         let between = fewer.members + (all.members - fewer.members).max(0.0) * share;
-        let (lower, most) = (fewer.lower().max(few), all.upper().max(few));
+        let (lower, most) = (fewer.lower().max(few), all.upper().max(most_few));
         let estimate = estimate::rounded(between).clamp(lower, most);
-        Count { estimate, lower, upper: upper(most), cell }
+        Count { estimate, lower, upper: upper(most), cell: cell(certain_ms - earliest_ms, settings) }
     }
 
     /// Prefetches the recent members.
@@ -185,9 +194,12 @@ impl Uniques {
         allocated(size_of::<Uniques>()) + self.recent.heap_bytes() + self.sketch.as_deref().map_or(0, sketch)
     }
 
-    /// Appends the members to `out`.
-    pub(crate) fn write(&self, out: &mut Vec<u8>) {
-        out.push(u8::from(self.sketch.is_some()));
+    /// Appends the members to `out`. They were counted with these settings.
+    pub(crate) fn write(&self, settings: &Settings, out: &mut Vec<u8>) {
+        out.push(u8::from(self.sketch.is_some()) | HAS_WIDTHS);
+        leb128::push(out, settings.resolution().as_millis().cast_unsigned());
+        self.recent.coarse().write(out);
+        self.sketch.as_ref().map_or_else(Coarse::default, |sketch| sketch.coarse()).write(out);
         self.recent.write(out);
         if let Some(sketch) = &self.sketch {
             sketch.write(out);
@@ -195,16 +207,22 @@ impl Uniques {
     }
 
     /// Reads what [`Uniques::write`] wrote. `None` if the bytes are none.
-    pub(crate) fn read(mut bytes: &[u8]) -> Option<Uniques> {
+    pub(crate) fn read(mut bytes: &[u8]) -> Option<SavedUniques> {
         let bytes = &mut bytes;
-        let has_sketch = match *bytes.split_off_first()? {
-            0 => false,
-            1 => true,
-            _ => return None,
+        let flags = *bytes.split_off_first()?;
+        if flags & !(HAS_SKETCH | HAS_WIDTHS) != 0 {
+            return None;
+        }
+        let (resolution_ms, [coarse, of_sketch]) = match flags & HAS_WIDTHS {
+            0 => (0, [Coarse::default(); 2]),
+            _ => (take_ms(bytes)?, [Coarse::read(bytes)?, Coarse::read(bytes)?]),
         };
-        let recent = Recent::read(bytes)?;
-        let sketch = if has_sketch { Some(Box::new(Sketch::read(bytes)?)) } else { None };
-        bytes.is_empty().then_some(Uniques { recent, sketch })
+        let mut recent = Recent::read(bytes)?;
+        recent.note_coarse(coarse);
+        let sketch = if flags & HAS_SKETCH == 0 { None } else { Some(Box::new(Sketch::read(bytes)?)) };
+        let mut uniques = Uniques { recent, sketch };
+        uniques.sketch.iter_mut().for_each(|sketch| sketch.note_coarse(of_sketch));
+        bytes.is_empty().then_some(SavedUniques { uniques, resolution_ms })
     }
 
     pub(crate) fn check_consistency(&self) {
@@ -213,6 +231,38 @@ impl Uniques {
             sketch.check_consistency();
         }
     }
+}
+
+/// The first byte of saved members.
+const HAS_SKETCH: u8 = 1;
+/// See [`HAS_SKETCH`].
+const HAS_WIDTHS: u8 = 2;
+
+/// Members that were saved.
+#[derive(Debug)]
+pub(crate) struct SavedUniques {
+    uniques: Uniques,
+    /// The width of the panes in which they were counted.
+    resolution_ms: i64,
+}
+
+impl SavedUniques {
+    /// The members, fitted to a class that may have other panes.
+    pub(crate) fn fit(self, settings: &Settings, now: Timestamp) -> Uniques {
+        let SavedUniques { mut uniques, resolution_ms } = self;
+        if resolution_ms > settings.resolution().as_millis() {
+            uniques.recent.note_coarse_until_newest(resolution_ms);
+        }
+        if let Some(sketch) = &mut uniques.sketch {
+            sketch.fit(settings, now);
+        }
+        uniques
+    }
+}
+
+/// A width, at least that of the panes of hits.
+fn cell(width_ms: i64, settings: &Settings) -> Span {
+    Span::from_millis(width_ms).unwrap_or(settings.resolution()).max(settings.resolution())
 }
 
 /// Reads a time in milliseconds.

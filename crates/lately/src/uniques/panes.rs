@@ -9,12 +9,13 @@ use crate::leb128;
 use crate::settings::Settings;
 use crate::time::Timestamp;
 
+use super::coarse::Coarse;
 use super::take_ms;
 
 /// A pane is at most one part in this many of its age.
 const PARTS_OF_AGE: i64 = 8;
 /// The retention has at most 2 to this number of the narrowest panes. Of each width there are at most 10 panes, and of the
-/// narrowest 18. So after merging there are at most 228, and one byte says which.
+/// narrowest 18, and some are ahead of the clock. So after merging there are at most 246, and one byte says which.
 const OCTAVES: u32 = 24;
 /// The most panes.
 const MOST: usize = 254;
@@ -36,11 +37,10 @@ pub(crate) fn narrowest_ms(resolution_ms: i64, retain_ms: i64) -> i64 {
     width_ms
 }
 
-/// The widest pane that may have a time in it now: its start and its width. The panes of all times are disjoint or equal.
-pub(super) fn cell(at_ms: i64, settings: &Settings, now: Timestamp) -> (i64, i64) {
-    cell_of(at_ms, settings.unique_pane_ms(), now)
-}
+/// Panes that are ahead of the clock.
+const AHEAD: i64 = 16;
 
+/// The widest pane that may have a time in it now: its start and its width. The panes of all times are disjoint or equal.
 fn cell_of(at_ms: i64, narrowest_ms: i64, now: Timestamp) -> (i64, i64) {
     let age_ms = (now.as_millis() - at_ms).max(0);
     let times = age_ms / PARTS_OF_AGE / narrowest_ms;
@@ -63,12 +63,83 @@ pub(super) struct Panes {
     starts: ThinVec<u32>,
     /// The number of panes at which those that are old enough are merged.
     most: u8,
+    coarse: Coarse,
+}
+
+/// Where a time falls into panes.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Edge {
+    /// Hits of this time or later are in panes that begin here or later.
+    pub(super) earliest_ms: i64,
+    /// All hits of panes that begin here or later are of this time or later.
+    pub(super) certain_ms: i64,
+    /// The share of the hits of the panes between that are of this time or later.
+    pub(super) share: f64,
 }
 
 impl Panes {
     pub(super) fn new(settings: &Settings) -> Panes {
-        Panes { first_ms: 0, unit_ms: settings.unique_pane_ms(), starts: ThinVec::new(), most: Stamp::MAX }
-            .with_starts(&[])
+        let (unit_ms, starts, coarse) = (settings.unique_pane_ms(), ThinVec::new(), Coarse::default());
+        Panes { first_ms: 0, unit_ms, starts, most: Stamp::MAX, coarse }.with_starts(&[])
+    }
+
+    /// Where the panes are cut at a time.
+    pub(super) fn edge(&self, at_ms: i64, settings: &Settings, now: Timestamp) -> Edge {
+        if self.coarse.has(at_ms) {
+            return Edge { earliest_ms: self.earliest_ms(at_ms, now), certain_ms: at_ms, share: 0.5 };
+        }
+        let (start_ms, width_ms) = cell_of(at_ms, settings.unique_pane_ms(), now);
+        if at_ms == start_ms {
+            return Edge { earliest_ms: at_ms, certain_ms: at_ms, share: 1.0 };
+        }
+        let certain_ms = start_ms + width_ms;
+        Edge { earliest_ms: start_ms, certain_ms, share: (certain_ms - at_ms) as f64 / width_ms as f64 }
+    }
+
+    /// A coarse pane that begins at this time or later may have hits of `at_ms` or later.
+    fn earliest_ms(&self, at_ms: i64, now: Timestamp) -> i64 {
+        // Panes of another class may lie across those of this one. Both are narrowest, or at most an eighth of their age.
+        let earliest_ms = self.coarse.earliest_ms(at_ms) - self.unit_ms;
+        earliest_ms - (now.as_millis() - earliest_ms).max(0) / (PARTS_OF_AGE / 2)
+    }
+
+    /// Some panes are wider than the class has them.
+    pub(super) fn note_coarse(&mut self, coarse: Coarse) {
+        self.coarse.note(coarse);
+    }
+
+    pub(super) fn coarse(&self) -> Coarse {
+        self.coarse
+    }
+
+    /// Fits the panes of another class to this one. Stamps change, as the result says.
+    pub(super) fn fit(&mut self, settings: &Settings, now: Timestamp) -> Option<NewStamps> {
+        if self.unit_ms == settings.unique_pane_ms() {
+            return None;
+        }
+        if let Some(&newest) = self.starts.last() {
+            self.coarse.note(Coarse::until(self.start_ms(newest) + self.unit_ms, self.unit_ms));
+        }
+        Some(self.tidy(settings, now))
+    }
+
+    /// Where the pane of a time begins. There are only a few panes ahead of the clock: if they have to be wider for that, this is
+    /// noted.
+    pub(super) fn place(&mut self, at_ms: i64, settings: &Settings, now: Timestamp) -> i64 {
+        if at_ms <= now.as_millis() {
+            return at_ms;
+        }
+        let unit_ms = settings.unique_pane_ms();
+        let mut width_ms = unit_ms;
+        while settings.max_skew().as_millis() > AHEAD * width_ms {
+            width_ms *= 2;
+        }
+        if width_ms == unit_ms {
+            return at_ms;
+        }
+        let start_ms = at_ms.div_euclid(width_ms) * width_ms;
+        self.coarse.note(Coarse::until(start_ms + width_ms, width_ms));
+        start_ms
     }
 
     /// The stamp of a time, if its pane is the newest one.
@@ -134,6 +205,7 @@ impl Panes {
 
     /// Later panes than this time become one.
     pub(super) fn end_by(&mut self, latest_ms: i64, settings: &Settings, now: Timestamp) -> NewStamps {
+        self.coarse.end_by(latest_ms);
         let held: Vec<_> = self.starts_ms().iter().map(|&start_ms| start_ms.min(latest_ms)).collect();
         self.replace(&held, None, settings, now)
     }
@@ -154,8 +226,10 @@ impl Panes {
         let oldest_ms = settings.retention_edge_ms(now);
         // A pane goes when all of it is older.
         let starts_of = |&at_ms: &i64| {
-            let (start_ms, width_ms) = cell_of(at_ms.min(now.as_millis()), self.unit_ms, now);
-            (start_ms + width_ms > oldest_ms).then_some(start_ms)
+            let (start_ms, width_ms) = cell_of(at_ms, self.unit_ms, now);
+            let is_kept = start_ms + width_ms > oldest_ms
+                || self.coarse.has(oldest_ms) && start_ms >= self.earliest_ms(oldest_ms, now);
+            is_kept.then_some(start_ms)
         };
         let mut starts: Vec<_> = held.iter().chain(&added_ms).filter_map(starts_of).collect();
         starts.sort_unstable();
@@ -168,7 +242,8 @@ impl Panes {
                 *new = stamp(starts.partition_point(|&start| start <= start_ms).max(1));
             }
         }
-        let panes = Panes { unit_ms: self.unit_ms, first_ms: 0, starts: ThinVec::new(), most: 0 };
+        let (unit_ms, coarse) = (self.unit_ms, self.coarse);
+        let panes = Panes { unit_ms, first_ms: 0, starts: ThinVec::new(), most: 0, coarse };
         *self = panes.with_starts(&starts);
         new_stamps
     }
@@ -231,6 +306,7 @@ impl Panes {
             unit_ms,
             most: stamp((len + MORE).min(MOST + 1)),
             starts,
+            coarse: Coarse::default(),
         })
     }
 

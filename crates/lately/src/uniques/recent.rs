@@ -7,6 +7,7 @@ use crate::leb128;
 use crate::limits::EXACT_MEMBERS;
 use crate::machine::prefetch;
 
+use super::coarse::Coarse;
 use super::{Member, take_ms};
 
 /// A member in 12 bytes: 48 bits of its hash, and of the start of its last pane in milliseconds.
@@ -42,6 +43,8 @@ pub(super) struct Recent {
     members: ThinVec<Known>,
     /// No other member was hit later than this. Below 0 if there is no other.
     floor_ms: Floor,
+    /// Rarely there, so it is elsewhere.
+    coarse: Option<Box<Coarse>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -130,19 +133,39 @@ impl Recent {
         self.floor_ms.0
     }
 
-    /// Whether all members that were hit at this time or later are here.
+    /// Whether all members that may have been hit at this time or later are here.
     pub(super) fn has_all_from(&self, from_ms: i64) -> bool {
-        self.floor_ms.0 < from_ms
+        self.floor_ms.0 < self.coarse().earliest_ms(from_ms)
     }
 
-    /// The number of members here that were hit at this time or later.
-    pub(super) fn count_from(&self, from_ms: i64) -> u64 {
-        (self.members.len() - self.first_from(from_ms)) as u64
+    /// The number of members here that certainly were hit at this time or later, and of those that may have been.
+    pub(super) fn count_from(&self, from_ms: i64) -> (u64, u64) {
+        let from = |from_ms| (self.members.len() - self.first_from(from_ms)) as u64;
+        (from(from_ms), from(self.coarse().earliest_ms(from_ms)))
     }
 
-    /// Removes the members that were last hit before this time.
+    /// Some times are known less well.
+    pub(super) fn note_coarse(&mut self, coarse: Coarse) {
+        if coarse != Coarse::default() {
+            self.coarse.get_or_insert_default().note(coarse);
+        }
+    }
+
+    /// All that is here is known to panes of this width.
+    pub(super) fn note_coarse_until_newest(&mut self, width_ms: i64) {
+        if let Some(newest) = self.members.last() {
+            self.note_coarse(Coarse::until(newest.at_ms() + width_ms, width_ms));
+        }
+    }
+
+    pub(super) fn coarse(&self) -> Coarse {
+        self.coarse.as_deref().copied().unwrap_or_default()
+    }
+
+    /// Removes the members that certainly were last hit before this time.
     pub(super) fn drop_before(&mut self, oldest_ms: i64) {
-        let dropped = self.first_from(oldest_ms);
+        let dropped = self.first_from(self.coarse().earliest_ms(oldest_ms));
+        self.coarse = self.coarse.take().filter(|coarse| coarse.has(oldest_ms));
         if dropped > 0 {
             self.members.drain(..dropped);
             self.members.shrink_to_fit();
@@ -155,6 +178,7 @@ impl Recent {
             *known = Known::new(known.member(), known.at_ms().min(latest_ms));
         }
         self.floor_ms.0 = self.floor_ms.0.min(latest_ms);
+        self.coarse.iter_mut().for_each(|coarse| coarse.end_by(latest_ms));
     }
 
     /// The members, and when they were last hit.
@@ -165,10 +189,12 @@ impl Recent {
     pub(super) fn heap_bytes(&self) -> usize {
         /// The length and the capacity.
         const HEAD_BYTES: usize = 2 * size_of::<usize>();
-        match self.members.capacity() {
-            0 => 0,
-            capacity => allocated(HEAD_BYTES + capacity * size_of::<Known>()),
-        }
+        let coarse = self.coarse.as_ref().map_or(0, |_| allocated(size_of::<Coarse>()));
+        coarse
+            + match self.members.capacity() {
+                0 => 0,
+                capacity => allocated(HEAD_BYTES + capacity * size_of::<Known>()),
+            }
     }
 
     pub(super) fn write(&self, out: &mut Vec<u8>) {
@@ -185,7 +211,7 @@ impl Recent {
     pub(super) fn read(bytes: &mut &[u8]) -> Option<Recent> {
         let floor_ms = Floor(take_ms(bytes)? - 1);
         let len = usize::try_from(leb128::take(bytes)?).ok().filter(|&len| len <= EXACT_MEMBERS)?;
-        let mut recent = Recent { members: ThinVec::new(), floor_ms };
+        let mut recent = Recent { members: ThinVec::new(), floor_ms, coarse: None };
         recent.members.reserve_exact(len);
         let mut at_ms = 0_i64;
         for _ in 0..len {

@@ -9,8 +9,9 @@ use crate::time::Timestamp;
 
 use super::Member;
 use super::cells::{Cells, Place};
+use super::coarse::Coarse;
 use super::estimate::Estimate;
-use super::panes::Panes;
+use super::panes::{Edge, Panes};
 
 /// A sketch.
 #[derive(Debug)]
@@ -33,8 +34,7 @@ impl Sketch {
         settings: &Settings,
         now: Timestamp,
     ) -> Option<i64> {
-        // What is ahead of the clock counts as of now, so that panes are bounded.
-        let at_ms = at_ms.min(now.as_millis());
+        let at_ms = self.panes.place(at_ms, settings, now);
         let stamp = self.panes.newest_at(at_ms).unwrap_or_else(|| {
             let (stamp, new_stamps) = self.panes.stamp_of(at_ms, settings, now);
             new_stamps.inspect(|new_stamps| self.cells.restamp(new_stamps));
@@ -53,8 +53,9 @@ impl Sketch {
     /// Adds the members of another sketch.
     pub(super) fn merge(&mut self, other: &Sketch, settings: &Settings, now: Timestamp) {
         let starts_ms = other.panes.starts_ms();
+        self.panes.note_coarse(other.panes.coarse());
         for &start_ms in &starts_ms {
-            let (_, new_stamps) = self.panes.stamp_of(start_ms.min(now.as_millis()), settings, now);
+            let (_, new_stamps) = self.panes.stamp_of(start_ms, settings, now);
             new_stamps.inspect(|new_stamps| self.cells.restamp(new_stamps));
         }
         let mut new = [0; 256];
@@ -64,9 +65,29 @@ impl Sketch {
         self.cells.merge(&other.cells, &new);
     }
 
-    /// How many members were hit at this time or later, which is the start of a pane.
+    /// How many members are in panes that begin at this time or later.
     pub(super) fn estimate(&self, from_ms: i64) -> Estimate {
         Estimate::of(&self.cells.tally(self.panes.first_from(from_ms)))
+    }
+
+    /// Where the panes are cut at a time.
+    pub(super) fn edge(&self, at_ms: i64, settings: &Settings, now: Timestamp) -> Edge {
+        self.panes.edge(at_ms, settings, now)
+    }
+
+    /// Some times are known less well.
+    pub(super) fn note_coarse(&mut self, coarse: Coarse) {
+        self.panes.note_coarse(coarse);
+    }
+
+    pub(super) fn coarse(&self) -> Coarse {
+        self.panes.coarse()
+    }
+
+    /// Fits what was counted in another class to this one.
+    pub(super) fn fit(&mut self, settings: &Settings, now: Timestamp) {
+        let new_stamps = self.panes.fit(settings, now);
+        new_stamps.iter().for_each(|new_stamps| self.cells.restamp(new_stamps));
     }
 
     pub(super) fn tidy(&mut self, settings: &Settings, now: Timestamp) {

@@ -52,7 +52,10 @@ impl Shard {
         let ids = read_saved(ids).ok_or(Malformed::Entry)?;
         let members = match members {
             [] => None,
-            members => Some(Box::new(Uniques::read(members).ok_or(Malformed::Entry)?)),
+            members => {
+                let saved = Uniques::read(members).ok_or(Malformed::Entry)?;
+                Some(Box::new(saved.fit(settings, now)))
+            }
         };
         let mut denied = if denied.is_empty() {
             Entry::new()
@@ -202,7 +205,7 @@ impl Shard {
             all_ids.write(self.side.places.salt(place), &mut ids);
             members.clear();
             if let Some(uniques) = self.side.places.uniques(place) {
-                uniques.write(&mut members);
+                uniques.write(settings, &mut members);
             }
             let (limited_until, arrival) = (slot.state.limited_until(), slot.arrival());
             let past = slot.state.past_lockout().filter(|past| past.forgotten_at > self.now);
