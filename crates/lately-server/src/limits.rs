@@ -93,6 +93,9 @@ pub const SERIES_STEP: usize = 2_048;
 /// Slots visited in one slice of a walk that counts the hits of all keys.
 pub const WALK_STEP: usize = 1_024;
 
+/// Walks over all keys for clients of HTTP and gRPC at once. Further ones wait: each takes memory for the keys that it has found.
+pub const MAX_WALKS: usize = 4;
+
 /// Keys that the most-hit keys over HTTP and gRPC are, if the request has no number.
 pub const DEFAULT_TOP_KEYS: usize = 10;
 

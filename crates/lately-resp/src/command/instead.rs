@@ -9,7 +9,7 @@ pub(crate) fn instead_of(name: &str) -> String {
 
 const INSTEAD: &[(&[&str], &str)] = &[
     (
-        &["incr", "incrby", "incrbyfloat", "increx", "hincrby", "zincrby", "pfadd"],
+        &["incr", "incrby", "incrbyfloat", "increx", "hincrby", "zincrby"],
         "use HIT key [count]: it counts hits and returns those of the last window",
     ),
     (
@@ -17,15 +17,20 @@ const INSTEAD: &[(&[&str], &str)] = &[
         "keys hold hits and no values: use HIT key [count] to count",
     ),
     (
-        &["zadd", "xadd", "lpush", "rpush", "sadd", "hset", "hmset", "hsetnx"],
+        &["zadd", "xadd", "lpush", "rpush", "hset", "hmset", "hsetnx"],
         "use HIT key [count] [AT time]: a key holds hits and their times",
     ),
     (
-        &[
-            "get", "getex", "getrange", "strlen", "zcard", "zcount", "llen", "scard", "xlen", "hlen",
-            "pfcount",
-        ],
+        &["get", "getex", "getrange", "strlen", "zcard", "zcount", "llen", "xlen", "hlen"],
         "use HITS key [window]: it returns the hits of a window",
+    ),
+    (
+        &["pfadd", "sadd"],
+        "use HIT with a member, then UNIQ: it counts distinct members, if the class of the key has `unique = true`",
+    ),
+    (
+        &["pfcount", "scard", "unique"],
+        "use UNIQ key [window]: it returns the distinct members of the hits in a window",
     ),
     (
         &["mget", "hget", "hmget", "hgetall"],

@@ -101,7 +101,7 @@ fn explain_value(line: &str, at: usize) -> Option<String> {
         .next()
         .unwrap_or_default();
     if value.is_empty() {
-        return Some(format!("no value after `{key} =`"));
+        return (!key.is_empty()).then(|| format!("no value after `{key} =`"));
     }
     if is_value(value) {
         return None;
@@ -291,6 +291,7 @@ mod tests {
         check("x = 5.", "`5.` is no number of TOML: write 5");
         check("x = 5,", "`5,` ends with a `,`: leave it out");
         check("x = \"a\";", "`\"a\";` ends with a `;`: leave it out");
+        check("]", "missing table open, expected `[`");
         check("x =", "no value after `x =`");
         check("x = # none", "no value after `x =`");
         check("x = { a = }", "no value after `a =`");

@@ -43,11 +43,11 @@ use std::time::Instant;
 
 use lately::{Clock, Cursor, DeltaBatch, MemoryStats, SettingsError, Store, Timestamp};
 use lately_journal::{Folder, Journal, Progress};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 
 use crate::config::Config;
 use crate::limits::{
-    CLIENTS_SHARE, CONNECTION_BYTES, CONNECTIONS_SHARE, LEAST_CLIENTS, SHORT_BYTES, SWEEP_SLOTS,
+    CLIENTS_SHARE, CONNECTION_BYTES, CONNECTIONS_SHARE, LEAST_CLIENTS, MAX_WALKS, SHORT_BYTES, SWEEP_SLOTS,
 };
 pub(crate) use batch::{Batch, NamedRequest};
 use change_feed::ChangeFeed;
@@ -95,6 +95,8 @@ pub struct Service {
     wakers: Wakers,
     /// Notified together with the wakers, for async callers.
     pub(crate) verdicts: Arc<Notify>,
+    /// Turns of async callers that walk over all keys.
+    walks: Semaphore,
     /// Changes for dumps.
     feed: ChangeFeed,
     /// Other nodes, if this one counts together with others.
@@ -131,6 +133,7 @@ impl Service {
             run_id: run_id(),
             wakers: Wakers::default(),
             verdicts: Arc::default(),
+            walks: Semaphore::new(MAX_WALKS),
             loading: AtomicBool::new(config.storage.is_some()),
             rules: CurrentRules::new(&config.limits),
             rate_limits: config.rule_folder.as_ref().map(CurrentRateLimits::of).unwrap_or_default(),

@@ -132,12 +132,12 @@ impl TopWalk {
                 self.leave_out(count.upper);
                 continue;
             }
-            self.key_bytes += found.1.len();
+            self.key_bytes += heap_bytes(&found.1);
             self.rows.push(found);
             if self.rows.len() > self.count
                 && let Some((_, key, (_, upper))) = self.rows.pop()
             {
-                self.key_bytes -= key.len();
+                self.key_bytes -= heap_bytes(&key);
                 self.leave_out(upper);
             }
         }
@@ -167,13 +167,18 @@ impl TopWalk {
     pub(crate) fn held_bytes(&self) -> usize {
         let busy = match &self.source {
             Source::Busy(busy) => {
-                busy.keys.iter().map(|key| key.len()).sum::<usize>()
+                busy.keys.iter().map(|key| heap_bytes(key)).sum::<usize>()
                     + busy.keys.capacity() * size_of::<Box<[u8]>>()
             }
             Source::All(_) => 0,
         };
         self.prefix.len() + self.key_bytes + self.rows.capacity() * size_of::<Found>() + busy
     }
+}
+
+/// Memory of a key by itself.
+fn heap_bytes(key: &[u8]) -> usize {
+    (key.len() + size_of::<usize>()).next_multiple_of(16).max(32)
 }
 
 /// There is no memory for the answer.
@@ -186,6 +191,14 @@ pub(crate) struct Held {
 }
 
 impl Held {
+    /// More memory is needed while the answer has what it had.
+    ///
+    /// # Errors
+    /// [`NoRoom`]: connections and answers already take their share of the memory ceiling.
+    pub(crate) fn hold_more(&mut self, bytes: usize) -> Result<(), NoRoom> {
+        self.hold(self.bytes + bytes)
+    }
+
     fn hold(&mut self, bytes: usize) -> Result<(), NoRoom> {
         if bytes > self.bytes && !self.service.may_hold(self.bytes, bytes) {
             return Err(NoRoom);
@@ -208,6 +221,7 @@ impl Service {
     /// # Errors
     /// [`NoRoom`]: connections and answers already take their share of the memory ceiling.
     pub(crate) async fn top(self: &Arc<Service>, asked: TopQuestion<'_>) -> Result<(TopKeys, Held), NoRoom> {
+        let _turn = self.walks.acquire().await.expect("it is never closed");
         let mut held = Held { service: Arc::clone(self), bytes: 0 };
         let mut walk = TopWalk::new(self, asked, self.now());
         while !walk.step(self, self.now()) {

@@ -156,7 +156,9 @@ impl Entry {
         // A pane wider than those of the class does not give the time of the newest hit.
         let newest_ms = newest_ms.filter(|_| !(is_by_pane && is_demoted)).or_else(|| {
             let last_pane_ms = last_ms(&panes).max(last_ms(&coarse));
-            last_pane_ms.max(moments.last().map(|moment| moment.at_ms))
+            let last_ms = last_pane_ms.max(moments.last().map(|moment| moment.at_ms));
+            // Those that have only panes were counted at the time of the clock.
+            last_ms.map(|last_ms| if is_by_pane { last_ms.min(now.as_millis()) } else { last_ms })
         });
         let newest_ms = newest_ms.unwrap_or(0).clamp(0, Timestamp::MAX.as_millis());
         let coarse_ms = coarse_ms.filter(|_| !is_demoted).unwrap_or(newest_ms);

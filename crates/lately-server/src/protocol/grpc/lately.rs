@@ -2,13 +2,15 @@
 
 use std::collections::VecDeque;
 use std::future::Future;
+use std::sync::Arc;
 
 use futures_util::{Stream, StreamExt, stream};
 use lately::limits::{MAX_KEY_BYTES, MAX_TOTAL};
 use lately::{Factor, HitError, HitOnce, Lockout, MemberHit, Outcome, Retry, Span, Timestamp};
 use lately_resp::limits::MAX_TOP_KEYS;
+use prost::Message;
 use tokio::time::timeout;
-use tonic::{Status, Streaming};
+use tonic::{Response, Status, Streaming};
 
 use super::messages::lately::hit_stream_response::Result as Answer;
 use super::messages::lately::hits_response::Window;
@@ -239,7 +241,8 @@ fn lockout_of(given: &Given) -> Result<Option<Lockout>, Status> {
     lockout.map(Some).map_err(|error| Status::invalid_argument(error.to_string()))
 }
 
-pub(super) async fn top(call: Call, asked: TopRequest) -> Result<TopResponse, Status> {
+/// The most-hit keys. The memory of the answer is charged until the client has it.
+pub(super) async fn top(call: Call, asked: TopRequest) -> Result<Response<TopResponse>, Status> {
     call.check_all_keys()?;
     let TopRequest { k, window_ms, prefix } = asked;
     let count = k.map_or(Ok(DEFAULT_TOP_KEYS), |k| {
@@ -257,7 +260,7 @@ pub(super) async fn top(call: Call, asked: TopRequest) -> Result<TopResponse, St
     }
     let window = window_ms.map(span).transpose()?;
     call.check_loaded()?;
-    let (keys, _held) = call.service.top(TopQuestion { count, window, prefix: &prefix }).await?;
+    let (keys, mut held) = call.service.top(TopQuestion { count, window, prefix: &prefix }).await?;
     let row = |TopRow { key, window, hits, lower, upper, rate }| top_response::Row {
         key: key.into(),
         window_ms: window.as_millis(),
@@ -266,11 +269,16 @@ pub(super) async fn top(call: Call, asked: TopRequest) -> Result<TopResponse, St
         upper,
         rate,
     };
-    Ok(TopResponse {
+    let answer = TopResponse {
         as_of_ms: keys.as_of.as_millis(),
         rows: keys.rows.into_iter().map(row).collect(),
         others_upper: keys.others_upper,
-    })
+    };
+    // The buffer of the message may grow to twice of what is in it.
+    held.hold_more(2 * answer.encoded_len())?;
+    let mut response = Response::new(answer);
+    response.extensions_mut().insert(Arc::new(held));
+    Ok(response)
 }
 
 impl From<NoRoom> for Status {

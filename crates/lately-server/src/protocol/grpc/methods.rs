@@ -11,7 +11,7 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, post};
 use axum::{Extension, Router};
-use futures_util::{Stream, StreamExt};
+use futures_util::{Stream, StreamExt, TryFutureExt};
 use lately_resp::command::Verb;
 use prost::Message;
 use tokio::time::timeout;
@@ -69,7 +69,7 @@ static METHODS: [Method; 9] = [
         post(|call: Call, request: Request| unary(request, call, lately::unique))
     }),
     Method::new("/lately.v1.Lately/Top", Some(Verb::Read), || {
-        post(|call: Call, request: Request| unary(request, call, lately::top))
+        post(|call: Call, request: Request| respond(request, call, lately::top))
     }),
     Method::new("/grpc.health.v1.Health/Check", None, || {
         post(|call: Call, request: Request| unary(request, call, health::check))
@@ -294,10 +294,21 @@ where
     Reply: Message + Send + 'static,
     Answered: Future<Output = Result<Reply, Status>>,
 {
-    let handle = service_fn(|request: tonic::Request<Asked>| {
-        let answered = handle(call.clone(), request.into_inner());
-        async { answered.await.map(tonic::Response::new) }
-    });
+    respond(request, call, |call, asked| handle(call, asked).map_ok(tonic::Response::new)).await
+}
+
+/// Like [`unary`], for answers that have extensions.
+async fn respond<Asked, Reply, Answered>(
+    request: Request,
+    call: Call,
+    handle: impl Fn(Call, Asked) -> Answered,
+) -> Response
+where
+    Asked: Message + Default + Send + 'static,
+    Reply: Message + Send + 'static,
+    Answered: Future<Output = Result<tonic::Response<Reply>, Status>>,
+{
+    let handle = service_fn(|request: tonic::Request<Asked>| handle(call.clone(), request.into_inner()));
     grpc().unary(handle, request).await.map(Body::new)
 }
 

@@ -28,7 +28,7 @@ use crate::limits::{
     LEAST_HTTP_REQUESTS, MAX_GRPC_CONNECTIONS, MAX_HTTP_CONNECTIONS, MAX_HTTP2_STREAMS, MAX_WAITING_REQUESTS,
     PLACE_LOOKS, REQUEST_BYTES,
 };
-use crate::service::Service;
+use crate::service::{Held, Service};
 
 /// The requests of one kind that are in progress.
 pub(in crate::protocol) struct Requests {
@@ -85,14 +85,16 @@ impl Requests {
         let request = if request.body().is_end_stream() {
             request
         } else {
-            request.map(|body| Body::new(Moving { body, way: Way::Arriving, open: Arc::clone(&open) }))
+            let (way, open) = (Way::Arriving, Arc::clone(&open));
+            request.map(|body| Body::new(Moving { body, way, open, _held: None }))
         };
-        let response = next(request).await;
+        let mut response = next(request).await;
         if response.body().is_end_stream() {
             return Ok(response);
         }
         open.progress.is_at_the_client();
-        Ok(response.map(|body| Body::new(Moving { body, way: Way::Leaving { given_bytes: 0 }, open })))
+        let (way, _held) = (Way::Leaving { given_bytes: 0 }, response.extensions_mut().remove());
+        Ok(response.map(|body| Body::new(Moving { body, way, open, _held })))
     }
 
     async fn take(self: &Arc<Requests>, pace: &Arc<Pace>, version: Version) -> Option<OpenRequest> {
@@ -247,6 +249,8 @@ struct Moving {
     body: Body,
     way: Way,
     open: Arc<OpenRequest>,
+    /// The charge for the answer.
+    _held: Option<Arc<Held>>,
 }
 
 enum Way {
@@ -266,7 +270,7 @@ impl HttpBody for Moving {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        let Moving { body, way, open } = &mut *self;
+        let Moving { body, way, open, .. } = &mut *self;
         let polled = Pin::new(body).poll_frame(cx);
         let progress = &open.progress;
         match (way, polled) {
