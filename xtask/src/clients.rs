@@ -1,4 +1,5 @@
-//! Installs the programs that tests need: those of Redis and Valkey, clients in Python and Node, Helm, curl, nginx and Envoy.
+//! Installs the programs that tests need: those of Redis and Valkey, clients in Python and Node, Helm, curl, nginx, Envoy,
+//! and Chromium with what drives it.
 //!
 //! Everything but Debian packages is in `target/clients`, so no files of the user are changed, and `cargo
 //! clean` removes it. Each part has a stamp with all its ingredients. While that is unchanged, the part is
@@ -31,7 +32,7 @@ pub(crate) struct Clients {
     pub(crate) envoy: PathBuf,
     /// A Node that is recent enough for the clients.
     pub(crate) node: PathBuf,
-    /// The folder that holds ioredis and node-redis.
+    /// The folder that holds ioredis, node-redis, playwright-core and axe-core.
     pub(crate) node_modules: PathBuf,
 }
 

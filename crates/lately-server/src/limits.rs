@@ -650,3 +650,45 @@ pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// TLS handshakes under way on one event loop. The oldest is ended for another one.
 pub const MAX_HANDSHAKES: usize = 256;
+
+/// Seconds of the total rate that a chart begins with.
+pub const HISTORY_SECONDS: usize = 300;
+
+/// Streams of `/v1/events` at once. Another one is refused.
+pub const MAX_EVENT_STREAMS: usize = 32;
+
+/// Time between two events about the server.
+pub const EVENTS_EVERY: Duration = Duration::from_secs(1);
+
+/// Seconds of the total rate in each event: a client that missed a few events has no gap.
+pub const EVENTS_RATE_SECONDS: usize = 10;
+
+/// The share of one processor that the search for the most-hit keys may take while somebody watches: one hundredth.
+pub const EVENTS_TOP_SHARE: u32 = 100;
+
+/// The most-hit keys that are among the events.
+pub const EVENTS_TOP_KEYS: usize = 20;
+
+/// Browsers that are logged in to the dashboard at once. For another one, the session that was not used for longest ends.
+pub const MAX_SESSIONS: usize = 1_024;
+
+/// Sessions of one user. For another one, the one of them that was not used for longest ends.
+pub const MAX_SESSIONS_OF_USER: usize = 32;
+
+/// Memory of a session.
+pub const SESSION_BYTES: usize = 256;
+
+/// A session ends when it was not used for a day, in milliseconds. An open page uses it.
+pub const SESSION_IDLE_MS: i64 = 86_400_000;
+
+/// A session ends after 30 days, in milliseconds.
+pub const SESSION_LIFE_MS: i64 = 30 * SESSION_IDLE_MS;
+
+/// The body of a login: a user and a password, as JSON.
+pub const MAX_LOGIN_BODY_BYTES: usize = 8 << 10;
+
+/// Named limits whose answer the state of a key has.
+pub const MAX_LIMITS_OF_KEY: usize = 16;
+
+/// Points of a series over HTTP, about, if the request has no step.
+pub const DEFAULT_SERIES_POINTS: u64 = 60;

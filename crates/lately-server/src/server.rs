@@ -235,7 +235,7 @@ impl Server {
         let cluster = start_exchange(&service, &stopper, &drained, &tell);
         let tend = tend(Arc::clone(&service), stopper.clone(), Arc::clone(&tell));
         let resp = tokio::spawn(resp.serve());
-        let all = protocol::http::all(Arc::clone(&service));
+        let all = protocol::http::all(Arc::clone(&service), stopper.clone());
         let ceiling_bytes = service.config.ceiling_bytes;
         let http = (http, Speaks::Http, ceiling_bytes);
         let http = tokio::spawn(protocol::http::serve(http, all, tls.clone(), stopper.clone()));

@@ -103,7 +103,7 @@ fn requests_over_one_http_2_connection_run_at_once() {
 
 /// Requests made from the description are answered as it says: no status, header, type or member that it does not have, and
 /// no error of the server. That all valid ones are accepted is left out, because whether a time is too old, or a window longer
-/// than the retention, is not in the description. schemathesis leaves out the description itself.
+/// than the retention, is not in the description. schemathesis leaves out the description itself, and the stream of events has no end.
 #[test]
 fn http_answers_as_its_description_says() {
     let Some(schemathesis) = installed("LATELY_TEST_SCHEMATHESIS") else { return };
@@ -116,6 +116,7 @@ fn http_answers_as_its_description_says() {
     std::fs::write(folder.path().join("schemathesis.toml"), lines).expect("room");
     let Output { status, stdout, .. } = Command::new(schemathesis)
         .args(["run", &format!("http://{}/openapi.json", server.http), "--no-color", "--continue-on-failure"])
+        .args(["--exclude-path", "/v1/events"])
         .args(["--max-examples", "30", "--seed", "1", "--exclude-checks", "positive_data_acceptance"])
         .env("PYTHONPATH", hooks)
         .env("PYTHONDONTWRITEBYTECODE", "1")
@@ -125,7 +126,7 @@ fn http_answers_as_its_description_says() {
         .expect("schemathesis runs");
     let printed = String::from_utf8_lossy(&stdout);
     assert!(status.success(), "{printed}");
-    assert!(printed.contains("Tested: 15"), "{printed}");
+    assert!(printed.contains("Tested: 21"), "{printed}");
 }
 
 /// The first block of the guide in this language.

@@ -39,6 +39,7 @@ mod man;
 mod mistakes;
 mod packaging;
 mod packets_lost;
+mod page;
 mod races;
 mod ratelimit;
 mod recipes;

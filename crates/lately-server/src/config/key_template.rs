@@ -82,6 +82,28 @@ impl KeyTemplate {
         self.fields.iter().any(|field| matches!(field, Field::Header(_)))
     }
 
+    /// Whether some request has this key.
+    pub(crate) fn may_make(&self, key: &[u8]) -> bool {
+        let (mut rest, mut is_after_field) = (key, false);
+        for (index, part) in self.template.parts().iter().enumerate() {
+            let Part::Text(text) = part else {
+                is_after_field = true;
+                continue;
+            };
+            let is_last = index + 1 == self.template.parts().len();
+            // The first byte of the text is escaped in the field before it, unless that is the last one.
+            let at = match (is_after_field, is_last) {
+                (false, _) => rest.starts_with(text.as_bytes()).then_some(0),
+                (true, true) => rest.ends_with(text.as_bytes()).then(|| rest.len() - text.len()),
+                (true, false) => rest.windows(text.len()).position(|part| part == text.as_bytes()),
+            };
+            let Some(at) = at else { return false };
+            rest = &rest[at + text.len()..];
+            is_after_field = false;
+        }
+        is_after_field || rest.is_empty()
+    }
+
     /// Checks that keys of the template can be exempt.
     ///
     /// # Errors
@@ -171,6 +193,31 @@ mod tests {
         let prefix = Prefix::new(32, 64).expect("lengths");
         let client = IpAddr::from([192, 0, 2, 1]);
         KeyTemplate::parse(template).expect(template).key(prefix, client, header)
+    }
+
+    #[test]
+    fn a_template_knows_its_keys() {
+        let check = |template: &str, key: &str, expected: bool| {
+            let template = KeyTemplate::parse(template).expect(template);
+            assert_eq!(template.may_make(key.as_bytes()), expected, "{template} {key}");
+        };
+        for (template, key, expected) in [
+            ("login:{client}", "login:10.0.0.1", true),
+            ("login:{client}", "login:", true),
+            ("login:{client}", "logins:10.0.0.1", false),
+            ("login:{client}", "log", false),
+            ("{client}", "anything", true),
+            ("{client}!", "a!b!", true),
+            ("{client}!", "a!b", false),
+            ("{header:x-a}:{client}", "a:b", true),
+            ("{header:x-a}:{client}", "ab", false),
+            ("a{header:x-a}:b:{client}", "a:b:", true),
+            ("a{header:x-a}:b:{client}", "axb:b", false),
+            ("*", "*", true),
+            ("*", "x", false),
+        ] {
+            check(template, key, expected);
+        }
     }
 
     #[test]

@@ -57,6 +57,13 @@ impl Service {
         settings.whole_panes(window.unwrap_or(settings.window()))
     }
 
+    /// A step that divides a window of a key into this many points, about.
+    pub(crate) fn step_of(&self, key: &[u8], window: Span, points: u64) -> Span {
+        let pane_ms = self.store.settings_of(key).resolution().as_millis().unsigned_abs();
+        let step_ms = window.as_millis().unsigned_abs().div_ceil(points.max(1)).next_multiple_of(pane_ms);
+        i64::try_from(step_ms).ok().and_then(Span::from_millis).unwrap_or(window)
+    }
+
     /// The default window of a key.
     pub(crate) fn default_window(&self, key: &[u8]) -> Span {
         self.store.settings_of(key).window()

@@ -17,7 +17,9 @@ pub(crate) mod descriptors;
 pub(crate) mod dumps;
 mod effect;
 mod fragmentation;
+mod history;
 mod ingest;
+mod key_state;
 mod keys;
 mod loading;
 pub(crate) mod login;
@@ -28,6 +30,7 @@ pub(crate) mod ratelimit;
 mod reads;
 pub(crate) mod response;
 pub(crate) mod rule_tally;
+pub(crate) mod sessions;
 pub(crate) mod spool_file;
 mod statistics;
 mod throughput;
@@ -55,6 +58,8 @@ use clients::Clients;
 use cluster::Cluster;
 pub(crate) use decisions::{DecideError, Decided, LimitRequest, Limiting};
 pub(crate) use fragmentation::Fragmentation;
+pub(crate) use history::PerSecond;
+use history::{History, Totals};
 use ingest::BusySources;
 pub(crate) use ingest::{IngestError, Ingested, Stretch};
 use login::Logins;
@@ -62,6 +67,7 @@ use named_limits::CurrentRules;
 use ratelimit::CurrentRateLimits;
 pub(crate) use reads::Asked;
 pub(crate) use response::{Response, code_of, rate};
+use sessions::Sessions;
 pub(crate) use statistics::Stats;
 use throughput::Throughput;
 pub(crate) use top::{Held, NoRoom, TopKeys, TopQuestion, TopRow, TopWalk};
@@ -79,10 +85,14 @@ pub struct Service {
     /// Who may log in.
     pub(crate) users: CurrentUsers,
     logins: Logins,
+    /// Browsers that have logged in.
+    sessions: Sessions,
     pub(crate) clients: Clients,
     pub(crate) stats: Stats,
     /// Samples for the number of commands per second.
     throughput: Mutex<Throughput>,
+    /// The total rate of the last minutes.
+    history: Mutex<History>,
     pub(crate) started: Timestamp,
     /// A random identifier of this start: 40 hexadecimal digits.
     pub(crate) run_id: String,
@@ -126,9 +136,11 @@ impl Service {
             busy_sources: BusySources::default(),
             users: CurrentUsers::new(&config.users),
             logins: Logins::default(),
+            sessions: Sessions::default(),
             clients: Clients::default(),
             stats: Stats::default(),
             throughput: Mutex::default(),
+            history: Mutex::default(),
             started: clock.now(),
             run_id: run_id(),
             wakers: Wakers::default(),
@@ -231,10 +243,17 @@ impl Service {
         self.loading.store(false, Release);
     }
 
-    /// Samples the number of commands.
+    /// Samples the number of commands, and of hits.
     pub(crate) fn note_throughput(&self) {
-        let commands = self.stats.commands.load(Relaxed);
-        self.throughput.lock().unwrap_or_else(PoisonError::into_inner).note(self.now(), commands);
+        let (now, commands) = (self.now(), self.stats.commands.load(Relaxed));
+        self.throughput.lock().unwrap_or_else(PoisonError::into_inner).note(now, commands);
+        let [hits, denied] = [&self.stats.hits, &self.stats.denied_hits].map(|count| count.load(Relaxed));
+        self.history.lock().unwrap_or_else(PoisonError::into_inner).note(now, Totals { hits, denied });
+    }
+
+    /// The hits of each of the newest seconds.
+    pub(crate) fn per_second(&self, seconds: usize) -> PerSecond {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner).newest(seconds)
     }
 
     /// Commands answered per second, over the last samples.

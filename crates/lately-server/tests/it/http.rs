@@ -115,6 +115,33 @@ fn cross_site_requests_are_refused() {
     server.connect().ask("DBSIZE\r\n", ":1\r\n");
 }
 
+/// A bookmark opens the dashboard, and so does a page of this server. Pages of other sites cannot, and cannot frame it.
+#[test]
+fn the_dashboard_is_for_this_server_only() {
+    let server = Running::start();
+    let own = format!("Host: {}\r\n", server.http);
+    for (lines, status) in [
+        (own.clone(), 200),
+        (format!("{own}Sec-Fetch-Site: none\r\n"), 200),
+        (format!("{own}Sec-Fetch-Site: same-origin\r\n"), 200),
+        (format!("{own}Sec-Fetch-Site: cross-site\r\n"), 403),
+        ("Host: evil.example\r\n".to_owned(), 421),
+    ] {
+        for path in ["/", "/page/main.js"] {
+            let (found, head, body) = request_with(&server, &format!("GET {path}"), &lines);
+            assert_eq!(found, status, "{path} {lines}: {body}");
+            let headers = [
+                "content-security-policy: default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+                "x-content-type-options: nosniff",
+                "referrer-policy: no-referrer",
+                "etag: \"",
+            ];
+            assert!(headers.iter().all(|line| head.contains(line)) == (status == 200), "{head}");
+        }
+    }
+    assert_eq!(request_with(&server, "POST /", &own).0, 405);
+}
+
 /// Symptom: a dump with a content encoding was read as if it had none. Fix: it is refused, and nothing changes.
 #[test]
 fn a_body_with_a_content_encoding_is_refused() {
@@ -176,7 +203,7 @@ fn health_and_metrics_have_a_listener_of_their_own() {
 #[test]
 fn unknown_paths_are_404() {
     let server = Running::start();
-    for path in ["/", "/nosuch", "/healthz/", "/metrics/x"] {
+    for path in ["/page", "/page/", "/page/x.js", "/nosuch", "/healthz/", "/metrics/x"] {
         assert_eq!(request(&server, "GET", path).0, 404, "{path}");
     }
     assert_eq!(request(&server, "POST", "/metrics").0, 405);
@@ -447,7 +474,7 @@ fn a_wrong_method_is_answered_with_those_there_are() {
         ("GET", "/v1/hits", "post"),
         ("GET", "/v1/limit/k", "post"),
         ("POST", "/v1/auth", "get,head"),
-        ("GET", "/v1/key/k", "delete"),
+        ("PUT", "/v1/key/k", "delete,get,head"),
         ("DELETE", "/v1/series/k", "get,head"),
         ("PUT", "/v1/dump", "get,head"),
         ("POST", "/openapi.json", "get,head"),
@@ -467,7 +494,6 @@ fn what_is_not_utf8_is_refused_by_name() {
         ("/v1/hits/k?%ff=1", "invalid query: the name of a parameter is not UTF-8"),
         ("/v1/hits/k?at=%f", "invalid query: '%f' is no percent-encoded byte, %25 is a percent sign"),
         ("/v1/hits/%zz", "invalid key: '%zz' is no percent-encoded byte, %25 is a percent sign"),
-        ("/v1/series/k?window=1h", "step is missing"),
         ("/v1/series/k?step=1500ms", "invalid step 1500ms: give a multiple of the key's resolution, 1s"),
         ("/v1/auth?limit=a%20b", "no such limit 'a b': the config has none"),
         ("/v1/auth?max=1&window=1", "key is missing"),

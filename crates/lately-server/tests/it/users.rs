@@ -147,6 +147,74 @@ fn http_clients_log_in_with_each_request() {
     assert_eq!(http(metrics, "POST", "/v1/hit/a", BEARER).0, 404);
 }
 
+/// A browser logs in with a form, and its cookie reads what the user may read.
+#[test]
+fn a_session_reads_what_its_user_may() {
+    let folder = folder();
+    let server = start(&folder);
+    let log_in = |body: &str| {
+        let lines = format!(
+            "Content-Type: application/json\r\nlately-page: 1\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        http(server.http, "POST", "/v1/session", &lines)
+    };
+    for (body, status) in [
+        (r#"{"user":"web","password":"wrong"}"#, 401),
+        (r#"{"user":"nobody","password":"w-secret"}"#, 401),
+        (r#"{"user":"web"}"#, 400),
+        ("x", 400),
+    ] {
+        let (found, answer) = log_in(body);
+        assert_eq!(found, status, "{answer}");
+        assert!(!answer.contains("set-cookie") && !answer.contains("Basic"), "{answer}");
+    }
+    let cookie = |user: &str, password: &str| {
+        let (status, answer) = log_in(&format!(r#"{{"user":"{user}","password":"{password}"}}"#));
+        assert_eq!(status, 204, "{answer}");
+        let line = answer.lines().find_map(|line| line.strip_prefix("set-cookie: ")).expect("a cookie");
+        let (pair, rest) = line.split_once("; ").expect("attributes");
+        assert_eq!(rest, "Path=/; Max-Age=2592000; HttpOnly; SameSite=Strict");
+        assert!(pair.starts_with(&format!("lately-session-{}=", server.http.port())), "{pair}");
+        format!("Cookie: other=1; {pair}\r\n")
+    };
+    let (web, all) = (cookie("web", "w-secret"), cookie("default", "d-secret"));
+    let check = |method: &str, path: &str, lines: &str, status: u16, part: &str| {
+        let (found, answer) = http(server.http, method, path, lines);
+        assert_eq!(found, status, "{method} {path} {lines}: {answer}");
+        assert!(answer.contains(part), "{method} {path} {lines}: {answer}");
+    };
+    check("GET", "/v1/session", &web, 200, r#"{"user":"web","reads":"some"}"#);
+    check("GET", "/v1/session", &all, 200, r#"{"user":"default","reads":"all"}"#);
+    check("GET", "/v1/session", "", 401, "www-authenticate: Basic");
+    check("GET", "/v1/session", "lately-page: 1\r\n", 401, "www-authenticate: Session");
+    check("GET", "/v1/events", "Accept: text/event-stream\r\n", 401, "www-authenticate: Session");
+    check("GET", "/v1/hits/web:1", &web, 200, "\"hits\":0");
+    check("GET", "/v1/hits/other", &web, 403, "NOPERM");
+    check("GET", "/v1/status", &web, 403, "on all keys");
+    check("GET", "/v1/status", &all, 200, "\"problems\":[]");
+    check("GET", "/v1/limits", &all, 200, "\"limits\":[]}");
+    // It only reads, even what its user may do otherwise.
+    for (method, path) in [
+        ("POST", "/v1/hit/web:1"),
+        ("DELETE", "/v1/key/web:1"),
+        ("GET", "/v1/auth?key=k&max=1&window=1m"),
+        ("GET", "/v1/dump"),
+    ] {
+        check(method, path, &all, 401, "log in with Basic");
+    }
+    // A password takes precedence.
+    check("POST", "/v1/hit/web:1", &format!("{all}{WEB}"), 200, "\"hits\":1");
+    check("GET", "/v1/session", &format!("{all}{WRONG}"), 401, "is wrong");
+    check("DELETE", "/v1/session", &all, 204, "Max-Age=0; HttpOnly; SameSite=Strict");
+    check("GET", "/v1/session", &all, 401, "");
+    check("GET", "/v1/session", "Cookie: lately-session-1=x\r\n", 401, "");
+    // A new password ends the sessions of its user.
+    fs::write(folder.path().join("web"), "n-secret\n").expect("room");
+    server.reloader.reload();
+    until("the session ends", || http(server.http, "GET", "/v1/session", &web).0 == 401);
+}
+
 /// Sends a request of `web` on a connection that stays open. Returns the status and the body of the answer.
 fn ask(wire: &mut Wire, request: &str) -> (u16, String) {
     wire.send(format!("{request} HTTP/1.1\r\nHost: localhost\r\n{WEB}\r\n"));

@@ -47,6 +47,7 @@ use crate::protocol::pause;
 use crate::service::Service;
 use crate::service::access::Principal;
 use crate::service::caller::Caller;
+use crate::service::sessions::Token;
 use crate::stopper::Stopper;
 use crate::tls::CurrentTls;
 
@@ -103,13 +104,15 @@ pub(in crate::protocol) struct Link {
     pub(in crate::protocol) principal: Principal,
     /// The version of the users that this is of.
     pub(in crate::protocol) users_version: u64,
+    /// The session that the request showed, instead of a password.
+    pub(in crate::protocol) session: Option<Token>,
 }
 
 impl Link {
     pub(in crate::protocol) fn new(peer: SocketAddr, local: SocketAddr, speaks: Speaks) -> Link {
         let [peer, local] = [peer, local].map(|address| address.ip().to_canonical());
         let (pace, caller) = (Arc::new(speaks.pace()), Caller::new(peer));
-        Link { pace, peer, local, caller, principal: Principal::Anyone, users_version: 0 }
+        Link { pace, peer, local, caller, principal: Principal::Anyone, users_version: 0, session: None }
     }
 
     /// What the client may do now. The users may have been replaced since its request began.

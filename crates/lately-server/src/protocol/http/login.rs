@@ -1,12 +1,12 @@
 //! Who sends an HTTP request: `Authorization: Basic`, or `Bearer` with the password of the user `default`.
 //!
-//! A layer around all routes finds the user. Each route then checks what that user may do. Without users, the header is
+//! A browser with the dashboard has a session instead (`session.rs`). A layer around all routes finds the user. Each route then checks what that user may do. Without users, the header is
 //! not looked at, and every client may do everything.
 
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
-use axum::http::header::AUTHORIZATION;
+use axum::http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -18,6 +18,7 @@ use zeroize::Zeroizing;
 use super::dumps::discard;
 use super::listener::Link;
 use super::problem::Problem;
+use super::session::{is_of_page, token};
 use crate::config::DEFAULT_USER;
 use crate::service::Service;
 use crate::service::access::{Forbidden, Principal};
@@ -27,12 +28,20 @@ use crate::service::login::LoginError;
 pub(super) const CHALLENGE: HeaderValue =
     HeaderValue::from_static("Basic realm=\"lately\", charset=\"UTF-8\", Bearer realm=\"lately\"");
 
+/// What the dashboard gets instead: it has a form, and the browser is not to ask, too.
+const PAGE_CHALLENGE: HeaderValue = HeaderValue::from_static("Session realm=\"lately\"");
+
 /// Sets the principal of the connection for this request. A wrong password is refused here, even where none is needed.
-pub(super) async fn log_in(
-    State(service): State<Arc<Service>>,
-    mut request: Request,
-    next: Next,
-) -> Response {
+pub(super) async fn log_in(State(service): State<Arc<Service>>, request: Request, next: Next) -> Response {
+    let is_of_page = is_of_page(request.headers());
+    let mut response = log_in_and_run(service, request, next).await;
+    if is_of_page && let Some(challenge) = response.headers_mut().get_mut(WWW_AUTHENTICATE) {
+        *challenge = PAGE_CHALLENGE;
+    }
+    response
+}
+
+async fn log_in_and_run(service: Arc<Service>, mut request: Request, next: Next) -> Response {
     let Some(mut link) = request.extensions().get::<Link>().cloned() else { return next.run(request).await };
     link.users_version = service.users.version();
     // A test or the listener of metrics may have set it.
@@ -45,7 +54,13 @@ pub(super) async fn log_in(
         Err(why) => return refuse(request, unauthorized(why)).await,
     };
     link.principal = match credentials {
-        None => Principal::Nobody,
+        None => match token(&service, request.headers()) {
+            None => Principal::Nobody,
+            Some(token) => {
+                link.session = Some(token);
+                service.principal_of_session(token, service.now())
+            }
+        },
         Some((user, password)) => match service.login(user.as_bytes(), &password, &link.caller).await {
             Ok(principal) => principal,
             Err(LoginError::Wrong) => {

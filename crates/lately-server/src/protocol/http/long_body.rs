@@ -45,15 +45,21 @@ impl<I: Iterator<Item = String> + Unpin> HttpBody for LongBody<I> {
         let Some(text) = self.pieces.next() else { return Poll::Ready(None) };
         let (sender, taken) = oneshot::channel();
         self.untaken = Some((text.len(), taken));
-        let piece = Piece { bytes: self.service.charged(text.into_bytes()), _untaken: sender };
+        let piece = Piece::new(self.service.charged(text.into_bytes()), sender);
         Poll::Ready(Some(Ok(Frame::data(Bytes::from_owner(piece)))))
     }
 }
 
 /// A piece, until the socket has taken it.
-struct Piece<B> {
+pub(super) struct Piece<B> {
     bytes: B,
     _untaken: oneshot::Sender<()>,
+}
+
+impl<B> Piece<B> {
+    pub(super) fn new(bytes: B, untaken: oneshot::Sender<()>) -> Piece<B> {
+        Piece { bytes, _untaken: untaken }
+    }
 }
 
 impl<B: AsRef<[u8]>> AsRef<[u8]> for Piece<B> {

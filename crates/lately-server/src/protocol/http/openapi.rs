@@ -9,7 +9,10 @@ use utoipa::openapi::{ContentBuilder, Ref, RefOr, ResponseBuilder};
 use utoipa::{Modify, OpenApi};
 
 use super::problem::Document;
-use super::{cluster, counts, decisions, dumps, keys, ndjson, routes, series, top};
+use super::{
+    cluster, counts, decisions, dumps, events, keys, named_limits, ndjson, routes, series, session, status,
+    top,
+};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -24,7 +27,14 @@ use super::{cluster, counts, decisions, dumps, keys, ndjson, routes, series, top
         decisions::limit,
         decisions::auth,
         keys::delete,
+        keys::state,
+        named_limits::limits,
+        session::who,
+        session::begin,
+        session::end,
         cluster::nodes,
+        status::status,
+        events::events,
         dumps::dump,
         dumps::restore,
         routes::health,

@@ -4,17 +4,40 @@ use std::fmt::Display;
 use std::str::FromStr;
 
 use axum::http::Uri;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use lately::limits::{MAX_KEY_BYTES, MAX_TOTAL};
 use lately::{HitError, Span, Timestamp};
 use percent_encoding::percent_decode_str;
 
 use super::problem::Problem;
 
+/// The slashes in a path such as `/v1/hits/`.
+const KEY_SLASHES: usize = 3;
+
+/// The parameter with the key of a path that ends before it, in Base64. Browsers cannot have the keys `.` and `..` in a path.
+const KEY: &str = "key_b64";
+
 /// The key at the end of a path. A slash in it need not be encoded.
 pub(super) fn key_of(uri: &Uri, path: &str) -> Result<Vec<u8>, Problem> {
     let text = uri.path().strip_prefix(path).unwrap_or_default();
+    if text.is_empty()
+        && let Some(encoded) = key_in_query(uri).next()
+    {
+        let key = STANDARD.decode(encoded?).map_err(|_| Problem::bad(format!("{KEY} is not Base64")))?;
+        return checked(key);
+    }
     let key = unescaped(text).map_err(|wrong| Problem::bad(format!("invalid key: {wrong}")))?;
     checked(key)
+}
+
+/// The values of the parameter with the key. Only a path that ends before the key has it.
+fn key_in_query(uri: &Uri) -> impl Iterator<Item = Result<Vec<u8>, Problem>> {
+    let is_before_key = uri.path().ends_with('/') && uri.path().matches('/').count() == KEY_SLASHES;
+    let query = uri.query().filter(|_| is_before_key).unwrap_or_default();
+    let values = query.split('&').filter_map(|pair| pair.strip_prefix(KEY)?.strip_prefix('='));
+    // Base64 has pluses, which stay.
+    values.map(|value| unescaped(value).map_err(|wrong| Problem::bad(format!("invalid {KEY}: {wrong}"))))
 }
 
 /// A key, if it has a valid length.
@@ -64,7 +87,11 @@ impl Query {
             })?;
             Ok((name, decoded(value)?))
         });
-        Ok(Query { known, left: pairs.collect::<Result<_, Problem>>()? })
+        let mut query = Query { known, left: pairs.collect::<Result<_, Problem>>()? };
+        if key_in_query(uri).next().is_some() {
+            query.bytes(KEY)?;
+        }
+        Ok(query)
     }
 
     /// The value of a parameter, if it is given.
@@ -182,4 +209,30 @@ fn text<'v>(name: &str, value: &'v [u8]) -> Result<&'v str, Problem> {
 pub(super) fn shown(text: &str) -> String {
     let most = lately_resp::limits::MAX_ECHOED_BYTES;
     text.chars().take(most).map(|it| if it.is_control() { '\u{fffd}' } else { it }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Browsers read `.` and `..` in a path as steps, however they are encoded.
+    #[test]
+    fn a_key_may_be_in_the_query() {
+        let check = |target: &'static str, expected: Option<&[u8]>| {
+            let uri = Uri::from_static(target);
+            let key = key_of(&uri, "/v1/hits/").and_then(|key| Query::of(&uri, "none")?.end().map(|()| key));
+            assert_eq!(key.ok().as_deref(), expected, "{target}");
+        };
+        check("/v1/hits/?key_b64=Lg==", Some(b"."));
+        check("/v1/hits/?key_b64=Li4%3D", Some(b".."));
+        check("/v1/hits/?key_b64=%2B%2f%2F%2f", Some(&[0xfb, 0xff, 0xff]));
+        check("/v1/hits/?key_b64=+///", Some(&[0xfb, 0xff, 0xff]));
+        check("/v1/hits/?key_b64=", None);
+        check("/v1/hits/?key_b64=x", None);
+        check("/v1/hits/?key_b64=Lg==&key_b64=Lg==", None);
+        check("/v1/hits/", None);
+        // The path has a key.
+        check("/v1/hits/a?key_b64=Lg==", None);
+        check("/v1/hits/a/?key_b64=Lg==", None);
+    }
 }

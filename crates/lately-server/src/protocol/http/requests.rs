@@ -40,6 +40,10 @@ pub(in crate::protocol) struct Requests {
     open: Mutex<Vec<Arc<Progress>>>,
 }
 
+/// Marks a response whose body waits for something to happen, and not for its client.
+#[derive(Clone, Copy)]
+pub(super) struct MayBeSilent;
+
 /// The number of requests over HTTP that may be in progress at once on a listener.
 pub(super) fn most_requests(ceiling_bytes: u64) -> usize {
     let fit = ceiling_bytes / CONNECTIONS_SHARE / HTTP_ANSWER_BYTES as u64;
@@ -93,7 +97,10 @@ impl Requests {
             return Ok(response);
         }
         open.progress.is_at_the_client();
-        let (way, _held) = (Way::Leaving { given_bytes: 0 }, response.extensions_mut().remove());
+        let may_be_silent =
+            self.speaks == Speaks::Grpc || response.extensions().get::<MayBeSilent>().is_some();
+        let way = Way::Leaving { given_bytes: 0, may_be_silent };
+        let _held = response.extensions_mut().remove();
         Ok(response.map(|body| Body::new(Moving { body, way, open, _held })))
     }
 
@@ -259,6 +266,8 @@ enum Way {
     Leaving {
         /// Bytes of the last piece, which the client takes before more is asked for.
         given_bytes: usize,
+        /// A stream of gRPC, or of events: when it gives nothing, it has nothing to send.
+        may_be_silent: bool,
     },
 }
 
@@ -282,7 +291,7 @@ impl HttpBody for Moving {
                 }
                 polled
             }
-            (Way::Leaving { given_bytes }, Poll::Ready(Some(Ok(frame)))) => {
+            (Way::Leaving { given_bytes, .. }, Poll::Ready(Some(Ok(frame)))) => {
                 progress.moved(*given_bytes);
                 progress.is_at_the_client();
                 let _open = Arc::clone(open);
@@ -290,8 +299,8 @@ impl HttpBody for Moving {
                 *given_bytes = frame.data_ref().map_or(0, Bytes::len);
                 Poll::Ready(Some(Ok(frame)))
             }
-            // A stream of gRPC has nothing to send. A long body of HTTP waits until the client has taken the last piece.
-            (Way::Leaving { given_bytes }, Poll::Pending) if open.requests.speaks == Speaks::Grpc => {
+            // A stream has nothing to send. A long body of HTTP waits until the client has taken the last piece.
+            (Way::Leaving { given_bytes, may_be_silent: true }, Poll::Pending) => {
                 progress.moved(std::mem::take(given_bytes));
                 Poll::Pending
             }

@@ -16,23 +16,29 @@ use super::cluster;
 use super::counts;
 use super::decisions::{self, AUTH};
 use super::dumps::{self, discard};
+use super::events::{self, Events};
 use super::guard::{refuse_foreign, refuse_remote};
 use super::keys;
 use super::listener::Link;
 use super::login::{log_in, refused};
 use super::long_body::LongBody;
 use super::metrics;
+use super::named_limits;
 use super::ndjson;
 use super::openapi;
+use super::page;
 use super::places::Transfers;
 use super::problem::problem;
 use super::query::key_of;
 use super::requests::{Requests, in_a_place};
 use super::series;
+use super::session;
+use super::status;
 use super::top;
 use crate::service::Service;
-use crate::service::access::Keys;
+use crate::service::access::{Keys, Principal};
 use crate::service::cluster::Cluster;
+use crate::stopper::Stopper;
 
 /// A path and its method.
 struct Route {
@@ -74,7 +80,7 @@ static WATCHING: [Route; 3] = [
 ];
 
 /// Routes about counts, and about the nodes that count.
-static COUNTING: [Route; 11] = [
+static COUNTING: [Route; 18] = [
     Route::new("/v1/hit/", Some(Verb::Hit), || post(counts::hit)).with_key(),
     Route::new("/v1/hits/", Some(Verb::Read), || get(counts::hits)).with_key(),
     Route::new("/v1/unique/", Some(Verb::Read), || get(counts::unique)).with_key(),
@@ -85,6 +91,13 @@ static COUNTING: [Route; 11] = [
     Route::new(AUTH, Some(Verb::Limit), || get(decisions::auth)).checking_keys(),
     Route::new("/v1/key/", Some(Verb::Delete), || delete(keys::delete)).with_key(),
     Route::new("/v1/cluster", Some(Verb::Read), || get(cluster::nodes)),
+    Route::new("/v1/key/", Some(Verb::Read), || get(keys::state)).with_key(),
+    Route::new("/v1/limits", Some(Verb::Read), || get(named_limits::limits)),
+    Route::new("/v1/session", None, || get(session::who)),
+    Route::new("/v1/session", None, || post(session::begin)),
+    Route::new("/v1/session", None, || delete(session::end)),
+    Route::new("/v1/status", Some(Verb::Read), || get(status::status)),
+    Route::new("/v1/events", Some(Verb::Read), || get(events::events)),
     Route::new("/openapi.json", None, || get(openapi::document)),
 ];
 
@@ -104,13 +117,15 @@ fn watched(service: Arc<Service>) -> Router {
     router(&WATCHING, &service).fallback(not_found).with_state(service)
 }
 
-/// All routes.
-pub(crate) fn all(service: Arc<Service>) -> Router {
+/// All routes, and the dashboard.
+pub(crate) fn all(service: Arc<Service>, stopper: Stopper) -> Router {
+    let events = Events::new(&service, stopper);
     let requests = Requests::of_http(&service);
     router(&TRANSFERS, &service)
         .route_layer(from_fn(refuse_remote))
         .layer(Extension(Transfers::new(&service)))
-        .merge(router(&COUNTING, &service))
+        .merge(router(&COUNTING, &service).layer(Extension(events)))
+        .merge(page::routes())
         .route_layer(from_fn_with_state(Arc::clone(&service), refuse_foreign))
         .with_state(Arc::clone(&service))
         .merge(watched(Arc::clone(&service)))
@@ -143,14 +158,17 @@ async fn check_access(
         let of_path = || key_of(request.uri(), route.path).ok().filter(|key| !keys.has(key));
         if route.checks_keys { Some(None) } else { route.has_key.then(of_path) }
     };
-    let Err(forbidden) = link.principal.check(route.verb, find) else {
+    // A page of another site might use a session. So a session only reads.
+    let is_session = link.session.is_some() && !matches!(route.verb, None | Some(Verb::Read));
+    let principal = if is_session { &Principal::Nobody } else { &link.principal };
+    let Err(forbidden) = principal.check(route.verb, find) else {
         return next.run(request).await;
     };
     let path = request.uri().path().to_owned();
     let (head, body) = request.into_parts();
     discard(&head.headers, body).await;
     service.stats.refused(&forbidden);
-    refused(&link.principal, &forbidden, &path).into_response()
+    refused(principal, &forbidden, &path).into_response()
 }
 
 async fn not_found(uri: Uri) -> Response {
@@ -158,7 +176,7 @@ async fn not_found(uri: Uri) -> Response {
     problem(StatusCode::NOT_FOUND, "not found", &detail)
 }
 
-async fn wrong_method(method: Method, uri: Uri) -> Response {
+pub(super) async fn wrong_method(method: Method, uri: Uri) -> Response {
     let detail = format!("{} does not take {method}", uri.path());
     problem(StatusCode::METHOD_NOT_ALLOWED, "wrong method", &detail)
 }
@@ -233,7 +251,6 @@ mod tests {
     use crate::limits::TOP_PIECE_BYTES;
     use crate::protocol::fixture::{engine_of, loading_engine, service};
     use crate::protocol::permissions::{Expected, Needs, everybody};
-    use crate::service::access::Principal;
     use crate::service::commit::Changes;
     use crate::service::named_limits::tests::limit;
     use crate::service::users::User;
@@ -254,7 +271,10 @@ mod tests {
     async fn asked(service: &Arc<Service>, link: Link, method: &str, path: &str) -> (StatusCode, String) {
         let request =
             http::Request::builder().method(method).uri(path).header("host", "localhost").body(Body::empty());
-        let routes = TowerToHyperService::new(all(Arc::clone(service)).layer(Extension(link)));
+        // Streams of events end.
+        let stopper = Stopper::new();
+        stopper.stop();
+        let routes = TowerToHyperService::new(all(Arc::clone(service), stopper).layer(Extension(link)));
         let response = routes.call(request.expect("a request")).await.expect("it does not fail");
         let status = response.status();
         let (mut body, mut bytes) = (response.into_body(), Vec::new());
@@ -306,6 +326,13 @@ mod tests {
             ("GET", "/v1/auth", Needs::Keys(Verb::Limit, ONE)),
             ("DELETE", "/v1/key/", Needs::Keys(Verb::Delete, ONE)),
             ("GET", "/v1/cluster", Needs::AllKeys(Verb::Read)),
+            ("GET", "/v1/key/", Needs::Keys(Verb::Read, ONE)),
+            ("GET", "/v1/limits", Needs::AllKeys(Verb::Read)),
+            ("GET", "/v1/session", Needs::Login),
+            ("POST", "/v1/session", Needs::Nothing),
+            ("DELETE", "/v1/session", Needs::Nothing),
+            ("GET", "/v1/status", Needs::AllKeys(Verb::Read)),
+            ("GET", "/v1/events", Needs::AllKeys(Verb::Read)),
             ("GET", "/openapi.json", Needs::Nothing),
             ("GET", "/v1/dump", Needs::AllKeys(Verb::Admin)),
             ("POST", "/v1/restore", Needs::AllKeys(Verb::Admin)),

@@ -18,7 +18,8 @@ use super::counts::{Key, seconds};
 use super::listener::Link;
 use super::long_body::LongBody;
 use super::problem::Problem;
-use super::query::{Query, key_of, missing};
+use super::query::{Query, key_of};
+use crate::limits::DEFAULT_SERIES_POINTS;
 use crate::service::{Asked, SeriesWalk, Service};
 
 /// A series, as it is documented. It is written a slice at a time.
@@ -52,13 +53,13 @@ struct SeriesHead {
     step: String,
 }
 
-/// The hits of a key in each step of a window, oldest first.
+/// The hits of a key in each step of a window, oldest first. Without a step there are some 60 points.
 #[utoipa::path(
     get, path = "/v1/series/{key}", tag = "counting",
     params(
         ("key" = String, Path, description = "Up to 1,024 bytes, percent-encoded."),
         ("window" = Option<String>, Query, description = "A duration, such as 5m: the default window of the key.", pattern = "^[1-9][0-9]*(ms|s|m|h|d|w)?$"),
-        ("step" = String, Query, description = "A duration, a multiple of the key's resolution.", pattern = "^[1-9][0-9]*(ms|s|m|h|d|w)?$"),
+        ("step" = Option<String>, Query, description = "A duration, a multiple of the key's resolution: one that gives some 60 points.", pattern = "^[1-9][0-9]*(ms|s|m|h|d|w)?$"),
         ("at" = Option<f64>, Query, description = "The end of the window in Unix seconds: now."),
     ),
     responses((status = 200, description = "The points.", body = SeriesAnswer)),
@@ -72,11 +73,11 @@ pub(super) async fn series(
     let mut query = Query::of(&uri, "window, step and at")?;
     let (window, step, at) = (query.span("window")?, query.span("step")?, query.time("at")?);
     query.end()?;
-    let step = step.ok_or_else(|| missing("step"))?;
     if service.is_loading() {
         return Err(Problem::loading());
     }
     let window = window.unwrap_or_else(|| service.default_window(&key));
+    let step = step.unwrap_or_else(|| service.step_of(&key, window, DEFAULT_SERIES_POINTS));
     let asked = Asked { key: &key, window: Some(window), at };
     service.known(asked).await;
     let now = service.now();

@@ -36,16 +36,16 @@ pub(super) struct TopAnswer {
 
 /// What comes before the keys.
 #[derive(Serialize, ToSchema)]
-struct TopHead {
+pub(super) struct TopHead {
     /// The end of the window, in Unix seconds.
     #[schema(value_type = f64)]
-    as_of: Number,
+    pub(super) as_of: Number,
     /// The most hits that any other key can have. `null` when the window reaches beyond a retention.
-    others_upper: Option<u64>,
+    pub(super) others_upper: Option<u64>,
 }
 
 #[derive(Serialize, ToSchema)]
-struct TopKeyAnswer {
+pub(super) struct TopKeyAnswer {
     #[serde(flatten)]
     key: Key,
     window: String,

@@ -1,0 +1,67 @@
+// The limits of the config, what they answered, and what those in shadow would have denied.
+
+import { get, repeat } from "./api.js";
+import { h, setText, table } from "./dom.js";
+import { count, exact, percent, rate } from "./format.js";
+
+export function show({ main, signal }) {
+  const { element, body } = table("Limits", [["Limit"], ["Answers", "wide answers"], ["Allowed", "n wide", "a"], ["Denied", "n", "no"], ["Would deny", "n", "warn"], ["Denied per second", "n wide"]]);
+  const note = h("p", { class: "empty" }, "Asking…");
+  const box = h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Limits", hidden: true }, element);
+  main.append(h("section", { class: "card", "aria-labelledby": "limits-name" },
+    h("div", { class: "head" }, h("h2", { id: "limits-name" }, "Named limits"), h("span", { class: "soft small" }, "requests since the start, by the answer")),
+    note, box));
+  const before = new Map();
+  const rows = new Map();
+  const chip = (kind, text) => h("span", { class: `chip ${kind}` }, text);
+
+  function row(limit) {
+    const cells = { allowed: h("td", { class: "n wide" }), denied: h("td", { class: "n" }), would: document.createTextNode(""), share: h("span", { class: "wide" }), speed: h("td", { class: "n wide" }) };
+    const parts = ["", "no", "warn"].map((kind) => h("i", { class: kind }));
+    const meter = h("div", { class: "meter", role: "img" }, parts);
+    const rule = `${exact(limit.max)} in ${limit.window}${limit.lockout ? `, then locked out for ${limit.lockout}` : ""}`;
+    const made = h("tr", {},
+      h("td", {}, limit.name, limit.shadow ? [" ", chip("warn", "shadow")] : null, limit.overdraft ? [" ", chip("soft", "overdraft")] : null,
+        h("div", { class: "small" }, rule),
+        h("div", { class: "soft small key" }, limit.key ?? (limit.domain ? `domain ${limit.domain}` : "by name"))),
+      h("td", { class: "wide" }, meter), cells.allowed, cells.denied, h("td", { class: "n" }, cells.would, cells.share), cells.speed);
+    return { made, cells, parts, meter };
+  }
+
+  async function load() {
+    let answer;
+    try {
+      answer = await get("/v1/limits", signal);
+    } catch (error) {
+      if (error.name === "AbortError") throw error;
+      setText(note, error.message);
+      note.hidden = false;
+      return;
+    }
+    box.hidden = answer.limits.length === 0;
+    note.hidden = answer.limits.length > 0;
+    note.replaceChildren("The config has no named limits. One looks like this: ", h("code", {}, '[[limit]] name = "login" max = 5 window = "1m" shadow = true'));
+    const names = new Set(answer.limits.map((limit) => limit.name));
+    for (const [name, { made }] of rows) if (!names.has(name)) rows.delete(name), made.remove();
+    for (const limit of answer.limits) {
+      if (!rows.has(limit.name)) {
+        rows.set(limit.name, row(limit));
+        body.append(rows.get(limit.name).made);
+      }
+      const { cells, parts, meter } = rows.get(limit.name);
+      const { allowed, denied, would_deny: would } = limit;
+      const all = allowed + denied + would;
+      [allowed, denied, would].forEach((part, index) => (parts[index].style.width = `${all ? (100 * part) / all : 0}%`));
+      meter.setAttribute("aria-label", `${percent(denied, all)} denied, ${percent(would, all)} would be denied`);
+      setText(cells.allowed, count(allowed));
+      setText(cells.denied, count(denied));
+      setText(cells.would, limit.shadow ? count(would) : "–");
+      setText(cells.share, limit.shadow ? ` (${percent(would, all)})` : "");
+      const last = before.get(limit.name);
+      const passed = last ? answer.as_of - last.at : 0;
+      setText(cells.speed, passed > 0 ? rate(Math.max(0, denied + would - last.stopped) / passed) : "–");
+      before.set(limit.name, { at: answer.as_of, stopped: denied + would });
+    }
+  }
+  repeat(2000, load, signal);
+}
