@@ -2,6 +2,7 @@
 //! of the command table. Names, arities and documentation come from the table.
 
 mod acl;
+mod alerts;
 mod client;
 mod connection;
 mod coolest;
@@ -18,6 +19,7 @@ mod throttle;
 mod top;
 mod transaction;
 
+pub use alerts::ALERTS_CHANNEL;
 pub use client::{ClientCommand, WhichClients};
 pub use connection::Hello;
 pub use coolest::{Among, Coolest};
@@ -72,6 +74,13 @@ pub enum Command<'a> {
     Unique { key: &'a [u8], window: Option<Span>, has_bounds: bool },
     /// `TOP k [window] [PREFIX p] [BOUNDS]`
     Top(Top<'a>),
+
+    /// `ALERTS`
+    Alerts,
+    /// `SUBSCRIBE channel [channel …]`
+    Subscribe { channels: ArgList<'a> },
+    /// `UNSUBSCRIBE [channel …]`
+    Unsubscribe { channels: ArgList<'a> },
 
     /// `INGEST source from to [key count time …]`
     Ingest(Stretch<'a>),

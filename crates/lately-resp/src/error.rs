@@ -209,6 +209,20 @@ pub enum CommandError {
         /// The option.
         option: &'static str,
     },
+    /// A channel that there is not.
+    #[error("ERR unknown channel '{channel}': the one channel is {}", crate::command::ALERTS_CHANNEL)]
+    Channel {
+        /// The channel, truncated.
+        channel: String,
+    },
+    /// A command that a subscribed client of RESP2 may not send, in the words of Redis.
+    #[error(
+        "ERR Can't execute '{name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context"
+    )]
+    Subscribed {
+        /// The command's name.
+        name: &'static str,
+    },
     /// An incomplete limit of `MLIMIT`.
     #[error("ERR the limit of '{key}' has no {missing}: give key, max and window of each limit")]
     Incomplete {

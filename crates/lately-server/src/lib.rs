@@ -3,10 +3,13 @@
 //! [`Server`] binds the listeners of a [`Config`] and serves until it is stopped. Its core, [`Service`], is synchronous
 //! and knows no protocol.
 
+mod alerting;
+pub mod alerts;
 mod clock;
 pub mod config;
 #[cfg(fuzzing)]
 pub mod fuzzing;
+mod json;
 pub mod limits;
 mod offline;
 mod protocol;

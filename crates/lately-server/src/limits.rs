@@ -3,6 +3,8 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use lately::{Span, days, hours, milliseconds, minutes};
+
 /// The default of `max_clients`: RESP clients served at once.
 pub const DEFAULT_MAX_CLIENTS: usize = 10_000;
 
@@ -692,3 +694,73 @@ pub const MAX_LIMITS_OF_KEY: usize = 16;
 
 /// Points of a series over HTTP, about, if the request has no step.
 pub const DEFAULT_SERIES_POINTS: u64 = 60;
+
+/// Most `[[alert]]` of a config. Each is evaluated [`ALERTS_EVERY`], and each counted hit is compared with those whose
+/// pattern begins like its key.
+pub const MAX_ALERTS: usize = 64;
+
+/// Longest pattern of an alert. The total of its keys is counted under it.
+pub const MAX_ALERT_PATTERN_BYTES: usize = 512;
+
+/// Longest URL of a webhook or an Alertmanager.
+pub const MAX_ALERT_URL_BYTES: usize = 2_048;
+
+/// Shortest window of an alert: the width of the newest panes of its total.
+pub const LEAST_ALERT_WINDOW: Span = milliseconds(100);
+
+/// Longest window of an alert.
+pub const LONGEST_ALERT_WINDOW: Span = days(7);
+
+/// Longest window of an alert on a spike: [`BASELINE_WINDOWS`] of it are kept.
+pub const LONGEST_SPIKE_WINDOW: Span = hours(6);
+
+/// How long the total of an alert is kept: for [`BASELINE_DAYS`], each with a window or an hour around it.
+pub const ALERT_TOTAL_KEPT: Span = days(8);
+
+/// Fewer hits than this in the window are no spike, unless `least` says otherwise.
+pub const DEFAULT_LEAST_SPIKE: u64 = 10;
+
+/// Days before today whose same hour makes the baseline of a spike.
+pub const BASELINE_DAYS: u64 = 7;
+
+/// Windows before the current one whose average makes the baseline, where no day is kept.
+pub const BASELINE_WINDOWS: usize = 30;
+
+/// With fewer windows since the first hit there is no baseline.
+pub const BASELINE_LEAST_WINDOWS: usize = 3;
+
+/// Time between two evaluations of all alerts.
+pub const ALERTS_EVERY: Duration = Duration::from_millis(50);
+
+/// Keys that an alert names.
+pub const ALERT_KEYS: usize = 5;
+
+/// Alerts that started or ended and that a subscriber has not taken. One that is further behind is disconnected.
+pub const MAX_UNREAD_ALERTS: usize = 64;
+
+/// Bytes of the secret of a webhook, as Standard Webhooks says.
+pub const WEBHOOK_SECRET_BYTES: RangeInclusive<usize> = 24..=64;
+
+/// Alerts that wait for a webhook or an Alertmanager. Further ones are dropped.
+pub const MAX_QUEUED_ALERTS: usize = 64;
+
+/// A webhook or an Alertmanager that has not answered after this time has not taken the request.
+pub const DELIVERY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Time before a request is sent again for the first time. It doubles each time.
+pub const RETRY_PAUSE: Duration = Duration::from_secs(1);
+
+/// Longest time before a request is sent again.
+pub const MAX_RETRY_PAUSE: Duration = Duration::from_secs(60);
+
+/// The pauses after which a webhook that has not taken a message does not get it any more.
+pub const DELIVERED_WITHIN: Duration = Duration::from_secs(900);
+
+/// Time after which all alerts are sent to an Alertmanager again.
+pub const ALERTMANAGER_EVERY: Duration = Duration::from_secs(60);
+
+/// An alert that is not sent again ends there after this time.
+pub const ALERTMANAGER_ENDS: Span = minutes(4);
+
+/// How long an alert that has ended is sent to an Alertmanager again, as Prometheus does.
+pub const ALERTMANAGER_ENDED: Span = minutes(15);

@@ -1,4 +1,4 @@
-//! Reloads the config file while the server runs, and the files of passwords and certificates that it names. New limits,
+//! Reloads the config file while the server runs, and the files of passwords and certificates that it names. New limits, alerts,
 //! users, passwords and certificates take effect at once, everything else at the next start.
 //!
 //! The files are read once a second and their content compared with what was loaded. A change is loaded when two reads in
@@ -14,10 +14,10 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
-use crate::config::{Config, FileError, NamedLimit, Source, Tls, read_file};
+use crate::config::{Alert, Config, FileError, NamedLimit, Source, Tls, read_file};
 use crate::limits::CONFIG_CHECK_EVERY;
 use crate::rule_reload::{RuleChange, RuleReload};
-use crate::server::check_addresses;
+use crate::server::{check_addresses, check_secrets};
 use crate::service::Service;
 use crate::service::password::Keyed;
 use crate::service::users::Users;
@@ -94,6 +94,7 @@ struct Change {
 /// What takes effect at once.
 struct Loaded {
     limits: Vec<NamedLimit>,
+    alerts: Vec<Alert>,
     users: Users,
     tls: Option<Arc<rustls::ServerConfig>>,
 }
@@ -156,8 +157,9 @@ pub(crate) async fn keep(
             () = stopper.stopped() => return,
         };
         kept = Some(reload);
-        if let Some(Loaded { limits, users, tls }) = loaded {
+        if let Some(Loaded { limits, alerts, users, tls }) = loaded {
             live.service.rules.replace(&limits);
+            live.service.replace_alerts(&alerts);
             live.service.users.replace(users);
             if let (Some(current), Some(tls)) = (&live.tls, tls) {
                 current.replace(tls);
@@ -233,6 +235,9 @@ impl Reload {
         let count = |count: usize, noun: &str| format!("{count} {noun}{}", if count == 1 { "" } else { "s" });
         let mut reloaded =
             format!("config: {} reloaded: {}", path.display(), count(config.limits.len(), "limit"));
+        if !config.alerts.is_empty() {
+            reloaded += &format!(", {}", count(config.alerts.len(), "alert"));
+        }
         if !config.users.is_empty() {
             reloaded += &format!(", {}", count(config.users.len(), "user"));
         }
@@ -268,7 +273,8 @@ fn load(live: &Live, config: &Config) -> Result<Loaded, String> {
     // Whether there is TLS cannot change while the server runs.
     let files = config.tls.as_ref().filter(|_| live.tls.is_some());
     let tls = files.map(tls::load).transpose().map_err(text)?;
-    Ok(Loaded { limits: config.limits.clone(), users, tls })
+    check_secrets(&config.alerts).map_err(|error| error.to_string())?;
+    Ok(Loaded { limits: config.limits.clone(), alerts: config.alerts.clone(), users, tls })
 }
 
 /// The files that a config names.

@@ -10,7 +10,8 @@ use thiserror::Error;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::time::MissedTickBehavior;
 
-use crate::config::{Config, FileError};
+use crate::alerting::{self, Log};
+use crate::config::{Alert, Config, FileError};
 use crate::limits::{CLOCK_STEP_MS, LISTEN_BACKLOG, PROGRESS_EVERY, READY_WITHIN, SWEEP_EVERY, WATCH_EVERY};
 use crate::protocol;
 use crate::protocol::http::Speaks;
@@ -118,6 +119,7 @@ impl Server {
         let tls = config.tls.as_ref().map(CurrentTls::new).transpose()?.map(Arc::new);
         let users = CurrentUsers::new(&config.users);
         users.replace(users.load(&config.users)?);
+        check_secrets(&config.alerts)?;
         let resp = listen(RESP, config.resp)?;
         let http = listen(HTTP, config.http)?;
         let grpc = listen(GRPC, config.grpc)?;
@@ -247,6 +249,8 @@ impl Server {
             .map(|listener| (listener, Speaks::Http, ceiling_bytes))
             .map(|listener| tokio::spawn(protocol::http::serve(listener, watching, None, stopper.clone())));
         let tend = tokio::spawn(tend);
+        let alerting =
+            tokio::spawn(alerting::keep(Arc::clone(&service), stopper.clone(), Arc::clone(&tell) as Log));
         let reload = tokio::spawn(reload);
         let loaded = match folder {
             Some(folder) => load(&service, folder, &stopper, &tell, ready).await,
@@ -259,7 +263,7 @@ impl Server {
             stopper.stop();
         }
         // A panic of a task has been reported. Wait for the others all the same.
-        let _ = tokio::join!(resp, http, grpc, tend, reload);
+        let _ = tokio::join!(resp, http, grpc, tend, reload, alerting);
         if let Some(metrics) = metrics {
             let _ = metrics.await;
         }
@@ -453,7 +457,13 @@ pub fn check_addresses(config: &Config) -> Result<(), ServerError> {
 pub fn check_files(config: &Config) -> Result<(), ServerError> {
     CurrentUsers::new(&config.users).load(&config.users)?;
     config.tls.as_ref().map(CurrentTls::new).transpose()?;
-    Ok(())
+    check_secrets(&config.alerts)
+}
+
+/// Reads the secrets of webhooks.
+pub(crate) fn check_secrets(alerts: &[Alert]) -> Result<(), ServerError> {
+    let files = alerts.iter().filter_map(|alert| alert.webhook.as_ref()?.secret_file.as_ref());
+    files.map(|path| alerting::load_secret(path)).try_for_each(|loaded| Ok(loaded.map(|_| ())?))
 }
 
 /// Whether two listeners would collide. With port 0 each gets its own port.

@@ -23,7 +23,8 @@ impl Pattern {
     }
 
     /// The literal start of all keys that match, and the rest of the pattern.
-    fn head(&self) -> (&[u8], &[u8]) {
+    #[must_use]
+    pub fn head(&self) -> (&[u8], &[u8]) {
         let is_special = |byte: &u8| matches!(byte, b'*' | b'?' | b'[' | b'\\');
         self.0.split_at(self.0.iter().position(is_special).unwrap_or(self.0.len()))
     }
@@ -132,7 +133,7 @@ impl Classes {
         Ok(Classes { patterns: patterns.into(), settings })
     }
 
-    /// The classes that keys with this prefix may have.
+    /// The classes that keys with this prefix may have, without hidden ones.
     pub(crate) fn of_prefix(&self, prefix: &[u8]) -> impl Iterator<Item = ClassId> {
         let mut is_taken = false;
         self.each().map(|(class, _)| class).filter(move |class| {
@@ -141,7 +142,7 @@ impl Classes {
             let common = head.len().min(prefix.len());
             let may = !is_taken && head[..common] == prefix[..common];
             is_taken |= may && head.len() == common && rest == b"*";
-            may
+            may && !self.settings(*class).hidden()
         })
     }
 

@@ -26,6 +26,7 @@ pub struct Settings {
     precision_ppm: i64,
     dedupe: Option<Span>,
     top: bool,
+    hidden: bool,
     unique: bool,
     /// The narrowest panes of sketches of members.
     unique_pane_ms: i64,
@@ -65,6 +66,7 @@ pub struct SettingsBuilder {
     precision: Option<f64>,
     dedupe: Option<Span>,
     top: bool,
+    hidden: bool,
     unique: bool,
 }
 
@@ -137,6 +139,12 @@ impl Settings {
     #[must_use]
     pub fn top(&self) -> bool {
         self.top
+    }
+
+    /// Whether the keys of the class are left out of [`Store::busy_keys`](crate::Store::busy_keys).
+    #[must_use]
+    pub fn hidden(&self) -> bool {
+        self.hidden
     }
 
     /// Whether hits have members, of which the distinct ones are counted.
@@ -280,6 +288,13 @@ impl SettingsBuilder {
         self
     }
 
+    /// Sets whether the keys of the class are left out of [`Store::busy_keys`](crate::Store::busy_keys): a program counts
+    /// something for itself in them. Default: no.
+    pub fn hidden(mut self, hidden: bool) -> SettingsBuilder {
+        self.hidden = hidden;
+        self
+    }
+
     /// Sets whether hits have members, of which the distinct ones are counted. Default: they have none.
     pub fn unique(mut self, unique: bool) -> SettingsBuilder {
         self.unique = unique;
@@ -344,6 +359,7 @@ impl SettingsBuilder {
             precision_ppm,
             dedupe: self.dedupe,
             top: self.top,
+            hidden: self.hidden,
             unique: self.unique,
             unique_pane_ms: narrowest_ms(resolution_ms, retain_ms),
             ladder,

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use lately::{Pattern, Settings, Span};
-use lately_server::config::{HostName, NamedLimit, Tls, User};
+use lately_server::alerts::{AlertRule, Condition};
+use lately_server::config::{Alert, HostName, NamedLimit, Tls, User, Webhook};
 use lately_server::{Config, Storage};
 use serde::Serialize;
 
@@ -18,7 +19,7 @@ use crate::table::{harmless_json, printable, printable_path};
 
 /// Check a config file, or rules of envoyproxy/ratelimit, and print the settings with all defaults.
 ///
-/// It prints a line each for server, storage and memory, then one for each class and limit, and one for TLS, for each user, and for the
+/// It prints a line each for server, storage and memory, then one for each class, limit and alert, and one for TLS, for each user, and for the
 /// cluster, if there are any. The last line counts the domains and rules of --ratelimit-config. It reads the files of passwords and certificates. It binds no address and opens no folder. If the server would refuse the file, the exit code is 2, and the error names line and column.
 #[derive(Args)]
 pub(crate) struct Check {
@@ -30,7 +31,7 @@ pub(crate) struct Check {
     #[arg(long, value_name = "DIR")]
     ratelimit_config: Option<PathBuf>,
 
-    /// Print one object: server, storage, memory, classes, limits, tls, users, cluster, ratelimit_config.
+    /// Print one object: server, storage, memory, classes, limits, alerts, tls, users, cluster, ratelimit_config.
     #[arg(long)]
     json: bool,
 }
@@ -147,7 +148,29 @@ fn write_lines(out: &mut dyn Write, config: &Config) -> io::Result<()> {
             write!(out, ", descriptor {}={}", printable(key.as_bytes()), printable(value.as_bytes()))?;
         }
         writeln!(out)
-    })
+    })?;
+    config.alerts.iter().try_for_each(|alert| write_alert(out, alert))
+}
+
+fn write_alert(out: &mut dyn Write, alert: &Alert) -> io::Result<()> {
+    let Alert { rule, webhook, alertmanager } = alert;
+    let AlertRule { name, pattern, condition, window, hold, keep_firing, cooldown } = rule;
+    let pattern = printable(pattern.as_bytes());
+    let (kind, threshold) = (condition.name(), condition.threshold());
+    write!(out, "alert {name}: {pattern} {kind} {threshold} in {window}")?;
+    if let Condition::Spike { least, .. } = condition {
+        write!(out, ", least {least}")?;
+    }
+    let [hold, keep_firing, cooldown] = [hold, keep_firing, cooldown].map(|span| or_word(*span, "0"));
+    write!(out, ", for {hold}, keep_firing {keep_firing}, cooldown {cooldown}")?;
+    if let Some(Webhook { url, secret_file }) = webhook {
+        let secret_file = or_word(secret_file.as_deref().map(printable_path), "none");
+        write!(out, ", webhook {}, webhook_secret_file {secret_file}", printable(url.as_bytes()))?;
+    }
+    if let Some(url) = alertmanager {
+        write!(out, ", alertmanager {}", printable(url.to_string().as_bytes()))?;
+    }
+    writeln!(out)
 }
 
 fn or_word(value: Option<impl ToString>, word: &str) -> String {
@@ -183,10 +206,29 @@ struct Checked<'a> {
     memory: CheckedMemory,
     classes: Vec<CheckedClass>,
     limits: Vec<CheckedLimit<'a>>,
+    alerts: Vec<CheckedAlert<'a>>,
     tls: Option<CheckedTls>,
     users: Vec<CheckedUser<'a>>,
     cluster: Option<CheckedCluster<'a>>,
     ratelimit_config: Option<CheckedRules>,
+}
+
+#[derive(Serialize)]
+struct CheckedAlert<'a> {
+    name: &'a str,
+    #[serde(rename = "match")]
+    pattern: String,
+    kind: &'static str,
+    threshold: f64,
+    /// Only of a spike.
+    least: Option<u64>,
+    window_ms: i64,
+    for_ms: i64,
+    keep_firing_ms: i64,
+    cooldown_ms: i64,
+    webhook: Option<&'a str>,
+    webhook_secret_file: Option<String>,
+    alertmanager: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -299,6 +341,7 @@ impl Checked<'_> {
             memory: CheckedMemory { ceiling_bytes: config.ceiling_bytes },
             classes: config.classes.iter().map(CheckedClass::of).collect(),
             limits: config.limits.iter().map(CheckedLimit::of).collect(),
+            alerts: config.alerts.iter().map(CheckedAlert::of).collect(),
             tls: config.tls.as_ref().map(|Tls { cert, key, client_ca }| CheckedTls {
                 cert: text(cert),
                 key: text(key),
@@ -339,6 +382,30 @@ impl CheckedClass {
             dedupe_ms: settings.dedupe().map(Span::as_millis),
             top: settings.top(),
             unique: settings.unique(),
+        }
+    }
+}
+
+impl CheckedAlert<'_> {
+    fn of(Alert { rule, webhook, alertmanager }: &Alert) -> CheckedAlert<'_> {
+        let ms = |span: Option<Span>| span.map_or(0, Span::as_millis);
+        let webhook = webhook.as_ref();
+        CheckedAlert {
+            name: &rule.name,
+            pattern: String::from_utf8_lossy(rule.pattern.as_bytes()).into_owned(),
+            kind: rule.condition.name(),
+            threshold: rule.condition.threshold(),
+            least: match rule.condition {
+                Condition::Spike { least, .. } => Some(least),
+                Condition::Above(_) | Condition::Below(_) => None,
+            },
+            window_ms: rule.window.as_millis(),
+            for_ms: ms(rule.hold),
+            keep_firing_ms: ms(rule.keep_firing),
+            cooldown_ms: ms(rule.cooldown),
+            webhook: webhook.map(|webhook| &*webhook.url),
+            webhook_secret_file: webhook.and_then(|webhook| webhook.secret_file.as_deref()).map(text),
+            alertmanager: alertmanager.as_ref().map(ToString::to_string),
         }
     }
 }

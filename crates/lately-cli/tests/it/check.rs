@@ -68,6 +68,23 @@ deny = 429
 ipv4_prefix = 28
 domain = "edge\n"
 descriptors = { remote_address = "*", a = "b" }
+
+[[alert]]
+name = "ddos"
+match = "endpoint:*"
+above = 10_000
+window = "10s"
+for = "3s"
+cooldown = "1m"
+webhook = "http://127.0.0.1:9000/hook"
+
+[[alert]]
+name = "odd"
+match = "\u001b"
+spike = 2.5
+window = "1m"
+keep_firing = 5
+alertmanager = "http://127.0.0.1:9093"
 "#;
 
 #[test]
@@ -80,6 +97,8 @@ class ad:*: resolution 100ms, window 10s, exact 36s, retain 1d, max_skew 1s, pre
 class \u{1b}*: resolution 1s, window 5m, exact 6m, retain 7d, max_skew 10s, precision 0.01
 limit login: 5 in 1m, overdraft true, lockout 15m, lockout_factor 2, lockout_max 1d, exempt 10.0.0.0/8 login:\u{1b}*, shadow false, key none, deny 403, ipv4_prefix 32, ipv6_prefix 64
 limit edge:1: 0 in 90s, overdraft false, lockout none, exempt none, shadow true, key e:{header:x-real-ip/24}, deny 429, ipv4_prefix 28, ipv6_prefix 64, domain edge\n, descriptor a=b, descriptor remote_address=*
+alert ddos: endpoint:* above 10000 in 10s, for 3s, keep_firing 0, cooldown 1m, webhook http://127.0.0.1:9000/hook, webhook_secret_file none
+alert odd: \u{1b} spike 2.5 in 1m, least 10, for 0, keep_firing 5s, cooldown 0, alertmanager http://127.0.0.1:9093/
 ";
     assert_eq!((run.out.as_str(), run.code), (expected, Some(0)));
     assert_eq!(run.err, "");
@@ -104,6 +123,8 @@ fn check_prints_the_settings_as_json() {
         r#"{"match":"\u001b*","resolution_ms":1000,"window_ms":300000,"exact_ms":360000,"retain_ms":604800000,"max_skew_ms":10000,"precision":0.01,"dedupe_ms":null,"top":false,"unique":false}],"#,
         r#""limits":[{"name":"login","max":5,"window_ms":60000,"overdraft":true,"lockout_ms":900000,"lockout_factor":2.0,"lockout_max_ms":86400000,"exempt":["10.0.0.0/8","login:\u001b*"],"shadow":false,"key":null,"deny":403,"ipv4_prefix":32,"ipv6_prefix":64,"domain":null,"descriptors":{}},"#,
         r#"{"name":"edge:1","max":0,"window_ms":90000,"overdraft":false,"lockout_ms":null,"lockout_factor":null,"lockout_max_ms":null,"exempt":[],"shadow":true,"key":"e:{header:x-real-ip/24}","deny":429,"ipv4_prefix":28,"ipv6_prefix":64,"domain":"edge\n","descriptors":{"a":"b","remote_address":"*"}}],"#,
+        r#""alerts":[{"name":"ddos","match":"endpoint:*","kind":"above","threshold":10000.0,"least":null,"window_ms":10000,"for_ms":3000,"keep_firing_ms":0,"cooldown_ms":60000,"webhook":"http://127.0.0.1:9000/hook","webhook_secret_file":null,"alertmanager":null},"#,
+        r#"{"name":"odd","match":"\u001b","kind":"spike","threshold":2.5,"least":10,"window_ms":60000,"for_ms":0,"keep_firing_ms":5000,"cooldown_ms":0,"webhook":null,"webhook_secret_file":null,"alertmanager":"http://127.0.0.1:9093/"}],"#,
         r#""tls":null,"users":[],"cluster":null,"ratelimit_config":null}"#,
         "\n"
     );
@@ -132,7 +153,7 @@ fn check_prints_the_settings_as_json() {
     assert!(run.out.contains(r#""metrics":null,"hosts":[],"#), "{}", run.out);
     assert!(
         run.out.ends_with(
-            "\"limits\":[],\"tls\":null,\"users\":[],\"cluster\":null,\"ratelimit_config\":null}\n"
+            "\"limits\":[],\"alerts\":[],\"tls\":null,\"users\":[],\"cluster\":null,\"ratelimit_config\":null}\n"
         ),
         "{}",
         run.out

@@ -48,6 +48,10 @@ const INSTEAD: &[(&[&str], &str)] = &[
         &["expire", "pexpire", "expireat", "pexpireat", "persist"],
         "hits expire by themselves: the window is an argument of HITS and LIMIT, `retain` of a [[class]] in the config says how long keys stay",
     ),
+    (
+        &["psubscribe", "ssubscribe", "punsubscribe", "sunsubscribe"],
+        "the one channel is that of alerts: use SUBSCRIBE lately:alerts",
+    ),
     (&["getdel", "unlink"], "use DEL key [key ...]"),
     (&["keys", "randomkey"], "use SCAN cursor [MATCH pattern]"),
     (

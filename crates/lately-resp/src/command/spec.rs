@@ -2,8 +2,8 @@
 
 use crate::args::ArgList;
 use crate::command::{
-    Among, Command, Coolest, acl, client, connection, coolest, hits, ingest, keys, limits, server, throttle,
-    top, transaction,
+    Among, Command, Coolest, acl, alerts, client, connection, coolest, hits, ingest, keys, limits, server,
+    throttle, top, transaction,
 };
 use crate::error::{CommandError, echo};
 
@@ -196,7 +196,7 @@ impl ContainerName {
 }
 
 /// The families, in the order of lookup: the most frequent commands first.
-static FAMILIES: [&[CommandSpec]; 10] = [
+static FAMILIES: [&[CommandSpec]; 11] = [
     &hits::SPECS,
     &limits::SPECS,
     &throttle::SPECS,
@@ -207,6 +207,7 @@ static FAMILIES: [&[CommandSpec]; 10] = [
     &coolest::SPECS,
     &top::SPECS,
     &ingest::SPECS,
+    &alerts::SPECS,
 ];
 
 /// Commands with subcommands are separate statics, so that their help can refer to them.

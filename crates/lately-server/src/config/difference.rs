@@ -3,7 +3,7 @@
 use super::{Config, Storage};
 
 impl Config {
-    /// The names of the settings that differ, as the file writes them. Limits and users are left out, and so are the files
+    /// The names of the settings that differ, as the file writes them. Limits, alerts and users are left out, and so are the files
     /// of TLS.
     pub(crate) fn fixed_differences(&self, other: &Config) -> Vec<&'static str> {
         // Every field is named, so that a new one does not compile until it is handled here.
@@ -26,6 +26,7 @@ impl Config {
             ceiling_bytes,
             classes,
             limits: _,
+            alerts: _,
             rule_folder: _,
             cluster,
             source: _,

@@ -1,5 +1,6 @@
 //! The config file: TOML. A file with a mistake is refused whole.
 
+mod alert;
 mod arrays;
 mod class;
 mod cluster;
@@ -28,6 +29,7 @@ use serde::Deserialize;
 use toml::Spanned;
 use toml::de::DeTable;
 
+pub use alert::{Alert, Webhook};
 pub use doors::{Deny, RateLimitHeaders};
 pub use error::ConfigError;
 pub(crate) use error::Problem;
@@ -50,6 +52,7 @@ pub use value::parse_address;
 
 use crate::limits::{DEFAULT_CEILING_BYTES, DEFAULT_IDLE_TIMEOUT, DEFAULT_MAX_CLIENTS};
 use crate::service::cluster::ClusterConfig;
+use alert::AlertConfig;
 use class::ClassConfig;
 use cluster::ClusterSection;
 use host::{Hosts, TrustedProxies};
@@ -98,6 +101,8 @@ pub struct Config {
     pub classes: Vec<(Pattern, Settings)>,
     /// Limits with names, in the order of the file.
     pub limits: Vec<NamedLimit>,
+    /// Alerts, in the order of the file.
+    pub alerts: Vec<Alert>,
     /// The rules of envoyproxy/ratelimit: `--ratelimit-config`.
     pub rule_folder: Option<RuleFolder>,
     /// Other nodes to count together with; `None` counts alone.
@@ -128,6 +133,7 @@ impl Default for Config {
             ceiling_bytes: DEFAULT_CEILING_BYTES,
             classes: Vec::new(),
             limits: Vec::new(),
+            alerts: Vec::new(),
             rule_folder: None,
             cluster: None,
             source: None,
@@ -148,6 +154,8 @@ struct File {
     class: Vec<Spanned<ClassConfig>>,
     #[serde(default)]
     limit: Vec<Spanned<LimitConfig>>,
+    #[serde(default)]
+    alert: Vec<Spanned<AlertConfig>>,
     #[serde(default)]
     user: Vec<Spanned<UserConfig>>,
     cluster: Option<Spanned<ClusterSection>>,
@@ -236,6 +244,7 @@ impl Config {
             storage: file.storage.settle(),
             ceiling_bytes: file.memory.ceiling.map_or(defaults.ceiling_bytes, |bytes| bytes.0),
             limits: limit::settle(file.limit, longest)?,
+            alerts: alert::settle(file.alert)?,
             classes,
             rule_folder: None,
             cluster: cluster::settle(file.cluster)?,

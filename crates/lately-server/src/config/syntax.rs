@@ -168,8 +168,8 @@ fn quoted(value: &str) -> String {
 }
 
 /// The tables of a config.
-const TABLES: [&str; 7] =
-    ["[server]", "[storage]", "[memory]", "[[class]]", "[[limit]]", "[[user]]", "[cluster]"];
+const TABLES: [&str; 8] =
+    ["[server]", "[storage]", "[memory]", "[[class]]", "[[limit]]", "[[alert]]", "[[user]]", "[cluster]"];
 
 /// The tables that have a key.
 fn tables_of(key: &str) -> Vec<&'static str> {
@@ -311,11 +311,11 @@ mod tests {
             "\\ begins an escape in double quotes: write \\\\, or put the text in single quotes",
         );
         check("resp = \"127.0.0.1:7379\"", "`resp` belongs below [server]");
-        check("window = \"5m\"", "`window` belongs below [[class]] or [[limit]]");
+        check("window = \"5m\"", "`window` belongs below [[class]] or [[limit]] or [[alert]]");
         check("max = 5", "`max` belongs below [[limit]]");
         check(
             "nosuch = 5",
-            "unknown field `nosuch`, expected one of `server`, `storage`, `memory`, `class`, `limit`, `user`, `cluster`",
+            "unknown field `nosuch`, expected one of `server`, `storage`, `memory`, `class`, `limit`, `alert`, `user`, `cluster`",
         );
     }
 

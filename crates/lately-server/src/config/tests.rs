@@ -223,7 +223,10 @@ fn a_bad_file_is_refused_with_line_and_column() {
         "[[class]]\nmatch = \"a\"\nprecision = \"0.01\"",
         ":3:13: invalid precision \"0.01\": give a number without quotes, 0.0001 to 1, such as 0.01",
     );
-    check("[[class]]\nmatch = [\"a\", \"b\"]", ":2:9: match is one pattern: write a [[class]] for each");
+    check(
+        "[[class]]\nmatch = [\"a\", \"b\"]",
+        ":2:9: match is one pattern: write a table of its own for each",
+    );
     check("[[class]]\nmatch = \"\"", ":2:9: match is empty, and so is no key: * matches all keys");
     check("[[class]]\nmatch = 5", ":2:9: invalid match 5: give a pattern in quotes, such as \"ad:*\"");
     check(

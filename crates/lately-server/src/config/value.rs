@@ -20,6 +20,10 @@ pub(super) struct Address(pub(super) SocketAddr);
 #[derive(Clone, Copy)]
 pub(super) struct Length(pub(super) Span);
 
+/// A duration such as `5m`, or 0, which is none.
+#[derive(Clone, Copy)]
+pub(super) struct Delay(pub(super) Option<Span>);
+
 /// A timeout; 0 is never.
 pub(super) struct Timeout(pub(super) Option<Duration>);
 
@@ -113,7 +117,7 @@ impl<'de> Deserialize<'de> for Exemptions {
     }
 }
 
-/// The pattern of a class.
+/// The pattern of a class or an alert.
 pub(super) struct Match(pub(super) String);
 
 impl<'de> Deserialize<'de> for Match {
@@ -124,7 +128,7 @@ impl<'de> Deserialize<'de> for Match {
             }
             toml::Value::String(pattern) => Ok(Match(pattern)),
             toml::Value::Array(_) => {
-                Err(de::Error::custom("match is one pattern: write a [[class]] for each"))
+                Err(de::Error::custom("match is one pattern: write a table of its own for each"))
             }
             other => Err(de::Error::custom(format!(
                 "invalid match {}: give a pattern in quotes, such as \"ad:*\"",
@@ -150,6 +154,18 @@ impl FromStr for Length {
 
     fn from_str(text: &str) -> Result<Length, String> {
         text.parse().map(Length).map_err(|error: lately::TimeError| error.to_string())
+    }
+}
+
+impl FromStr for Delay {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Delay, String> {
+        if text == "0" {
+            return Ok(Delay(None));
+        }
+        let Length(span) = text.parse().map_err(|error| format!("{error}, or 0 for none"))?;
+        Ok(Delay(Some(span)))
     }
 }
 
@@ -312,7 +328,7 @@ macro_rules! deserialize_from_text {
     )*};
 }
 
-deserialize_from_text!(Address, Length, Timeout, Clients, Most, Bytes, Bits<32>, Bits<128>);
+deserialize_from_text!(Address, Length, Delay, Timeout, Clients, Most, Bytes, Bits<32>, Bits<128>);
 
 #[cfg(test)]
 mod tests {

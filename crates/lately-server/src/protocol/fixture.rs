@@ -35,7 +35,7 @@ pub(super) fn engine_of(config: Config) -> Arc<Service> {
 }
 
 /// A service whose requests take no time, unless the test sets another clock ([`set_slow`]).
-pub(super) fn service_at(config: Config, clock: Arc<ManualClock>) -> Arc<Service> {
+pub(crate) fn service_at(config: Config, clock: Arc<ManualClock>) -> Arc<Service> {
     let mut service = Service::new(config, clock).expect("valid settings");
     service.users.replace(service.users.load(&service.config.users).expect("files"));
     service.moment = || MOMENT.get() + SLOW.get() * READS.replace(READS.get() + 1);

@@ -277,11 +277,13 @@ impl Service {
         }
         if !self.is_recorded() {
             self.store.apply(&batch.ops, now, &mut batch.outcomes);
+            self.count_totals(&batch.ops, &batch.outcomes, None, now);
             return self.settle_batch(batch, None);
         }
         batch.refused = self.journal().and_then(|journal| journal.check().err());
         if batch.refused.is_none() {
             self.store.apply_into(&batch.ops, now, &mut batch.outcomes, &mut changes.deltas);
+            self.count_totals(&batch.ops, &batch.outcomes, Some(&mut changes.deltas), now);
         } else {
             let questions: Vec<Op<'_>> =
                 batch.ops.iter().filter(|op| !Effect::may_change(op)).cloned().collect();
@@ -372,7 +374,7 @@ impl Service {
     }
 
     /// Executes reads, and notes them.
-    fn ask<'k>(&self, ops: impl Iterator<Item = Op<'k>>, now: Timestamp) -> Vec<Count> {
+    pub(super) fn ask<'k>(&self, ops: impl Iterator<Item = Op<'k>>, now: Timestamp) -> Vec<Count> {
         let ops: Vec<Op<'_>> = ops.collect();
         if let Some(cluster) = &self.cluster {
             ops.iter().for_each(|op| note_read(cluster, op, &self.store, now));

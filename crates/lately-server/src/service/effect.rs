@@ -96,6 +96,17 @@ impl Effect {
 
     /// The actual effect, by the outcome. The answer of a shadow limit becomes allowed.
     pub(super) fn settle(self, outcome: &mut Outcome) -> Applied {
+        let applied = self.applied(outcome);
+        if let Outcome::Limit(Ok(decision)) = outcome
+            && self.is_shadow
+        {
+            decision.retry = lately::Retry::Now;
+        }
+        applied
+    }
+
+    /// The actual effect, by the outcome before it is settled.
+    pub(super) fn applied(self, outcome: &Outcome) -> Applied {
         match outcome {
             Outcome::Hit(Ok(_)) => Applied::counted(self.hits, true),
             // The answer waits until the hits that it repeats are committed.
@@ -103,13 +114,7 @@ impl Effect {
             Outcome::Hit(Err(_)) | Outcome::Limit(Err(_)) | Outcome::LimitAll(Err(_)) => {
                 Applied::refused(self.hits)
             }
-            Outcome::Limit(Ok(decision)) => {
-                let applied = self.decided(decision.is_allowed(), self.hits);
-                if self.is_shadow {
-                    decision.retry = lately::Retry::Now;
-                }
-                applied
-            }
+            Outcome::Limit(Ok(decision)) => self.decided(decision.is_allowed(), self.hits),
             Outcome::LimitAll(Ok(joint)) => self.decided(joint.is_allowed(), joint.denied_hits),
             _ => Applied::NOTHING,
         }

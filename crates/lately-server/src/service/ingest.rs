@@ -114,7 +114,6 @@ impl Service {
     ///
     /// # Errors
     /// [`IngestError`]: nothing changed.
-    /// [`IngestError`]: then nothing changed.
     pub(crate) fn ingest<'k>(
         &self,
         stretch: &Stretch<'_>,
@@ -143,6 +142,7 @@ impl Service {
             let next = hits.by_ref().take(RUN_OPERATIONS);
             ops.extend(next.map(|(key, weight, at)| Op::Hit { key, weight, at: Some(at) }));
             self.store.apply_into(&ops, now, &mut outcomes, &mut changes.deltas);
+            self.count_totals(&ops, &outcomes, Some(&mut changes.deltas), now);
             for (op, outcome) in ops.iter().zip(outcomes.drain(..)) {
                 let (Op::Hit { weight, .. }, Outcome::Hit(outcome)) = (op, outcome) else { continue };
                 match outcome {

@@ -6,6 +6,7 @@
 //! and restores all keys.
 
 pub(crate) mod access;
+mod alerts;
 mod batch;
 pub(crate) mod caller;
 mod change_feed;
@@ -52,6 +53,8 @@ use crate::config::Config;
 use crate::limits::{
     CLIENTS_SHARE, CONNECTION_BYTES, CONNECTIONS_SHARE, LEAST_CLIENTS, MAX_WALKS, SHORT_BYTES, SWEEP_SLOTS,
 };
+pub(crate) use alerts::AlertFigures;
+use alerts::Alerts;
 pub(crate) use batch::{Batch, NamedRequest};
 use change_feed::ChangeFeed;
 use clients::Clients;
@@ -82,6 +85,7 @@ pub struct Service {
     pub(crate) rules: CurrentRules,
     /// The rules of envoyproxy/ratelimit.
     pub(crate) rate_limits: CurrentRateLimits,
+    pub(crate) alerts: Alerts,
     /// Who may log in.
     pub(crate) users: CurrentUsers,
     logins: Logins,
@@ -134,6 +138,7 @@ impl Service {
             cluster: config.cluster.clone().map(|cluster| Cluster::new(cluster, config.ceiling_bytes)),
             gate: RwLock::default(),
             busy_sources: BusySources::default(),
+            alerts: Alerts::new(&config.alerts, clock.now()),
             users: CurrentUsers::new(&config.users),
             logins: Logins::default(),
             sessions: Sessions::default(),
@@ -280,7 +285,7 @@ impl Service {
 
     /// The number of keys.
     pub(crate) fn key_count(&self) -> usize {
-        self.store.len()
+        self.store.len().saturating_sub(self.total_count(self.now()))
     }
 
     /// Panics if the store is inconsistent.
@@ -428,6 +433,8 @@ fn run_id() -> String {
 
 fn build(config: &Config) -> Result<Store, SettingsError> {
     let mut builder = Store::builder().memory_ceiling(config.ceiling_bytes);
+    let (pattern, settings) = alerts::class(config.largest_max_skew());
+    builder = builder.class(pattern, settings);
     // Before those of the config, so that none of them can make hits go before the end of a window.
     for (pattern, settings) in config.rule_folder.iter().flat_map(|_| ratelimit::classes()) {
         builder = builder.class(pattern, settings);

@@ -5,9 +5,10 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 
-use lately::{BusyKeys, Cursor, Span, Timestamp};
+use lately::{BusyKeys, Cursor, Pattern, Span, Timestamp};
 
 use crate::limits::WALK_STEP;
+use crate::service::alerts::is_total;
 use crate::service::{Asked, Service, rate};
 
 /// What is asked for.
@@ -19,11 +20,14 @@ pub(crate) struct TopQuestion<'q> {
     pub(crate) window: Option<Span>,
     /// Only keys that begin with this.
     pub(crate) prefix: &'q [u8],
+    /// Only keys that match this.
+    pub(crate) pattern: Option<&'q Pattern>,
 }
 
 /// The search for the most-hit keys of a window that ends when it begins.
 pub(crate) struct TopWalk {
     prefix: Box<[u8]>,
+    pattern: Option<Pattern>,
     count: usize,
     window: Option<Span>,
     as_of: Timestamp,
@@ -67,7 +71,7 @@ pub(crate) struct TopRow {
 impl TopWalk {
     /// The search for keys with hits in the window.
     pub(crate) fn new(service: &Service, asked: TopQuestion<'_>, now: Timestamp) -> TopWalk {
-        let TopQuestion { count, window, prefix } = asked;
+        let TopQuestion { count, window, prefix, pattern } = asked;
         let as_of = service.time_of(now);
         let is_kept = window.is_none_or(|window| service.store.keeps(window, as_of, now));
         // What other nodes counted may make other keys the most-hit ones.
@@ -75,6 +79,7 @@ impl TopWalk {
         let busy = is_alone.then(|| service.store.busy_keys(window, prefix, as_of)).flatten();
         TopWalk {
             prefix: prefix.into(),
+            pattern: pattern.cloned(),
             count,
             window,
             as_of,
@@ -90,7 +95,8 @@ impl TopWalk {
         match &mut self.source {
             Source::Busy(busy) => {
                 let rest = busy.keys.len().saturating_sub(WALK_STEP);
-                let keys = busy.keys.split_off(rest);
+                let mut keys = busy.keys.split_off(rest);
+                keys.retain(|key| self.pattern.as_ref().is_none_or(|pattern| pattern.matches(key)));
                 let (is_last, most_of_others) = (busy.keys.is_empty(), busy.most_of_others);
                 self.count(keys, service, now);
                 if !is_last {
@@ -107,9 +113,9 @@ impl TopWalk {
                 false
             }
             Source::All(cursor) => {
-                let mut page = service.store.scan(*cursor, None, WALK_STEP, now);
+                let mut page = service.store.scan(*cursor, self.pattern.as_ref(), WALK_STEP, now);
                 *cursor = page.next;
-                page.keys.retain(|key| key.starts_with(&self.prefix));
+                page.keys.retain(|key| key.starts_with(&self.prefix) && !is_total(key));
                 self.count(page.keys, service, now);
                 page.next == Cursor::START
             }

@@ -9,6 +9,7 @@ use crate::limits::{
     COOLEST_STEP, SCAN_BYTES, SCAN_STEP, SCAN_STEP_PATTERN_BYTES, SCAN_WORK, SERIES_STEP, WALK_STEP,
 };
 use crate::service::Service;
+use crate::service::alerts::is_total;
 
 /// A series: the hits of a key in each step of a window.
 pub(crate) struct SeriesWalk {
@@ -95,7 +96,8 @@ impl ScanWalk {
     /// Runs a slice. True at the end.
     pub(crate) fn step(&mut self, service: &Service, now: Timestamp) -> bool {
         let step = self.places.min(self.step);
-        let page = service.store.scan(self.cursor, self.pattern.as_ref(), step, now);
+        let mut page = service.store.scan(self.cursor, self.pattern.as_ref(), step, now);
+        page.keys.retain(|key| !is_total(key));
         self.work += page.work;
         if self.wanted {
             self.key_bytes += page.keys.iter().map(|key| key.len()).sum::<usize>();
@@ -140,7 +142,7 @@ impl CoolestWalk {
     /// Runs a slice. True at the end.
     pub(crate) fn step(&mut self, service: &Service, now: Timestamp) -> bool {
         let mut page = service.store.scan(self.cursor, None, WALK_STEP, now);
-        page.keys.retain(|key| key.starts_with(&self.prefix));
+        page.keys.retain(|key| key.starts_with(&self.prefix) && !is_total(key));
         let keys: Vec<&[u8]> = page.keys.iter().map(|key| &**key).collect();
         let counts: Vec<u64> = service.hits_of(&keys, self.window, now).collect();
         let is_below = |hits: u64| self.below.is_none_or(|below| hits < below);

@@ -56,6 +56,7 @@ fn reply(wire: &mut Wire) -> Result<Value, String> {
     let line = wire.line();
     match line.split_at(1) {
         (":", integer) => Ok(json!(integer.parse::<i64>().expect("a number"))),
+        ("$", "-1") => Ok(Value::Null),
         ("$", _) => Ok(json!(wire.line())),
         ("-", error) => Err(error.to_owned()),
         ("*", len) => (0..len.parse().expect("a length")).map(|_| reply(wire)).collect(),

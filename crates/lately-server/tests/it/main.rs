@@ -1,5 +1,6 @@
 //! Tests of the server over real sockets on free ports, with a manual clock.
 
+mod alerts;
 mod auth;
 mod backpressure;
 mod batches;

@@ -260,7 +260,8 @@ pub(super) async fn top(call: Call, asked: TopRequest) -> Result<Response<TopRes
     }
     let window = window_ms.map(span).transpose()?;
     call.check_loaded()?;
-    let (keys, mut held) = call.service.top(TopQuestion { count, window, prefix: &prefix }).await?;
+    let (keys, mut held) =
+        call.service.top(TopQuestion { count, window, prefix: &prefix, pattern: None }).await?;
     let row = |TopRow { key, window, hits, lower, upper, rate }| top_response::Row {
         key: key.into(),
         window_ms: window.as_millis(),

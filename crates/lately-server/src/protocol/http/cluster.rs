@@ -11,8 +11,8 @@ use serde::Serialize;
 use serde_json::Number;
 use utoipa::ToSchema;
 
-use super::counts::seconds;
 use super::problem::{Document, Problem};
+use crate::json::seconds;
 use crate::service::Service;
 use crate::service::cluster::Node;
 

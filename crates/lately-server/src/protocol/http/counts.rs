@@ -5,38 +5,19 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use axum::http::Uri;
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use lately::{Outcome, Timestamp};
+use lately::Outcome;
 use serde::Serialize;
 use serde_json::Number;
 use utoipa::ToSchema;
 
 use super::problem::{Document, Problem};
 use super::query::{Query, key_of, parsed};
+use crate::json::{Key, seconds};
 use crate::limits::MAX_HTTP_WINDOWS;
 use crate::service::Service;
 use crate::service::commit::Changes;
 use crate::service::response::WindowCount;
 use crate::service::{Asked, Batch};
-
-/// The name of a key: `key`, or `key_b64` when it is no UTF-8.
-#[derive(Serialize, ToSchema)]
-pub(super) enum Key {
-    #[serde(rename = "key")]
-    Text(String),
-    #[serde(rename = "key_b64")]
-    Bytes(String),
-}
-
-impl From<&[u8]> for Key {
-    fn from(key: &[u8]) -> Key {
-        match std::str::from_utf8(key) {
-            Ok(text) => Key::Text(text.to_owned()),
-            Err(_) => Key::Bytes(STANDARD.encode(key)),
-        }
-    }
-}
 
 #[derive(Serialize, ToSchema)]
 pub(super) struct HitAnswer {
@@ -206,12 +187,4 @@ pub(super) async fn hits(State(service): State<Arc<Service>>, uri: Uri) -> Resul
     let counts = service.counts(&key, (windows, at), origins, now);
     let windows = counts.into_iter().map(answer).collect();
     Ok(Json(HitsAnswer { key: (&*key).into(), as_of: seconds(at.unwrap_or(now)), staleness_ms, windows }))
-}
-
-/// Unix seconds: an integer, or with a fraction.
-pub(super) fn seconds(at: Timestamp) -> Number {
-    let millis = at.as_millis();
-    #[expect(clippy::cast_precision_loss, reason = "below 2^53")]
-    let fraction = Number::from_f64(millis as f64 / 1_000.0);
-    fraction.filter(|_| millis % 1_000 != 0).unwrap_or_else(|| (millis / 1_000).into())
 }

@@ -15,13 +15,13 @@ use lately_keys::quota::QUOTA_EXCEEDED;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::counts::Key;
 use super::listener::Link;
 use super::login::no_key;
 use super::problem::{Document, Problem};
 use super::query::{Query, checked, key_of, missing, parsed, shown};
 use super::quota::Quota;
 use crate::config::{Deny, KeyTemplate, NamedLimit};
+use crate::json::Key;
 use crate::service::named_limits::Rules;
 use crate::service::{LimitRequest, Limiting, Service};
 

@@ -21,7 +21,6 @@ use lately_resp::command::Verb;
 use serde::Serialize;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot, watch};
 
-use super::counts::seconds;
 use super::listener::Link;
 use super::long_body::Piece;
 use super::pace::Pace;
@@ -30,6 +29,7 @@ use super::query::Query;
 use super::requests::MayBeSilent;
 use super::status::StatusAnswer;
 use super::top::{TopHead, TopKeyAnswer};
+use crate::json::seconds;
 use crate::limits::{
     DEFAULT_SERIES_POINTS, EVENTS_EVERY, EVENTS_RATE_SECONDS, EVENTS_TOP_KEYS, EVENTS_TOP_SHARE,
     HISTORY_SECONDS, MAX_EVENT_STREAMS,
@@ -148,7 +148,7 @@ impl Events {
     /// The most-hit keys. Other requests have their turns meanwhile.
     async fn find_top(&self, spent: &mut Duration) -> TopKeys {
         let service = &*self.service;
-        let asked = TopQuestion { count: EVENTS_TOP_KEYS, window: None, prefix: b"" };
+        let asked = TopQuestion { count: EVENTS_TOP_KEYS, window: None, prefix: b"", pattern: None };
         let mut walk = TopWalk::new(service, asked, service.now());
         loop {
             let begun = (service.moment)();

@@ -10,11 +10,11 @@ use serde::Serialize;
 use serde_json::Number;
 use utoipa::ToSchema;
 
-use super::counts::{Key, seconds};
 use super::decisions::DecisionAnswer;
 
 use super::problem::Problem;
 use super::query::{Query, key_of};
+use crate::json::{Key, seconds};
 use crate::service::Service;
 use crate::service::commit::Changes;
 

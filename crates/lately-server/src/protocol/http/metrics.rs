@@ -9,14 +9,15 @@ use lately_journal::Journal;
 use super::rule_metrics;
 use crate::VERSION;
 use crate::limits::LIMITS_A_PIECE;
-use crate::service::Service;
 use crate::service::named_limits::{LimitAnswer, Rule};
+use crate::service::{AlertFigures, Service};
 
 /// All metrics, in pieces that are written when the client takes them. With a thousand named limits the text is long, and a
 /// slow client would have the server hold it.
 pub(crate) fn pieces(service: &Arc<Service>) -> impl Iterator<Item = String> + Send + use<> {
     let (service, rules) = (Arc::clone(service), service.rules.get());
     let of_rules = rule_metrics::pieces(&service);
+    let of_alerts = Some(alerts(&service)).filter(|text| !text.is_empty());
     let mut next = None;
     let of_limits = std::iter::from_fn(move || {
         let Some(index) = next else {
@@ -28,7 +29,7 @@ pub(crate) fn pieces(service: &Arc<Service>) -> impl Iterator<Item = String> + S
         next = Some(index + LIMITS_A_PIECE);
         Some(text).filter(|text| !text.is_empty())
     });
-    of_limits.chain(of_rules)
+    of_limits.chain(of_rules).chain(of_alerts)
 }
 
 /// All metrics but those of named limits.
@@ -251,6 +252,34 @@ fn general(service: &Service) -> String {
     let _ = writeln!(
         text,
         "# HELP lately_build_info The version that runs.\n# TYPE lately_build_info gauge\nlately_build_info{{version=\"{VERSION}\"}} 1"
+    );
+    text
+}
+
+/// The alerts of the config: whether each fires, what it read last, and how often it started.
+fn alerts(service: &Service) -> String {
+    let mut text = String::new();
+    let figures = service.alert_figures();
+    if figures.is_empty() {
+        return text;
+    }
+    type Value = fn(&AlertFigures) -> u64;
+    let metrics: [(&str, &str, &str, Value); 3] = [
+        ("lately_alert_firing", "gauge", "1 while the alert fires.", |it| u64::from(it.state == "firing")),
+        ("lately_alert_hits", "gauge", "Hits in the window of the alert.", |it| it.hits),
+        ("lately_alert_starts_total", "counter", "How often the alert started.", |it| it.starts),
+    ];
+    for (name, kind, help, value) in metrics {
+        let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+        for of in &figures {
+            let _ = writeln!(text, "{name}{{alert=\"{}\"}} {}", escaped(&of.name), value(of));
+        }
+    }
+    let name = "lately_alert_delivery_failures_total";
+    let failures = service.stats.failed_deliveries.load(Relaxed);
+    let _ = writeln!(
+        text,
+        "# HELP {name} Messages about alerts that a webhook or an Alertmanager did not take.\n# TYPE {name} counter\n{name} {failures}"
     );
     text
 }

@@ -1,5 +1,6 @@
 //! HTTP: counting, limits, health, metrics, dumps.
 
+mod alerts;
 mod cluster;
 mod counts;
 mod decisions;

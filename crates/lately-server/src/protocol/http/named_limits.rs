@@ -12,11 +12,11 @@ use serde::Serialize;
 use serde_json::Number;
 use utoipa::ToSchema;
 
-use super::counts::seconds;
 use super::listener::Link;
 use super::long_body::LongBody;
 use super::problem::Problem;
 use super::query::Query;
+use crate::json::seconds;
 use crate::limits::LIMITS_A_PIECE;
 use crate::service::Service;
 use crate::service::named_limits::{LimitAnswer, Rule};

@@ -10,8 +10,8 @@ use utoipa::{Modify, OpenApi};
 
 use super::problem::Document;
 use super::{
-    cluster, counts, decisions, dumps, events, keys, named_limits, ndjson, routes, series, session, status,
-    top,
+    alerts, cluster, counts, decisions, dumps, events, keys, named_limits, ndjson, routes, series, session,
+    status, top,
 };
 
 #[derive(OpenApi)]
@@ -24,6 +24,7 @@ use super::{
         ndjson::hits,
         series::series,
         top::top,
+        alerts::alerts,
         decisions::limit,
         decisions::auth,
         keys::delete,

@@ -12,6 +12,7 @@ use axum::routing::{MethodRouter, delete, get, post};
 use axum::{Extension, Router};
 use lately_resp::command::Verb;
 
+use super::alerts;
 use super::cluster;
 use super::counts;
 use super::decisions::{self, AUTH};
@@ -80,13 +81,14 @@ static WATCHING: [Route; 3] = [
 ];
 
 /// Routes about counts, and about the nodes that count.
-static COUNTING: [Route; 18] = [
+static COUNTING: [Route; 19] = [
     Route::new("/v1/hit/", Some(Verb::Hit), || post(counts::hit)).with_key(),
     Route::new("/v1/hits/", Some(Verb::Read), || get(counts::hits)).with_key(),
     Route::new("/v1/unique/", Some(Verb::Read), || get(counts::unique)).with_key(),
     Route::new("/v1/hits", Some(Verb::Hit), || post(ndjson::hits)).checking_keys(),
     Route::new("/v1/series/", Some(Verb::Read), || get(series::series)).with_key(),
     Route::new("/v1/top", Some(Verb::Read), || get(top::top)),
+    Route::new("/v1/alerts", Some(Verb::Read), || get(alerts::alerts)),
     Route::new("/v1/limit/", Some(Verb::Limit), || post(decisions::limit)).with_key(),
     Route::new(AUTH, Some(Verb::Limit), || get(decisions::auth)).checking_keys(),
     Route::new("/v1/key/", Some(Verb::Delete), || delete(keys::delete)).with_key(),
@@ -322,6 +324,7 @@ mod tests {
             ("POST", "/v1/hits", Needs::Keys(Verb::Hit, &[])),
             ("GET", "/v1/series/", Needs::Keys(Verb::Read, ONE)),
             ("GET", "/v1/top", Needs::AllKeys(Verb::Read)),
+            ("GET", "/v1/alerts", Needs::AllKeys(Verb::Read)),
             ("POST", "/v1/limit/", Needs::Keys(Verb::Limit, ONE)),
             ("GET", "/v1/auth", Needs::Keys(Verb::Limit, ONE)),
             ("DELETE", "/v1/key/", Needs::Keys(Verb::Delete, ONE)),
@@ -471,9 +474,10 @@ mod tests {
         let hits: Vec<_> = rows.map(|row| row["hits"].as_u64().expect("a number")).collect();
         assert_eq!(hits, (1..=keys as u64).rev().collect::<Vec<_>>());
         assert_eq!(service.stats.connection_bytes.load(Relaxed), 0);
-        let (keys, held) = run(service.top(TopQuestion { count: keys, window: None, prefix: b"" }))
-            .ok()
-            .expect("there is room");
+        let (keys, held) =
+            run(service.top(TopQuestion { count: keys, window: None, prefix: b"", pattern: None }))
+                .ok()
+                .expect("there is room");
         let bytes: usize = keys.rows.iter().map(|row| row.key.len()).sum();
         assert!(service.stats.connection_bytes.load(Relaxed) >= bytes as u64);
         drop(held);

@@ -14,11 +14,11 @@ use serde::Serialize;
 use serde_json::Number;
 use utoipa::ToSchema;
 
-use super::counts::{Key, seconds};
 use super::listener::Link;
 use super::long_body::LongBody;
 use super::problem::Problem;
 use super::query::{Query, key_of};
+use crate::json::{Key, seconds};
 use crate::limits::DEFAULT_SERIES_POINTS;
 use crate::service::{Asked, SeriesWalk, Service};
 

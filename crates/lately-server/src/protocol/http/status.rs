@@ -11,10 +11,10 @@ use serde::Serialize;
 use serde_json::Number;
 use utoipa::ToSchema;
 
-use super::counts::seconds;
 use super::problem::Problem;
 use super::query::Query;
 use crate::VERSION;
+use crate::json::seconds;
 use crate::service::{Service, process};
 
 /// The state of a server. Counters are since its start.

@@ -15,11 +15,11 @@ use serde::Serialize;
 use serde_json::Number;
 use utoipa::ToSchema;
 
-use super::counts::{Key, seconds};
 use super::listener::Link;
 use super::long_body::LongBody;
 use super::problem::Problem;
 use super::query::{Query, shown};
+use crate::json::{Key, seconds};
 use crate::limits::{DEFAULT_TOP_KEYS, TOP_PIECE_BYTES};
 use crate::service::{Held, NoRoom, Service, TopQuestion, TopRow};
 
@@ -87,7 +87,7 @@ pub(super) async fn top(
     if service.is_loading() {
         return Err(Problem::loading());
     }
-    let (keys, held) = service.top(TopQuestion { count, window, prefix: &prefix }).await?;
+    let (keys, held) = service.top(TopQuestion { count, window, prefix: &prefix, pattern: None }).await?;
     let head = TopHead { as_of: seconds(keys.as_of), others_upper: keys.others_upper };
     let mut pieces = Pieces { head: Some(head), rows: keys.rows.into_iter(), _held: held };
     let first = pieces.next().unwrap_or_default();

@@ -412,6 +412,21 @@ impl Connection {
         Ok(())
     }
 
+    /// Whether the client has subscribed to alerts.
+    pub(super) fn is_subscribed(&self) -> bool {
+        self.session.is_subscribed()
+    }
+
+    /// Sends the messages that have come for a client that has subscribed, if no replies are before them.
+    pub(super) fn send_messages(&mut self) -> io::Result<()> {
+        if !matches!((&self.state, &self.replies), (State::Open, Replies::Sent)) {
+            return Ok(());
+        }
+        let mut messages = Vec::new();
+        self.session.messages(&mut messages).map_err(|_| ErrorKind::ConnectionAborted)?;
+        if messages.is_empty() { Ok(()) } else { self.send_all(messages) }
+    }
+
     /// Sends replies without copying the rest.
     fn send_all(&mut self, replies: Vec<u8>) -> io::Result<()> {
         let sent = self.stream.write(&replies)?;
@@ -524,6 +539,8 @@ impl Connection {
             // It waits for other nodes, not for the client.
             (State::Waiting { .. }, Replies::Sent) => Timeout::NotDue,
             _ if self.stream.is_shaking_hands() && moment >= self.heard + HANDSHAKE_TIMEOUT => Timeout::Over,
+            // It waits for alerts.
+            _ if self.session.is_subscribed() => Timeout::NotDue,
             // It has input that was not executed yet.
             _ if self.listed => Timeout::NotDue,
             _ if idle.is_none_or(|idle| moment.saturating_duration_since(self.heard) < idle) => {

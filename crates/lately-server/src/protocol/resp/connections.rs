@@ -28,6 +28,12 @@ pub(super) struct Connections {
     running: VecDeque<usize>,
     /// Connections whose next request waits for counts of other nodes, or for a login.
     waiting: BTreeSet<usize>,
+    /// Connections whose clients have subscribed to alerts.
+    subscribed: BTreeSet<usize>,
+    /// Those of them that may have messages to be sent.
+    addressed: BTreeSet<usize>,
+    /// How many alerts had been published when all of them were looked at.
+    published: u64,
     /// Connections with a handshake of TLS, oldest first, each with its client. For some it may be over.
     shaking: VecDeque<(usize, u64)>,
     /// Replies that wait for the disk, oldest first.
@@ -45,6 +51,9 @@ impl Connections {
             list: VecDeque::new(),
             running: VecDeque::new(),
             waiting: BTreeSet::new(),
+            subscribed: BTreeSet::new(),
+            addressed: BTreeSet::new(),
+            published: 0,
             shaking: VecDeque::new(),
             pending: VecDeque::new(),
             stopper,
@@ -149,6 +158,10 @@ impl Connections {
             if connection.waits_until().is_some() {
                 self.waiting.insert(token);
             }
+            if connection.is_subscribed() {
+                self.subscribed.insert(token);
+                self.addressed.insert(token);
+            }
             return self.enlist(token);
         }
         if connection.unlist() {
@@ -175,6 +188,24 @@ impl Connections {
             connection.waits_until().is_some()
         });
         over.into_iter().for_each(|token| self.enlist(token));
+    }
+
+    /// Sends the alerts that have come to the clients that have subscribed.
+    pub(super) fn send_messages(&mut self) {
+        let published = self.service.alerts.published();
+        if std::mem::replace(&mut self.published, published) != published {
+            self.addressed.clone_from(&self.subscribed);
+        }
+        while let Some(token) = self.addressed.pop_first() {
+            match self.by_token.get_mut(token).filter(|connection| connection.is_subscribed()) {
+                Some(connection) => {
+                    let result = connection.send_messages();
+                    self.settle(token, result);
+                    self.addressed.remove(&token);
+                }
+                None => _ = self.subscribed.remove(&token),
+            }
+        }
     }
 
     /// Adds replies that wait for the disk.

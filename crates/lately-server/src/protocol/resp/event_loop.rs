@@ -152,6 +152,7 @@ impl EventLoop {
     fn round(&mut self) {
         self.connections.verdicts();
         self.connections.end_waits();
+        self.connections.send_messages();
         for _ in 0..self.connections.listed() {
             let Some(token) = self.connections.next() else { break };
             self.step(token);

@@ -23,6 +23,11 @@ impl Session {
         }
         let mut reply = Encoder::new(out, self.protocol);
         match command {
+            Command::Ping { message } if self.is_subscribed() && self.protocol == Protocol::V2 => {
+                reply.array(2);
+                reply.bulk("pong");
+                reply.bulk(message.unwrap_or_default());
+            }
             Command::Ping { message: None } => reply.simple("PONG"),
             Command::Ping { message: Some(message) } | Command::Echo { message } => reply.bulk(message),
             Command::Auth { user: None, .. } if self.service.users.get().is_open() => {
@@ -36,7 +41,7 @@ impl Session {
             Command::Select => reply.ok(),
             Command::Client(client) => self.client(client, now, &mut reply),
             Command::Reset => {
-                (self.protocol, self.transaction) = (Protocol::default(), None);
+                (self.protocol, self.transaction, self.subscription) = (Protocol::default(), None, None);
                 self.principal = self.service.users.stranger();
                 // The names of the library stay, as in Redis.
                 self.client.change(|about| (about.name, about.protocol, about.user) = Default::default());

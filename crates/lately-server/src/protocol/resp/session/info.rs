@@ -10,9 +10,9 @@ use lately_journal::Journal;
 use lately_resp::ArgList;
 
 use crate::config::{NamedLimit, info_name};
-use crate::service::Service;
 use crate::service::named_limits::{LimitAnswer, Rule};
 use crate::service::process;
+use crate::service::{AlertFigures, Service};
 use crate::{REDIS_VERSION, VERSION};
 
 /// The named sections, or all.
@@ -109,6 +109,14 @@ fn limits(service: &Service) -> Vec<Field> {
         (Cow::Owned(field), value)
     };
     service.rules.get().iter().map(line).collect()
+}
+
+/// Alerts, each a line like those of limits.
+fn alerts(service: &Service) -> Vec<Field> {
+    let line = |AlertFigures { name, state, hits, starts }| {
+        (Cow::Owned(format!("alert_{name}")), format!("state={state},hits={hits},starts={starts}"))
+    };
+    service.alert_figures().into_iter().map(line).collect()
 }
 
 type Field = (Cow<'static, str>, String);
@@ -225,6 +233,7 @@ fn all(service: &Service, now: Timestamp) -> Vec<Section> {
         ),
         ("CPU", processors()),
         ("Limits", limits(service)),
+        ("Alerts", alerts(service)),
         ("Replication", vec![field("role", &"master"), field("connected_slaves", &0)]),
         ("Cluster", cluster(service, now)),
         (

@@ -1,5 +1,6 @@
 //! A session: the commands of one client in, replies out. It does no I/O.
 
+mod alerts;
 mod connection;
 mod decided;
 mod info;
@@ -27,6 +28,7 @@ use crate::service::caller::Caller;
 use crate::service::clients::{Client, Doing};
 use crate::service::login::Login;
 use crate::service::{Service, Stats};
+use alerts::Subscription;
 use long_request::LongRequest;
 use questions::Waiting;
 pub(crate) use run::Run;
@@ -73,6 +75,8 @@ pub(crate) struct Session {
     executed: Option<usize>,
     /// What the next command waits for.
     waiting: Waiting,
+    /// Alerts that start or end, if the client has subscribed.
+    subscription: Option<Subscription>,
     /// How long its requests took.
     slowness: Slowness,
 }
@@ -105,6 +109,7 @@ impl Session {
             slow: None,
             executed: None,
             waiting: Waiting::No,
+            subscription: None,
             slowness: Slowness::default(),
         }
     }
@@ -217,6 +222,9 @@ impl Session {
         if self.principal.is_nobody() && !spec.has(CommandFlag::NoAuth) {
             return Err(CommandError::NotLoggedIn);
         }
+        if self.is_bound_to_subscription(spec) {
+            return Err(CommandError::Subscribed { name: spec.name });
+        }
         let mut parsed = spec.read(args);
         if parsed.is_ok()
             && let Err(forbidden) =
@@ -325,6 +333,9 @@ impl Session {
             Command::Client(ClientCommand::List(which)) => {
                 return self.list_clients(*which, (written, now), out);
             }
+            Command::Alerts => self.alerts(out),
+            Command::Subscribe { channels } => self.subscribe(*channels, out),
+            Command::Unsubscribe { channels } => self.unsubscribe(*channels, out),
             Command::Ingest(stretch) => self.ingest(*stretch, written, now, out),
             Command::Position { source } => self.position(*source, out),
             Command::Delete { keys } => self.delete(*keys, written, now, out),

@@ -192,7 +192,7 @@ impl Session {
         out: &mut Vec<u8>,
     ) -> Flow {
         let &Top { count, window, prefix, has_bounds } = top;
-        let walk = TopWalk::new(&self.service, TopQuestion { count, window, prefix }, now);
+        let walk = TopWalk::new(&self.service, TopQuestion { count, window, prefix, pattern: None }, now);
         self.begin(Slow::Top(walk, has_bounds), (written, now), out)
     }
 

@@ -12,6 +12,7 @@ use crate::config::Config;
 use crate::protocol::fixture::service_at;
 
 mod access;
+mod alerts;
 mod connection;
 mod counting;
 mod ingest;

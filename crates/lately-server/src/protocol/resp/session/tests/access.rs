@@ -15,7 +15,7 @@ const EXEC_NOAUTH: &str = "-EXECABORT Transaction discarded because of: NOAUTH A
 const ABORTED: &str = "-EXECABORT Transaction discarded because of previous errors.|";
 
 /// Every command, what it needs, and an example. Commands without an example cannot be requested.
-const TABLE: [(&str, Needs, &str); 66] = [
+const TABLE: [(&str, Needs, &str); 69] = [
     ("hit", Needs::Keys(Verb::Hit, &["app:1"]), "HIT app:1"),
     ("mhit", Needs::Keys(Verb::Hit, &["app:1", "app:2"]), "MHIT app:1 1 app:2 2"),
     ("hits", Needs::Keys(Verb::Read, &["app:1"]), "HITS app:1"),
@@ -58,6 +58,9 @@ const TABLE: [(&str, Needs, &str); 66] = [
         Needs::Keys(Verb::Hit, &["app:1", "app:2"]),
         "INGEST log 0 9 app:1 1 1700000000 app:2 1 1700000000",
     ),
+    ("alerts", Needs::AllKeys(Verb::Read), "ALERTS"),
+    ("subscribe", Needs::AllKeys(Verb::Read), "SUBSCRIBE lately:alerts"),
+    ("unsubscribe", Needs::Login, "UNSUBSCRIBE"),
     ("client", Needs::Login, "CLIENT"),
     ("client|id", Needs::Login, "CLIENT ID"),
     ("client|setname", Needs::Login, "CLIENT SETNAME a"),

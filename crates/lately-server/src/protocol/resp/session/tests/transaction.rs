@@ -191,8 +191,8 @@ fn the_replies_of_exec_come_in_parts() {
     }
     assert_eq!(talk.flow, Flow::Continue);
     assert!(parts > 2, "{parts}");
-    assert!(replies.starts_with(&format!("*{}|*84|$3|hit|", queued + 1)) && replies.ends_with("|:1|"));
-    assert_eq!(replies.matches("*84|$3|hit|").count(), queued);
+    assert!(replies.starts_with(&format!("*{}|*90|$3|hit|", queued + 1)) && replies.ends_with("|:1|"));
+    assert_eq!(replies.matches("*90|$3|hit|").count(), queued);
     talk.check("HITS k", ":1|");
 }
 

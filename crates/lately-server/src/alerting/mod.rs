@@ -1,0 +1,74 @@
+//! Alerts while the server runs: evaluates the rules, and has the alerts that start or end sent.
+
+mod alertmanager;
+mod client;
+mod delivery;
+mod webhook;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use tokio::time::MissedTickBehavior;
+
+use crate::alerts::notice::{Cause, Notice, Stage};
+use crate::limits::ALERTS_EVERY;
+use crate::service::Service;
+use crate::stopper::Stopper;
+
+pub(crate) use webhook::load_secret;
+
+/// Gets each line of the log.
+pub(crate) type Log = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// Evaluates the rules and delivers the alerts, until the server stops.
+pub(crate) async fn keep(service: Arc<Service>, stopper: Stopper, log: Log) {
+    // Before the first evaluation: what starts in it is delivered, too.
+    let feed = service.alerts.subscribe();
+    let delivery = tokio::spawn(delivery::keep(Arc::clone(&service), feed, stopper.clone(), log));
+    evaluate(service, stopper).await;
+    // A panic has been reported.
+    let _ = delivery.await;
+}
+
+/// Evaluates the rules until the server stops. Each alert that starts or ends is published.
+async fn evaluate(service: Arc<Service>, stopper: Stopper) {
+    let mut ticks = tokio::time::interval(ALERTS_EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut has_begun = false;
+    loop {
+        tokio::select! {
+            _ = ticks.tick(), if service.alerts.has_any() => {}
+            () = service.alerts.replaced.notified() => {}
+            () = stopper.stopped() => return,
+        }
+        if service.is_loading() {
+            continue;
+        }
+        if !std::mem::replace(&mut has_begun, true) {
+            service.begin_alerts();
+        }
+        for notice in service.evaluate_alerts() {
+            let notice = match notice.stage {
+                Stage::Firing => Notice { keys: service.causes(&notice).await, ..notice },
+                _ => notice,
+            };
+            service.publish_alert(notice);
+        }
+    }
+}
+
+/// A line for the log.
+fn line(notice: &Notice) -> String {
+    let name = &notice.rule().name;
+    if notice.stage == Stage::Ended {
+        return format!("alert {name}: ended: {}", notice.summary());
+    }
+    let cause = |cause: &Cause| {
+        format!("{} {:.0} %", String::from_utf8_lossy(&cause.key).escape_debug(), 100.0 * cause.share)
+    };
+    let causes: Vec<String> = notice.keys.iter().map(cause).collect();
+    let most = if causes.is_empty() { String::new() } else { format!(": most by {}", causes.join(", ")) };
+    format!("alert {name}: started: {}{most}", notice.summary())
+}
