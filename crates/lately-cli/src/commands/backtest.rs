@@ -1,18 +1,22 @@
-//! `lately backtest`: replays a log against limits.
+//! `lately backtest`: replays a log against limits, or against an alert.
 
 use std::fmt;
 use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use lately::{Factor, Lockout, LockoutError, Span};
 use lately_logs::{Backtest, Exempt, Limit, Prefix, Replay, Template, Verdict};
+use lately_server::Config;
+use lately_server::alerts::{AlertReplay, Fired};
 
 use crate::error::{CliError, Outcome};
 use crate::log_args::LogArgs;
 use crate::output;
 use crate::table;
 
-/// Replay a log against limits: which keys would have been denied, and when first.
+/// Replay a log against limits: which keys would have been denied, and when first. Or against an alert: when it would have
+/// started and ended.
 ///
 /// Each line is a request. Requests are decided in the order of their times; at the same time, in the order of the
 /// lines. A request is allowed when every --limit has room: fewer than MAX requests of its key were allowed in the
@@ -22,13 +26,23 @@ use crate::table;
 /// by denied, then allowed, most first, then by key. Keys without a denial are included. Tables have times in UTC, and
 /// escape unprintable bytes of keys. The totals go to standard error.
 ///
+/// With --alert and --config, each line is a hit, and the [[alert]] of that name in the config is evaluated at the end of
+/// each 100 ms of the log, until its last line. It prints each start, the end (none if it fires at the end of the log), the hits in the
+/// window at the start, the most until the end, and the keys with the most hits at the start. --key makes keys that the alert's match
+/// matches, such as --key 'endpoint:{path}'.
+///
 /// Lines that do not parse are skipped. Their number, the reasons, and the first line of each reason go to standard
 /// error. If no line parses, that is an error.
 #[derive(Args)]
 pub(crate) struct BacktestArgs {
     /// The most requests of a key in any window, such as 100/1m or 5/s. May be repeated: then all limits must allow a
     /// request. MAX may be 0. WINDOW: seconds, or a number with ms, s, m, h, d or w, or a unit alone.
-    #[arg(long = "limit", required = true, value_name = "MAX/WINDOW", allow_negative_numbers = true)]
+    #[arg(
+        long = "limit",
+        required_unless_present = "alert",
+        value_name = "MAX/WINDOW",
+        allow_negative_numbers = true
+    )]
     limits: Vec<Limit>,
 
     /// After a denial, deny all requests of the key for this long: seconds, or a number with ms, s, m, h, d or w.
@@ -57,21 +71,32 @@ pub(crate) struct BacktestArgs {
     #[arg(long, value_name = "CIDR|PATTERN")]
     exempt: Vec<Exempt>,
 
+    /// Replay the [[alert]] of this name in --config.
+    #[arg(long, value_name = "NAME", requires = "config", conflicts_with_all = ["limits", "lockout", "exempt"])]
+    alert: Option<String>,
+
+    /// The config file with the alert.
+    #[arg(long, value_name = "FILE", requires = "alert")]
+    config: Option<PathBuf>,
+
     #[command(flatten)]
     logs: LogArgs,
 
     /// Print a JSON object per line: key (key_b64 when it is no UTF-8), allowed, denied, first_denied_at (null without
-    /// a denial).
+    /// a denial). With --alert: started_at, ended_at (null if it fires at the end), hits, baseline (null without one), peak, keys.
     #[arg(long)]
     json: bool,
 
     /// Print comma-separated values with a header, with the same fields as --json. first_denied_at is empty without a
     /// denial. Keys are not escaped.
-    #[arg(long, conflicts_with = "json")]
+    #[arg(long, conflicts_with_all = ["json", "alert"])]
     csv: bool,
 }
 
 pub(crate) fn run(args: &BacktestArgs) -> Result<Outcome, CliError> {
+    if let (Some(name), Some(config)) = (&args.alert, &args.config) {
+        return run_alert(args, name, config);
+    }
     let refused = |error| CliError::new("--limit", error, "see lately backtest --help");
     let lockout = args.lockout.map(|first| Lockout::growing(first, args.escalate, args.lockout_max));
     let lockout = lockout.transpose().map_err(|error| {
@@ -115,6 +140,68 @@ pub(crate) fn run(args: &BacktestArgs) -> Result<Outcome, CliError> {
     })?;
     output::message(&Summary { replay: &replay, has_lockout: args.lockout.is_some() });
     read.outcome()
+}
+
+/// Replays an alert of a config.
+fn run_alert(args: &BacktestArgs, name: &str, config: &Path) -> Result<Outcome, CliError> {
+    let config = Config::load(config).map_err(|error| CliError::new("config", error, "see lately check"))?;
+    let names: Vec<&str> = config.alerts.iter().map(|alert| alert.rule.name.as_str()).collect();
+    let Some(alert) = config.alerts.iter().find(|alert| alert.rule.name == *name) else {
+        let there_are = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+        let cause = format!("no alert is named '{name}': the config has {there_are}");
+        return Err(CliError::new("--alert", cause, "give the name of an [[alert]]"));
+    };
+    let mut replay = AlertReplay::new(alert.rule.clone());
+    let mut read =
+        args.logs.read("backtest", &Template::default(), |record| replay.hit(record.key, record.at))?;
+    read.check_some()?;
+    let (hits, others) = replay.counts();
+    let mut fired = replay.run().map_err(|error| CliError::new("backtest", error, "please report it"))?;
+    let starts = fired.len();
+    fired.truncate(args.logs.top().unwrap_or(usize::MAX));
+    output::data(|out| if args.json { write_fired_json(out, &fired) } else { write_fired(out, &fired) })?;
+    let s = |count: u64| if count == 1 { "" } else { "s" };
+    let pattern = table::printable(alert.rule.pattern.as_bytes());
+    output::message(&format_args!(
+        "lately: backtest: alert {name} starts {starts} time{}: {hits} hit{} of {pattern}, {others} of other keys",
+        s(starts as u64),
+        s(hits)
+    ));
+    read.outcome()
+}
+
+fn write_fired_json(out: &mut dyn Write, fired: &[Fired]) -> io::Result<()> {
+    for Fired { started, ended, hits, baseline, peak, keys } in fired {
+        let key = |(key, hits, share): &(Box<[u8]>, u64, f64)| {
+            format!("{{{},\"hits\":{hits},\"share\":{share}}}", output::key_member(key))
+        };
+        let keys: Vec<String> = keys.iter().map(key).collect();
+        let or_null = |value: Option<String>| value.unwrap_or_else(|| "null".to_owned());
+        let (ended, baseline) =
+            (or_null(ended.map(|at| at.to_string())), or_null(baseline.map(|it| it.to_string())));
+        writeln!(
+            out,
+            "{{\"started_at\":{started},\"ended_at\":{ended},\"hits\":{hits},\"baseline\":{baseline},\"peak\":{peak},\"keys\":[{}]}}",
+            keys.join(",")
+        )?;
+    }
+    Ok(())
+}
+
+fn write_fired(out: &mut dyn Write, fired: &[Fired]) -> io::Result<()> {
+    if fired.is_empty() {
+        return Ok(());
+    }
+    let cells = |fired: &Fired| {
+        let key = |(key, _, share): &(Box<[u8]>, u64, f64)| {
+            format!("{} {:.0} %", table::printable(key), share * 100.0)
+        };
+        let keys: Vec<String> = fired.keys.iter().map(key).collect();
+        let ended = fired.ended.map_or("-".to_owned(), table::utc);
+        [table::utc(fired.started), ended, fired.hits.to_string(), fired.peak.to_string(), keys.join(", ")]
+    };
+    let cells: Vec<_> = fired.iter().map(cells).collect();
+    table::write(out, ["STARTED (UTC)", "ENDED (UTC)", "HITS", "PEAK", "MOST BY"], &cells)
 }
 
 fn write_json(out: &mut dyn Write, verdicts: &[Verdict]) -> io::Result<()> {

@@ -133,6 +133,24 @@ export async function flush(call) {
 }
 
 /** Runs `body(host, port)`; says how many checks passed or what the first difference was. */
+/**
+ * `listen` subscribes to a channel, has a function called with the channel and the text of each message, and returns a function
+ * that ends it.
+ */
+export async function alerts(call, listen) {
+  check("ALERTS: none", await call(["ALERTS"]), []);
+  let got;
+  const message = new Promise((resolve) => { got = resolve; });
+  const close = await listen("lately:alerts", (channel, text) => got([channel, text]));
+  await call(["HIT", "alerted:a", "3"]);
+  const [channel, text] = await message;
+  check("message: channel", channel, "lately:alerts");
+  const { type, data } = JSON.parse(text);
+  check("event", [type, data.name, data.keys], ["alert.started", "busy", [{ key: "alerted:a", hits: 3, share: 1 }]]);
+  await close();
+  check("ALERTS: one", (await call(["ALERTS"])).length, 1);
+}
+
 export async function main(body) {
   const warnings = [];
   process.on("warning", (warning) => warnings.push(`${warning.name}: ${warning.message}`));

@@ -1,7 +1,7 @@
 // ioredis with its defaults against a Lately server: `ioredis.mjs HOST PORT`.
 // Prints `ok N checks`, or the first difference, and exits 1. Flushes the server's keys.
 
-import { check, counting, errors, eventTime, flush, keys, limits, load, main, numbers } from "./checks.mjs";
+import { alerts, check, counting, errors, eventTime, flush, keys, limits, load, main, numbers } from "./checks.mjs";
 
 const { Redis, ReplyError } = load("ioredis");
 
@@ -41,6 +41,16 @@ main(async (host, port) => {
       check(`HITS ${key}`, await call(["HITS", key]), 1000);
     }
     await errors(call, ReplyError);
+    await alerts(call, async (channel, take) => {
+      const feed = client.duplicate();
+      feed.on("message", take);
+      check("SUBSCRIBE", await feed.subscribe(channel), 1);
+      return async () => {
+        check("UNSUBSCRIBE", await feed.unsubscribe(channel), 0);
+        check("PING after UNSUBSCRIBE", await feed.ping(), "PONG");
+        feed.disconnect();
+      };
+    });
     await flush(call);
     await client.quit();
     check("error events", emitted, []);

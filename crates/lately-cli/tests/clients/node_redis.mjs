@@ -1,7 +1,7 @@
 // node-redis with its defaults against a Lately server: `node_redis.mjs HOST PORT`.
 // Prints `ok N checks`, or the first difference, and exits 1. Flushes the server's keys.
 
-import { check, counting, errors, eventTime, flush, keys, limits, load, main, numbers } from "./checks.mjs";
+import { alerts, check, counting, errors, eventTime, flush, keys, limits, load, main, numbers } from "./checks.mjs";
 
 const { createClient, ErrorReply } = load("redis");
 
@@ -31,6 +31,17 @@ main(async (host, port) => {
     check("1000 HITs, piped", await piped.execAsPipeline(), numbers(1, 1000));
     check("HITS piped", await call(["HITS", "piped"]), 1000);
     await errors(call, ErrorReply);
+    await alerts(call, async (channel, take) => {
+      const feed = client.duplicate();
+      feed.on("error", (error) => emitted.push(error.message));
+      await feed.connect();
+      await feed.subscribe(channel, (text, from) => take(from, text));
+      return async () => {
+        await feed.unsubscribe(channel);
+        check("PING after UNSUBSCRIBE", await feed.ping(), "PONG");
+        feed.destroy();
+      };
+    });
     await flush(call);
     check("error events", emitted, []);
   } finally {

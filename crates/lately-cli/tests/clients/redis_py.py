@@ -1,9 +1,11 @@
 """redis-py with its defaults against a Lately server: `redis_py.py HOST PORT`.
 
 Prints `ok N checks`, or the first difference, and exits 1. Warnings are errors; so are log records at WARNING or above.
-Flushes the server's keys. The server has a limit `login`, of one in an hour, that nobody has asked for yet.
+Flushes the server's keys. The server has a limit `login`, of one in an hour, that nobody has asked for yet, and an alert `busy`, above two
+hits of `alerted:*` in an hour.
 """
 
+import json
 import logging
 import sys
 import time
@@ -150,6 +152,27 @@ def errors(run):
     check("an error in a pipeline", type(refused), redis.ResponseError)
 
 
+def alerts(run):
+    check("ALERTS: none", run.execute_command("ALERTS"), [])
+    with run.pubsub() as feed:
+        feed.subscribe("lately:alerts")
+        subscribed = feed.get_message(timeout=10)
+        check("SUBSCRIBE", [subscribed["type"], subscribed["data"]], ["subscribe", 1])
+        run.execute_command("HIT", "alerted:a", 3)
+        message = feed.get_message(timeout=10)
+        check("message", [message["type"], message["channel"]], ["message", b"lately:alerts"])
+        event = json.loads(message["data"])
+        named = [event["type"], event["data"]["name"], event["data"]["keys"]]
+        check("event", named, ["alert.started", "busy", [{"key": "alerted:a", "hits": 3, "share": 1.0}]])
+        feed.ping()
+        check("PING of a subscriber", feed.get_message(timeout=10)["type"], "pong")
+        feed.unsubscribe()
+        check("UNSUBSCRIBE", feed.get_message(timeout=10)["type"], "unsubscribe")
+    active = run.execute_command("ALERTS")[0]
+    fields = active if isinstance(active, dict) else dict(zip(active[::2], active[1::2]))
+    check("ALERTS", [fields[b"name"], fields[b"state"], fields[b"hits"]], [b"busy", b"firing", 3])
+
+
 def about_clients(run):
     check("COMMAND GETKEYS", run.command_getkeys("MLIMIT", "a", "5", "1m", "b", "5", "1m", "PEEK"), ["a", "b"])
     mine = run.client_id()
@@ -176,6 +199,7 @@ def main():
         keys(run)
         pipelines(run)
         errors(run)
+        alerts(run)
         about_clients(run)
         check("FLUSHALL", run.flushall(), True)
         check("DBSIZE after FLUSHALL", run.dbsize(), 0)

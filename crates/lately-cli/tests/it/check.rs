@@ -200,7 +200,7 @@ fn a_bad_config_is_reported_with_its_position() {
     );
     refused(
         "\n[clusters]\n",
-        "FILE:2:2: unknown field `clusters`, expected one of `server`, `storage`, `memory`, `class`, `limit`, `user`, `cluster`",
+        "FILE:2:2: unknown field `clusters`, expected one of `server`, `storage`, `memory`, `class`, `limit`, `alert`, `user`, `cluster`",
     );
     refused("x", "FILE:1:2: write `x = …`: a key and its value have = between them");
     let run = check(b"[server]\n# \xc3\xa4\xff\n", &[]);

@@ -150,8 +150,9 @@ fn script(interpreter: &str, name: &str) {
     }
     let folder = tempfile::tempdir().expect("a folder");
     let config = folder.path().join("lately.toml");
-    let limit = "[[limit]]\nname = \"login\"\nmax = 1\nwindow = \"1h\"\n";
-    std::fs::write(&config, limit).expect("room for a file");
+    let rules = "[[limit]]\nname = \"login\"\nmax = 1\nwindow = \"1h\"\n\n\
+        [[alert]]\nname = \"busy\"\nmatch = \"alerted:*\"\nabove = 2\nwindow = \"1h\"\n";
+    std::fs::write(&config, rules).expect("room for a file");
     let server = serve_with(&["--config", config.to_str().expect("text")]);
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients").join(name);
     let output = run(Command::new(program).arg(path).args(["127.0.0.1", server.port()]), "");

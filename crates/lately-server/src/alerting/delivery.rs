@@ -1,6 +1,7 @@
 //! Takes alerts that start or end from the feed, logs them, and gives each to the tasks of its receivers. It waits for none of them.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use tokio::sync::broadcast::Receiver;
@@ -44,7 +45,7 @@ pub(super) async fn keep(service: Arc<Service>, mut feed: Receiver<Arc<Notice>>,
     loop {
         tokio::select! {
             // A reload may have named an Alertmanager for an alert that fires.
-            _ = ticks.tick() => delivery.keep_receivers(delivery.service.alerts.rules()),
+            _ = ticks.tick() => delivery.keep_receivers(&delivery.service.alerts.rules()),
             notice = feed.recv() => match notice {
                 Ok(notice) => delivery.take(&notice),
                 Err(RecvError::Lagged(missed)) => delivery.drop_some(missed, "too many at once"),
@@ -61,7 +62,7 @@ impl Delivery {
     fn take(&mut self, notice: &Arc<Notice>) {
         (self.log)(&line(notice));
         let rules = self.service.alerts.rules().into_iter();
-        self.keep_receivers(rules.chain([Arc::clone(&notice.alert)]).collect());
+        self.keep_receivers(&rules.chain([Arc::clone(&notice.alert)]).collect::<Vec<_>>());
         self.messages += 1;
         let Alert { webhook, alertmanager, .. } = &*notice.alert;
         let mut failed = None;
@@ -79,7 +80,7 @@ impl Delivery {
     }
 
     /// Starts the tasks of the receivers of these alerts that have none. Those of other receivers end once their queue is empty.
-    fn keep_receivers(&mut self, alerts: Vec<Arc<Alert>>) {
+    fn keep_receivers(&mut self, alerts: &[Arc<Alert>]) {
         let urls: Vec<(String, &hyper::Uri)> = alerts
             .iter()
             .filter_map(|alert| alert.alertmanager.as_ref())
@@ -96,9 +97,9 @@ impl Delivery {
             }
         }
         for (text, url) in urls {
-            if !self.alertmanagers.contains_key(&text) {
+            if let Entry::Vacant(place) = self.alertmanagers.entry(text) {
                 let (sender, notices) = mpsc::channel(MAX_QUEUED_ALERTS);
-                self.alertmanagers.insert(text, sender);
+                place.insert(sender);
                 let (service, log) = (Arc::clone(&self.service), Arc::clone(&self.log));
                 self.tasks.spawn(alertmanager::deliver(service, url.clone(), notices, log));
             }

@@ -13,7 +13,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
-use crate::config::{Alert, Config};
+use crate::config::Config;
 use crate::limits::{
     ALERTMANAGER_ENDED, ALERTMANAGER_EVERY, DELIVERED_WITHIN, DELIVERY_TIMEOUT, MAX_QUEUED_ALERTS,
 };

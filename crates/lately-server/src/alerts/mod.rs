@@ -4,10 +4,22 @@
 
 pub(crate) mod baseline;
 pub(crate) mod notice;
+mod replay;
 mod rule;
 mod state;
 mod watched;
 
+pub use replay::{AlertReplay, Fired};
 pub use rule::{AlertRule, Condition};
 pub use state::{Change, State};
 pub use watched::{Reading, Watched};
+
+use lately::{Settings, SettingsError, Span, seconds};
+
+use crate::limits::{ALERT_TOTAL_KEPT, LEAST_ALERT_WINDOW};
+
+/// The settings of totals: panes as narrow as the shortest window. They take hits that are ahead of the clock by `max_skew`.
+pub(crate) fn total_settings(max_skew: Span) -> Result<Settings, SettingsError> {
+    let builder = Settings::builder().resolution(LEAST_ALERT_WINDOW).window(seconds(10));
+    builder.retain(ALERT_TOTAL_KEPT).max_skew(max_skew).hidden(true).build()
+}

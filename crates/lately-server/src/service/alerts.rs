@@ -9,18 +9,16 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use lately::{DeltaBatch, Op, Outcome, Pattern, Settings, Span, Timestamp, seconds};
+use lately::{DeltaBatch, Op, Outcome, Pattern, Settings, SettingsError, Span, Timestamp};
 use tokio::sync::{Notify, broadcast};
 
 use super::commit::Changes;
 use super::effect::Effect;
 use super::{Service, TopQuestion};
 use crate::alerts::notice::{Cause, Notice, Stage};
-use crate::alerts::{Change, State, Watched};
+use crate::alerts::{Change, State, Watched, total_settings};
 use crate::config::Alert;
-use crate::limits::{
-    ALERT_KEYS, ALERT_TOTAL_KEPT, LEAST_ALERT_WINDOW, MAX_ALERTS, MAX_UNREAD_ALERTS, RUN_OPERATIONS,
-};
+use crate::limits::{ALERT_KEYS, LEAST_ALERT_WINDOW, MAX_ALERTS, MAX_UNREAD_ALERTS, RUN_OPERATIONS};
 
 /// The start of the keys that have totals. The pattern follows.
 const TOTAL: &[u8] = b"\0alert:";
@@ -30,12 +28,9 @@ pub(super) fn is_total(key: &[u8]) -> bool {
     key.starts_with(TOTAL)
 }
 
-/// The class of totals: panes as narrow as the shortest window.
-pub(super) fn class(max_skew: Span) -> (Pattern, Settings) {
-    let builder =
-        Settings::builder().resolution(LEAST_ALERT_WINDOW).window(seconds(10)).retain(ALERT_TOTAL_KEPT);
-    let settings = builder.max_skew(max_skew).hidden(true).build().expect("they agree with each other");
-    (Pattern::new(b"\0alert:*"), settings)
+/// The class of totals.
+pub(super) fn class(max_skew: Span) -> Result<(Pattern, Settings), SettingsError> {
+    Ok((Pattern::new(b"\0alert:*"), total_settings(max_skew)?))
 }
 
 /// All alerts of a server.

@@ -433,7 +433,7 @@ fn run_id() -> String {
 
 fn build(config: &Config) -> Result<Store, SettingsError> {
     let mut builder = Store::builder().memory_ceiling(config.ceiling_bytes);
-    let (pattern, settings) = alerts::class(config.largest_max_skew());
+    let (pattern, settings) = alerts::class(config.largest_max_skew())?;
     builder = builder.class(pattern, settings);
     // Before those of the config, so that none of them can make hits go before the end of a window.
     for (pattern, settings) in config.rule_folder.iter().flat_map(|_| ratelimit::classes()) {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lately::Timestamp;
-use lately_server::Config;
+use lately_server::{Config, Storage};
 use serde_json::{Value, json};
 
 use crate::common::{NOW_S, Running, Wire, config, standing_clock};
@@ -88,4 +88,70 @@ fn a_subscriber_is_not_idle() {
     idle.expect_rest("");
     server.connect().send("HIT endpoint:a 11\r\n");
     assert_eq!(message(&mut subscriber, '*')["type"], "alert.started");
+}
+
+/// A total is in the journal with its hits: after a restart it has what was counted before.
+#[test]
+fn a_total_survives_a_restart() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let storage = Storage { path: folder.path().join("data"), ..Storage::default() };
+    let config = || Config { storage: Some(storage.clone()), ..with(DDOS) };
+    let server = Running::with(config(), standing_clock());
+    loaded(&server);
+    resp(&mut server.connect(), "MHIT endpoint:a 6 endpoint:b 4").expect("counted");
+    server.stopper.stop();
+    server.ended();
+    let server = Running::with(config(), standing_clock());
+    loaded(&server);
+    let mut client = server.connect();
+    assert_eq!(resp(&mut client, "DBSIZE"), Ok(json!(2)));
+    let mut subscriber = server.connect();
+    subscriber.ask("SUBSCRIBE lately:alerts\r\n", format!("*{SUBSCRIBED}"));
+    resp(&mut client, "HIT endpoint:a").expect("counted");
+    let started = message(&mut subscriber, '*');
+    assert_eq!(started["data"]["hits"], json!(11));
+    assert_eq!(started["data"]["keys"][0], json!({"key": "endpoint:a", "hits": 7, "share": 7.0 / 11.0}));
+}
+
+/// Waits until the counts are loaded.
+fn loaded(server: &Running) {
+    while crate::http::request(server, "GET", "/readyz").0 != 200 {}
+}
+
+#[test]
+fn a_reload_adds_changes_and_removes_alerts() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("lately.toml");
+    let write =
+        |text: &str| std::fs::write(&path, format!("[storage]\ndurability = \"off\"\n{text}")).expect("room");
+    write("");
+    let Config { source, .. } = Config::load(&path).expect("valid");
+    let server = Running::with(Config { source, ..config() }, standing_clock());
+    let mut subscriber = server.connect();
+    subscriber.ask("SUBSCRIBE lately:alerts\r\n", format!("*{SUBSCRIBED}"));
+    let mut client = server.connect();
+    resp(&mut client, "HIT endpoint:a 50").expect("counted");
+    write(DDOS);
+    server.block_on(server.reloader.reloaded());
+    // A new rule begins with a total of 0.
+    resp(&mut client, "HIT endpoint:a 11").expect("counted");
+    let started = message(&mut subscriber, '*');
+    assert_eq!((&started["data"]["hits"], &started["type"]), (&json!(11), &json!("alert.started")));
+    // A mistake changes nothing.
+    write(
+        "[[alert]]\nname = \"ddos\"\nmatch = \"endpoint:*\"\nabove = 10\nwindow = \"10s\"\nwebhook = \"here\"\n",
+    );
+    server.block_on(server.reloader.reloaded());
+    assert_eq!(resp(&mut client, "ALERTS").map(|alerts| alerts.as_array().map(Vec::len)), Ok(Some(1)));
+    // Another threshold: the alert of the old one ends, and the total stays.
+    write(&DDOS.replace("10\n", "60\n"));
+    server.block_on(server.reloader.reloaded());
+    assert_eq!(message(&mut subscriber, '*')["type"], json!("alert.ended"));
+    resp(&mut client, "HIT endpoint:b 50").expect("counted");
+    assert_eq!(message(&mut subscriber, '*')["data"]["hits"], json!(61));
+    write("");
+    server.block_on(server.reloader.reloaded());
+    assert_eq!(message(&mut subscriber, '*')["type"], json!("alert.ended"));
+    assert_eq!(resp(&mut client, "ALERTS"), Ok(json!([])));
+    assert_eq!(resp(&mut client, "DBSIZE"), Ok(json!(2)));
 }
