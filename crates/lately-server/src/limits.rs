@@ -695,6 +695,9 @@ pub const MAX_LIMITS_OF_KEY: usize = 16;
 /// Points of a series over HTTP, about, if the request has no step.
 pub const DEFAULT_SERIES_POINTS: u64 = 60;
 
+/// Most `[[class]]` of a config. The store has room for a few more, those of alerts and of the rules of envoyproxy/ratelimit.
+pub const MAX_CONFIG_CLASSES: usize = 240;
+
 /// Most `[[alert]]` of a config. Each is evaluated [`ALERTS_EVERY`], and each counted hit is compared with those whose
 /// pattern begins like its key.
 pub const MAX_ALERTS: usize = 64;

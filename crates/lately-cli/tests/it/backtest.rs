@@ -149,3 +149,52 @@ fn several_logs_are_replayed_as_one() {
     let detected = detected(&access, "combined") + &detected(&events, "json");
     assert_eq!((run.err, run.code), (format!("{detected}{sums}{unparsed}"), Some(0)));
 }
+
+#[test]
+fn an_alert_of_the_config_is_replayed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("lately.toml");
+    let alerts = "[[alert]]\nname = \"busy\"\nmatch = \"host:*\"\nabove = 2\nwindow = \"1s\"\n\
+        [[alert]]\nname = \"silent\"\nmatch = \"host:a\"\nbelow = 1\nwindow = \"2s\"\n";
+    std::fs::write(&path, alerts).expect("room");
+    let config = path.to_str().expect("text");
+    let log = requests(&[
+        ("a", "0"),
+        ("a", "1"),
+        ("b", "1.5"),
+        ("a", "1.75"),
+        ("a", "1.9"),
+        ("c", "2.25"),
+        ("b", "9"),
+    ]);
+    let args = ["-", "--key", "host:{ip}", "--config", config];
+    let run = backtest(&[&args[..], &["--alert", "busy", "--json"]].concat(), &log);
+    assert_eq!(
+        run.out,
+        concat!(
+            r#"{"started_at":946684801.799,"ended_at":946684802.799,"hits":3,"baseline":null,"peak":4,"keys":["#,
+            r#"{"key":"host:a","hits":2,"share":0.6666666666666666},{"key":"host:b","hits":1,"share":0.3333333333333333}]}"#,
+            "\n"
+        )
+    );
+    let found = "lately: backtest: - is read as json\n";
+    let summary = "lately: backtest: alert busy starts 1 time: 7 hits of host:*, 0 of other keys\n";
+    assert_eq!(run.err, format!("{found}{summary}"));
+    let run = backtest(&[&args[..], &["--alert", "silent"]].concat(), &log);
+    assert_eq!(
+        run.out,
+        "           STARTED (UTC)  ENDED (UTC)  HITS  PEAK  MOST BY\n\
+         2000-01-01T00:00:03.999Z            -     0     0  \n"
+    );
+    let refused = |more: &[&str]| {
+        let run = lately_reading(&[&["backtest"], more].concat(), log.as_bytes());
+        assert_eq!((run.out.as_str(), run.code), ("", Some(2)), "{more:?}");
+        run.err
+    };
+    assert_eq!(
+        refused(&[&args[..], &["--alert", "no"]].concat()),
+        "lately: --alert: no alert is named 'no': the config has busy, silent\nhint: give the name of an [[alert]]\n"
+    );
+    assert!(refused(&["-", "--alert", "busy"]).contains("--config"));
+    assert!(refused(&[&args[..], &["--alert", "busy", "--limit", "1/s"]].concat()).contains("--limit"));
+}

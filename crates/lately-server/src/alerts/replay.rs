@@ -17,6 +17,8 @@ pub struct AlertReplay {
     keys: Vec<Box<[u8]>>,
     numbers: HashMap<Box<[u8]>, u32>,
     others: u64,
+    /// The first and the last time of all hits, also those of other keys, in milliseconds.
+    span: Option<(i64, i64)>,
 }
 
 /// An alert that would have started.
@@ -47,7 +49,14 @@ impl AlertReplay {
     /// A replay without hits.
     #[must_use]
     pub fn new(rule: AlertRule) -> AlertReplay {
-        AlertReplay { rule, hits: Vec::new(), keys: Vec::new(), numbers: HashMap::new(), others: 0 }
+        AlertReplay {
+            rule,
+            hits: Vec::new(),
+            keys: Vec::new(),
+            numbers: HashMap::new(),
+            others: 0,
+            span: None,
+        }
     }
 
     /// Adds a hit, in any order.
@@ -55,6 +64,9 @@ impl AlertReplay {
     /// # Panics
     /// Past four billion distinct keys.
     pub fn hit(&mut self, key: &[u8], at: Timestamp) {
+        let at_ms = at.as_millis();
+        self.span =
+            Some(self.span.map_or((at_ms, at_ms), |(first, last)| (first.min(at_ms), last.max(at_ms))));
         if !self.rule.pattern.matches(key) {
             self.others += 1;
             return;
@@ -68,7 +80,7 @@ impl AlertReplay {
                 number
             }
         };
-        self.hits.push((at.as_millis(), number));
+        self.hits.push((at_ms, number));
     }
 
     /// The hits that count, and those whose key does not match.
@@ -77,7 +89,7 @@ impl AlertReplay {
         (self.hits.len() as u64, self.others)
     }
 
-    /// The alerts, in the order of their times. The rule is evaluated at the end of each pane of 100 ms, until that of the last hit.
+    /// The alerts, in the order of their times. The rule is evaluated at the end of each pane of 100 ms, until that of the last hit, of any key.
     ///
     /// # Errors
     /// Never: the settings of totals agree with each other.
@@ -87,9 +99,7 @@ impl AlertReplay {
             .class(lately::Pattern::new(TOTAL), total_settings(LEAST_ALERT_WINDOW)?)
             .build()?;
         let (mut fired, mut taken): (Vec<Fired>, usize) = (Vec::new(), 0);
-        let Some((&(first, _), &(last, _))) = self.hits.first().zip(self.hits.last()) else {
-            return Ok(fired);
-        };
+        let Some((first, last)) = self.span else { return Ok(fired) };
         let end_of = |pane: i64| {
             Timestamp::from_millis((pane + 1) * LEAST_ALERT_WINDOW.as_millis() - 1).unwrap_or(Timestamp::MAX)
         };

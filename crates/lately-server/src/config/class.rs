@@ -1,12 +1,12 @@
 //! `[[class]]`: settings of the keys a pattern matches.
 
-use lately::limits::MAX_CLASSES;
 use lately::{Pattern, Settings, SettingsError, Span};
 use serde::Deserialize;
 use toml::Spanned;
 
 use super::error::Problem;
 use super::value::{Length, Match, Precision};
+use crate::limits::MAX_CONFIG_CLASSES;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table: [[class]]")]
@@ -28,8 +28,8 @@ pub(super) struct ClassConfig {
 
 /// Checks all classes. The problem points at the first wrong one.
 pub(super) fn settle_all(classes: Vec<Spanned<ClassConfig>>) -> Result<Vec<(Pattern, Settings)>, Problem> {
-    if let Some(class) = classes.get(MAX_CLASSES) {
-        let message = SettingsError::Classes { most: MAX_CLASSES }.to_string();
+    if let Some(class) = classes.get(MAX_CONFIG_CLASSES) {
+        let message = SettingsError::Classes { most: MAX_CONFIG_CLASSES }.to_string();
         return Err(Problem { at: class.span(), message });
     }
     for (index, class) in classes.iter().enumerate() {

@@ -465,8 +465,8 @@ fn classes_have_a_bound() {
     let classes = |count: usize| {
         parse(&(0..count).map(|number| format!("[[class]]\nmatch = \"{number}\"\n")).collect::<String>())
     };
-    assert_eq!(classes(255).map(|config| config.classes.len()), Ok(255));
-    assert_eq!(classes(256).err().as_deref(), Some("lately.toml:511:1: too many classes: at most 255"));
+    assert_eq!(classes(240).map(|config| config.classes.len()), Ok(240));
+    assert_eq!(classes(241).err().as_deref(), Some("lately.toml:481:1: too many classes: at most 240"));
 }
 
 #[test]
