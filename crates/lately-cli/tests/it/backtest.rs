@@ -177,7 +177,7 @@ fn an_alert_of_the_config_is_replayed() {
             "\n"
         )
     );
-    let found = "lately: backtest: - is read as json\n";
+    let found = "lately: backtest: standard input is read as json\n";
     let summary = "lately: backtest: alert busy starts 1 time: 7 hits of host:*, 0 of other keys\n";
     assert_eq!(run.err, format!("{found}{summary}"));
     let run = backtest(&[&args[..], &["--alert", "silent"]].concat(), &log);
