@@ -26,7 +26,7 @@ use crate::table;
 /// by denied, then allowed, most first, then by key. Keys without a denial are included. Tables have times in UTC, and
 /// escape unprintable bytes of keys. The totals go to standard error.
 ///
-/// With --alert and --config, each line is a hit, and the [[alert]] of that name in the config is evaluated at the end of
+/// With --alert and --config, each line is a hit, and the alert of that name in the config is evaluated at the end of
 /// each 100 ms of the log, until its last line. It prints each start, the end (none if it fires at the end of the log), the hits in the
 /// window at the start, the most until the end, and the keys with the most hits at the start. --key makes keys that the alert's match
 /// matches, such as --key 'endpoint:{path}'.
@@ -71,7 +71,7 @@ pub(crate) struct BacktestArgs {
     #[arg(long, value_name = "CIDR|PATTERN")]
     exempt: Vec<Exempt>,
 
-    /// Replay the [[alert]] of this name in --config.
+    /// Replay the alert of this name in --config.
     #[arg(long, value_name = "NAME", requires = "config", conflicts_with_all = ["limits", "lockout", "exempt"])]
     alert: Option<String>,
 
