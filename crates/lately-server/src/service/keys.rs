@@ -3,22 +3,49 @@
 use lately::{Span, Timestamp};
 use lately_journal::{Journal, Refused};
 
+use thiserror::Error;
+
 use crate::service::Service;
 use crate::service::commit::Changes;
+
+/// Why keys are not deleted.
+#[derive(Debug, Error)]
+pub(crate) enum DeleteError {
+    #[error(transparent)]
+    Journal(#[from] Refused),
+    /// Deletions that other nodes do not have yet take their share of the memory.
+    #[error(
+        "deletions that wait for the engine of the cluster take the memory for more: try again when it has taken some"
+    )]
+    Waiting,
+}
+
+impl DeleteError {
+    /// The first word of the error.
+    pub(crate) fn code(&self) -> &'static str {
+        match self {
+            DeleteError::Journal(_) => "MISCONF",
+            DeleteError::Waiting => "OOM",
+        }
+    }
+}
 
 impl Service {
     /// Deletes keys and returns how many existed. The caller holds the guard of [`Service::enter`] from before this call
     /// until the commit.
     ///
     /// # Errors
-    /// The journal has failed. Nothing is deleted.
+    /// The journal has failed, or too many deletions wait for other nodes. Nothing is deleted.
     pub(crate) fn delete<'k>(
         &self,
-        keys: impl Iterator<Item = &'k [u8]>,
+        keys: impl Iterator<Item = &'k [u8]> + Clone,
         changes: &mut Changes,
         now: Timestamp,
-    ) -> Result<usize, Refused> {
+    ) -> Result<usize, DeleteError> {
         self.journal().map_or(Ok(()), Journal::check)?;
+        if self.cluster.as_ref().is_some_and(|cluster| !cluster.may_delete(keys.clone())) {
+            return Err(DeleteError::Waiting);
+        }
         // A cluster sends deletions to its other nodes.
         let is_recorded = self.is_recorded() || self.cluster.is_some();
         let mut deltas = is_recorded.then_some(&mut changes.deltas);

@@ -65,6 +65,7 @@ pub(crate) use history::PerSecond;
 use history::{History, Totals};
 use ingest::BusySources;
 pub(crate) use ingest::{IngestError, Ingested, Stretch};
+pub(crate) use keys::DeleteError;
 use login::Logins;
 use named_limits::CurrentRules;
 use ratelimit::CurrentRateLimits;

@@ -34,7 +34,7 @@ pub(super) async fn delete(State(service): State<Arc<Service>>, uri: Uri) -> Res
     let commit = {
         let _entered = service.enter();
         let deleted = service.delete([&*key].into_iter(), &mut changes, service.now());
-        deleted.map_err(|refused| Problem::of_refused(&refused))?;
+        deleted.map_err(|error| Problem::new(StatusCode::SERVICE_UNAVAILABLE, error.code(), &error))?;
         service.commit(&mut [&mut changes])
     };
     service.settled(commit, changes).await.map_err(|refused| Problem::of_refused(&refused))?;

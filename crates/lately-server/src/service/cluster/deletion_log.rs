@@ -1,10 +1,11 @@
 //! A file in the data folder: which deletions are not marked in all engines. A node that is killed marks them after its next start.
 //!
-//! A line is `+`, or `-` once the marks are there, then the time of the deletion in milliseconds and the key in base64.
+//! A line is `+`, or `-` once the marks are there, then the time of the deletion in milliseconds, the key in base64, and the
+//! checksum of the line.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,10 +14,12 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use lately::Timestamp;
 
+use super::lines;
 use crate::limits::DELETION_LOG_BYTES;
 
 /// The file in the data folder.
 const FILE: &str = "deletions";
+const WITHOUT: &str = "other nodes keep hits of keys that were deleted last";
 
 /// Keys, and when they were deleted.
 pub(super) type DeletedKeys = HashMap<Box<[u8]>, Vec<Timestamp>>;
@@ -44,7 +47,7 @@ pub(super) enum Step {
 
 fn line(step: Step, key: &[u8], at: Timestamp) -> String {
     let sign = if step == Step::Deleted { '+' } else { '-' };
-    format!("{sign} {} {}\n", at.as_millis(), STANDARD.encode(key))
+    lines::line(&format!("{sign} {} {}", at.as_millis(), STANDARD.encode(key)))
 }
 
 fn read_line(line: &str) -> Option<(Step, Box<[u8]>, Timestamp)> {
@@ -63,21 +66,19 @@ impl DeletionLog {
     /// Reads that of a data folder. Without one, nothing is kept.
     ///
     /// # Errors
-    /// The file cannot be read or written, or has a line that is no deletion.
+    /// The file cannot be read or written, or has a line that is damaged.
     pub(super) fn load(folder: Option<&Path>) -> io::Result<(DeletionLog, DeletedKeys)> {
         let mut keys = DeletedKeys::new();
         let Some(folder) = folder else { return Ok((DeletionLog::default(), keys)) };
         let path = folder.join(FILE);
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
-        let file = options.open(&path)?;
-        let text = io::read_to_string(&file)?;
-        // A line without its end was being written at a crash: the deletion was not answered.
-        let whole = text.rfind('\n').map_or("", |end| &text[..=end]);
-        for line in whole.lines() {
-            let Some((step, key, at)) = read_line(line) else {
-                return Err(io::Error::other(format!("{}: not a list of deletions", path.display())));
-            };
+        let mut file = options.open(&path)?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        // The deletion of a line without its end was not answered.
+        let (steps, bytes) = lines::read(&path, &bytes, WITHOUT, read_line)?;
+        for (step, key, at) in steps {
             match step {
                 Step::Deleted => keys.entry(key).or_default().push(at),
                 Step::Marked => {
@@ -86,8 +87,7 @@ impl DeletionLog {
                 }
             }
         }
-        file.set_len(whole.len() as u64)?;
-        let bytes = whole.len() as u64;
+        file.set_len(bytes)?;
         let file = Some((Arc::new(file), path));
         Ok((DeletionLog { file, bytes, is_stale: bytes > 0, ..DeletionLog::default() }, keys))
     }
@@ -188,15 +188,18 @@ mod tests {
     fn a_line_that_was_cut_short_is_left_out_and_a_strange_one_is_an_error() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join(FILE);
-        std::fs::write(&path, "+ 5 YQ==\n+ 6 Y").expect("room");
+        std::fs::write(&path, lines::line("+ 5 YQ==") + "+ 6 Y").expect("room");
         let (mut log, keys) = DeletionLog::load(Some(folder.path())).expect("good lines");
         assert_eq!(keys, DeletedKeys::from([(b"a"[..].into(), vec![at(5)])]));
         log.add(Step::Deleted, [(&b"b"[..], at(7))].into_iter()).expect("room");
-        assert_eq!(std::fs::read_to_string(&path).expect("it is there"), "+ 5 YQ==\n+ 7 Yg==\n");
-        for text in ["strange\n", "+ 5 YQ== 1\n", "+ x YQ==\n", "+ 5 ?\n", "* 5 YQ==\n"] {
-            std::fs::write(&path, text).expect("room");
+        assert_eq!(
+            std::fs::read_to_string(&path).expect("it is there"),
+            lines::line("+ 5 YQ==") + &lines::line("+ 7 Yg==")
+        );
+        for text in ["strange", "+ 5 YQ== 1", "+ x YQ==", "+ 5 ?", "* 5 YQ=="] {
+            std::fs::write(&path, lines::line(text)).expect("room");
             let error = DeletionLog::load(Some(folder.path())).expect_err(text);
-            assert!(error.to_string().ends_with("deletions: not a list of deletions"), "{error}");
+            assert!(error.to_string().contains("deletions:1: this line is damaged"), "{error}");
         }
     }
 }

@@ -14,6 +14,7 @@ mod contact;
 mod deletion_log;
 mod group;
 mod interest;
+mod lines;
 mod name_claim;
 mod nodes;
 mod origins;
@@ -146,6 +147,11 @@ impl Cluster {
             }
             verdict.await;
         }
+    }
+
+    /// Whether there is room to note that these keys are deleted.
+    pub(crate) fn may_delete<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) -> bool {
+        self.outgoing.get().is_none_or(|outgoing| outgoing.may_delete(keys))
     }
 
     /// Notes the deletions among changes that are about to be committed: others are to be told.

@@ -8,8 +8,11 @@ use std::path::{Path, PathBuf};
 
 use lately::{Origin, Timestamp};
 
+use super::lines;
+
 /// The file in the data folder: an origin on each line.
 const FILE: &str = "origins";
+const WITHOUT: &str = "what this node sent before counts twice until it leaves the retention";
 
 /// Origins, and where they are written.
 #[derive(Default, Debug)]
@@ -22,21 +25,18 @@ impl Origins {
     /// Reads those of a data folder; without one, there are none yet.
     ///
     /// # Errors
-    /// The file cannot be read, or has a line that is no origin.
+    /// The file cannot be read, or has a line that is damaged.
     pub(super) fn load(folder: Option<&Path>) -> io::Result<Origins> {
         let Some(folder) = folder else { return Ok(Origins::default()) };
         let path = folder.join(FILE);
-        let text = match std::fs::read_to_string(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
-            text => text?,
+        let bytes = match std::fs::read(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            bytes => bytes?,
         };
-        // A line without its end was being written at a crash: nothing was sent under that origin.
-        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-        let list = whole.lines().map(str::parse).collect::<Result<_, _>>();
-        let list =
-            list.map_err(|_| io::Error::other(format!("{}: not a list of origins", path.display())))?;
-        if whole.len() + 1 < text.len() {
-            OpenOptions::new().write(true).open(&path)?.set_len(whole.len() as u64 + 1)?;
+        // Nothing was sent under the origin of a line without its end.
+        let (list, whole_bytes) = lines::read(&path, &bytes, WITHOUT, |text| text.parse().ok())?;
+        if whole_bytes < bytes.len() as u64 {
+            OpenOptions::new().write(true).open(&path)?.set_len(whole_bytes)?;
         }
         Ok(Origins { list, path: Some(path) })
     }
@@ -56,7 +56,7 @@ impl Origins {
         let written = self.path.as_ref().map_or(Ok(()), |path| {
             let folder = path.parent().unwrap_or(path);
             let mut file = tempfile::NamedTempFile::new_in(folder)?;
-            file.write_all(format!("{origin}\n").as_bytes())?;
+            file.write_all(lines::line(&origin.to_string()).as_bytes())?;
             file.as_file().sync_all()?;
             file.persist(path)?;
             File::open(folder)?.sync_all()
@@ -83,7 +83,7 @@ impl Origins {
         let origin = self.next(node, now);
         if let Some(path) = &self.path {
             let mut file: File = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
-            file.write_all(format!("{origin}\n").as_bytes())?;
+            file.write_all(lines::line(&origin.to_string()).as_bytes())?;
             file.sync_all()?;
             File::open(path.parent().unwrap_or(path))?.sync_all()?;
         }

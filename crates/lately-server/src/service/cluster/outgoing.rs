@@ -45,8 +45,9 @@ struct Deletions {
     log: DeletionLog,
     /// Hits that are deleted, in cells that may get more hits.
     cells: HashMap<Box<[u8]>, Vec<(Cell, u64)>>,
-    /// Bytes of both.
+    /// Bytes of both, and of the first.
     bytes: usize,
+    waiting_bytes: usize,
 }
 
 /// Counts of a key to be sent.
@@ -160,6 +161,12 @@ impl Outgoing {
             Some(Known { origin: origin.clone(), levels, cell, tally, removed: deleted })
         });
         (counts.collect(), has_shared)
+    }
+
+    /// Whether there is room to note that these keys are deleted.
+    pub(super) fn may_delete<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) -> bool {
+        let bytes: usize = keys.map(|key| KEY_BYTES + DELETION_BYTES + key.len()).sum();
+        self.deletions().waiting_bytes + bytes <= self.most_bytes
     }
 
     /// Notes that these keys are being deleted. Called before the deletion is committed, so that it is not forgotten when this node
@@ -334,13 +341,14 @@ fn newest(times: &[Timestamp]) -> Timestamp {
 
 impl Deletions {
     fn insert(&mut self, key: &[u8], at: Timestamp) {
-        self.bytes += DELETION_BYTES;
+        let mut bytes = DELETION_BYTES;
         if let Some(times) = self.keys.get_mut(key) {
             times.push(at);
         } else {
-            self.bytes += KEY_BYTES + key.len();
+            bytes += KEY_BYTES + key.len();
             self.keys.insert(key.into(), vec![at]);
         }
+        (self.bytes, self.waiting_bytes) = (self.bytes + bytes, self.waiting_bytes + bytes);
     }
 
     /// Keeps the deletions of a key of which this is true.
@@ -348,11 +356,12 @@ impl Deletions {
         let Some(times) = self.keys.get_mut(key) else { return };
         let count = times.len();
         times.retain(is_kept);
-        self.bytes -= (count - times.len()) * DELETION_BYTES;
+        let mut bytes = (count - times.len()) * DELETION_BYTES;
         if times.is_empty() {
-            self.bytes -= KEY_BYTES + key.len();
+            bytes += KEY_BYTES + key.len();
             self.keys.remove(key);
         }
+        (self.bytes, self.waiting_bytes) = (self.bytes - bytes, self.waiting_bytes - bytes);
     }
 }
 
@@ -384,4 +393,31 @@ pub(super) fn writes<'p>(pending: &'p [Pending<'_>]) -> Vec<Write<'p>> {
 pub(super) fn keep_until(block: &Block<'_>, sets: &LevelSets<'_>) -> Timestamp {
     let read_for_ms = sets.until_age_ms(block.levels, block.width_ms) + BLOCK_SLACK_MS;
     Timestamp::from_millis(block.end_ms().saturating_add(read_for_ms)).unwrap_or(Timestamp::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deletions_that_wait_take_bounded_memory() {
+        let now = Timestamp::from_millis(1_700_000_000_000).expect("a time");
+        let outgoing = Outgoing::new("a", None, 10_000, now).expect("no folder");
+        let keys: Vec<_> = (0..1_000).map(|number: u32| number.to_string().into_bytes()).collect();
+        let mut count = 0;
+        for key in &keys {
+            let key = || std::iter::once(&key[..]);
+            if outgoing.may_delete(key()) {
+                outgoing.delete(key(), now).expect("no folder");
+                count += 1;
+            }
+        }
+        assert!((20..200).contains(&count) && outgoing.held_bytes() <= 10_000, "{count}");
+        assert!(!outgoing.may_delete(keys.iter().map(|key| &key[..])));
+        while let Some((key, at)) = outgoing.deleted() {
+            outgoing.marked(&key, at);
+        }
+        assert_eq!(outgoing.held_bytes(), 0);
+        assert!(outgoing.may_delete(std::iter::once(&b"k"[..])));
+    }
 }

@@ -4,7 +4,7 @@ use lately::Timestamp;
 use lately::limits::MAX_KEY_BYTES;
 use lately_resp::{ArgList, Encoder};
 
-use super::written::{Written, refuse};
+use super::written::{Written, refuse_deletion};
 use super::{Session, integer};
 
 /// The reply of `TTL` when the key does not exist, as in Redis.
@@ -14,7 +14,7 @@ impl Session {
     pub(super) fn delete(&self, keys: ArgList<'_>, written: &mut Written, now: Timestamp, out: &mut Vec<u8>) {
         let deleted = match self.service.delete(keys.iter(), &mut written.changes, now) {
             Ok(deleted) => deleted,
-            Err(refused) => return refuse(out, &refused),
+            Err(error) => return refuse_deletion(out, &error),
         };
         let start = out.len();
         Encoder::new(out, self.protocol).integer(integer(deleted as u64));

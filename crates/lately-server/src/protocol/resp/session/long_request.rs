@@ -6,7 +6,7 @@ use lately_resp::{ArgList, Args, Command, Encoder, Limits, Parsed, Protocol, par
 
 use super::integer;
 use super::run::{Run, Target};
-use super::written::{Written, refuse};
+use super::written::{Written, refuse_deletion};
 use crate::limits::LONG_ARGUMENTS;
 use crate::service::Service;
 
@@ -77,8 +77,8 @@ impl LongRequest {
             (Command::Delete { keys }, Some(sum)) => {
                 match service.delete(keys.iter(), &mut written.changes, now) {
                     Ok(deleted) => *sum += deleted,
-                    Err(refused) => {
-                        refuse(out, &refused);
+                    Err(error) => {
+                        refuse_deletion(out, &error);
                         return None;
                     }
                 }

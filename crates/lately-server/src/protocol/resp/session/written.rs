@@ -6,6 +6,7 @@ use std::ops::Range;
 use lately_journal::Refused;
 use lately_resp::{Encoder, Protocol};
 
+use crate::service::DeleteError;
 use crate::service::commit::Changes;
 
 /// What requests changed, and where the replies are that report it.
@@ -61,4 +62,9 @@ impl Written {
 pub(super) fn refuse(out: &mut Vec<u8>, refused: &Refused) {
     // Both versions of the protocol have the same errors.
     Encoder::new(out, Protocol::default()).error(format_args!("MISCONF {refused}"));
+}
+
+/// The reply to a deletion that was not made.
+pub(super) fn refuse_deletion(out: &mut Vec<u8>, error: &DeleteError) {
+    Encoder::new(out, Protocol::default()).error(format_args!("{} {error}", error.code()));
 }
