@@ -145,7 +145,7 @@ impl Service {
         }
     }
 
-    /// Notes deletions that other nodes are to be told.
+    /// Notes deletions that have to reach other nodes.
     fn note_deletions<'d>(&self, mut deltas: impl Iterator<Item = &'d DeltaBatch>) -> Result<(), Refused> {
         let Some(cluster) = &self.cluster else { return Ok(()) };
         deltas.try_for_each(|deltas| cluster.note_deletions(deltas)).map_err(|error| Refused {

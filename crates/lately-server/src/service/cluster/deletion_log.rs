@@ -4,6 +4,7 @@
 //! checksum of the line.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -82,8 +83,12 @@ impl DeletionLog {
             match step {
                 Step::Deleted => keys.entry(key).or_default().push(at),
                 Step::Marked => {
-                    keys.entry(key.clone()).and_modify(|times| times.retain(|time| *time > at));
-                    keys.retain(|of, times| *of != key || !times.is_empty());
+                    if let Entry::Occupied(mut times) = keys.entry(key) {
+                        times.get_mut().retain(|time| *time > at);
+                        if times.get().is_empty() {
+                            times.remove();
+                        }
+                    }
                 }
             }
         }

@@ -102,10 +102,15 @@ fn widened(range: (i64, i64), levels: &Levels, now: Timestamp) -> (i64, i64) {
 }
 
 impl Group {
+    /// The cells of these levels that have these hits.
+    fn own_cells(&self) -> Cells {
+        let Group { levels, width_ms, start_ms, end_ms, .. } = *self;
+        Cells { levels, width_ms, start_ms, end_ms }
+    }
+
     /// All cells that say how many of these hits were sent.
     fn cells(&self) -> impl Iterator<Item = Cells> {
-        let Group { levels, width_ms, start_ms, end_ms, .. } = *self;
-        [Cells { levels, width_ms, start_ms, end_ms }].into_iter().chain(self.others.iter().copied())
+        [self.own_cells()].into_iter().chain(self.others.iter().copied())
     }
 
     /// The blocks that have these cells.
@@ -148,12 +153,8 @@ impl Group {
     /// The cells that tell where hits are in the next wider cells of these levels, and their hits: those that were sent and those
     /// that are `missing`.
     pub(super) fn told(&self, own: &[&Known], missing: &[(OwnSpan, u64)]) -> Vec<(OwnSpan, u64)> {
-        let is_here = |known: &&&Known| {
-            let Cell { start_ms, width_ms } = known.cell;
-            (known.levels, width_ms) == (self.levels, self.width_ms)
-                && (self.start_ms..self.end_ms).contains(&start_ms)
-        };
-        let sent = own.iter().filter(is_here).map(|known| {
+        let cells = self.own_cells();
+        let sent = own.iter().filter(|known| cells.has(known)).map(|known| {
             let hits = known.tally.counted.saturating_sub(known.removed);
             let Cell { start_ms, width_ms } = known.cell;
             (OwnSpan { width_ms, start_ms, end_ms: known.cell.end_ms(), hits }, hits)
