@@ -26,6 +26,8 @@ pub mod texts {
     pub const EXEC_ABORTED: &str = "EXECABORT Transaction discarded because of previous errors.";
     /// A command whose table entry has the flag `no_multi`, inside a transaction.
     pub const NOT_IN_MULTI: &str = "ERR Command not allowed inside a transaction";
+    /// A command whose keys other nodes have hit, when what is known of these hits would take too much memory.
+    pub const NO_ROOM_FOR_KEYS: &str = "OOM no room for what other nodes counted of these keys: ask for fewer at once, or raise memory.ceiling";
     /// A command for keys, before they are loaded.
     pub const LOADING: &str = "LOADING Lately is loading the dataset in memory";
     /// A login that failed.

@@ -452,11 +452,20 @@ pub(crate) const INTEREST_KEY_BYTES: usize = 400;
 /// The number of parts of these keys. Each part has a lock.
 pub(crate) const INTEREST_PARTS: usize = 64;
 
+/// Keys of each part that are looked at to find those that were asked for least recently.
+pub(crate) const INTEREST_SAMPLE: usize = 64;
+
 /// Keys that reads wait for at a time, counted once for each read. Further reads do not wait.
 pub const MAX_WAITING_KEYS: usize = 10_000;
 
 /// Keys that are read from the engine of a cluster between two flushes.
 pub(crate) const CLUSTER_READ_KEYS: usize = 1_000;
+
+/// Blocks that are read from an engine at a time: one for this share of the memory ceiling, in bytes, within
+/// [`READ_BLOCKS_WITHIN`]. A full block takes some 10 KiB while it is read.
+pub(crate) const READ_BLOCK_CEILING: u64 = 128 << 10;
+/// See [`READ_BLOCK_CEILING`].
+pub(crate) const READ_BLOCKS_WITHIN: (usize, usize) = (32, 1_000);
 
 /// How much longer an engine keeps a block than it is read, for nodes whose clocks differ and for late hits.
 pub(crate) const BLOCK_SLACK_MS: i64 = 3_600_000;

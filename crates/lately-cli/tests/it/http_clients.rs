@@ -126,7 +126,13 @@ fn http_answers_as_its_description_says() {
         .expect("schemathesis runs");
     let printed = String::from_utf8_lossy(&stdout);
     assert!(status.success(), "{printed}");
-    assert!(printed.contains("Tested: 21"), "{printed}");
+    let selected = printed.split_once("Selected: ").and_then(|(_, rest)| rest.split_once('/'));
+    let (selected, _) = selected.unwrap_or_else(|| panic!("{printed}"));
+    assert!(
+        printed.contains(&format!("Selected: {selected}/{}", selected.parse::<u32>().expect("a number") + 1)),
+        "{printed}"
+    );
+    assert!(printed.contains(&format!("Tested: {selected}\n")), "{printed}");
 }
 
 /// The first block of the guide in this language.

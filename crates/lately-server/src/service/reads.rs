@@ -77,7 +77,7 @@ impl Service {
     /// other nodes are known, or waiting would not help.
     pub(crate) fn wait_for<'k>(
         &self,
-        asked: impl Iterator<Item = Asked<'k>>,
+        asked: impl Iterator<Item = Asked<'k>> + Clone,
         now: Timestamp,
     ) -> Option<(Arc<Wait>, Duration)> {
         let cluster = self.cluster.as_ref()?;

@@ -303,7 +303,8 @@ impl Connection {
         let State::Waiting { wait, until } = &self.state else { return false };
         let is_over = wait.is_over() || *until <= moment;
         if is_over {
-            self.session.end_wait();
+            let wait = Arc::clone(wait);
+            self.session.end_wait(wait);
             self.state = State::Open;
         }
         is_over

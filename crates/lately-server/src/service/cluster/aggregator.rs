@@ -57,13 +57,13 @@ impl Round {
         Round { place: None, due: Timestamp::MIN, is_urgent: true, listed: 0, listed_before: 0 }
     }
 
-    /// How many blocks are listed at once.
-    fn count(&self) -> usize {
+    /// How many blocks are listed at once, if these may be copied.
+    fn count(&self, most: usize) -> usize {
         if self.is_urgent {
-            return UPSTREAM_COPY_BLOCKS;
+            return most;
         }
         let steps = usize::try_from(RECONCILE_ROUND_MS / RECONCILE_PAUSE_MS).unwrap_or(1);
-        self.listed_before.div_ceil(steps).clamp(10, UPSTREAM_COPY_BLOCKS)
+        self.listed_before.div_ceil(steps).clamp(10, most)
     }
 
     /// Notes how far the blocks are compared.
@@ -190,7 +190,7 @@ impl<E: Engine> Aggregator<E> {
         let mut copied = 0;
         while copied < most {
             if self.taken.is_empty() {
-                self.taken = self.local.take_changed(UPSTREAM_COPY_BLOCKS).await?;
+                self.taken = self.local.take_changed(self.most_blocks()).await?;
             }
             if self.taken.is_empty() {
                 break;
@@ -209,6 +209,11 @@ impl<E: Engine> Aggregator<E> {
         Ok(())
     }
 
+    /// Blocks that are copied at once.
+    fn most_blocks(&self) -> usize {
+        UPSTREAM_COPY_BLOCKS.min(parts(&self.service).0.read_blocks)
+    }
+
     /// Whether what was read at a time is not to be copied any more: the local engine may have lost it, and its node may have sent it
     /// again in another cell. A process that was stopped in between goes on here.
     fn is_old(&self, read: Timestamp) -> bool {
@@ -222,7 +227,7 @@ impl<E: Engine> Aggregator<E> {
         if begun < self.round.due {
             return Ok(());
         }
-        let count = self.round.count();
+        let count = self.round.count(self.most_blocks());
         let (blocks, next) = self.local.scan(self.round.place.as_ref(), count).await?;
         let names: Vec<_> = blocks.iter().map(OwnedBlock::as_block).collect();
         let above = self.upstream.read(&names).await?;

@@ -4,7 +4,8 @@
 //! With an upstream engine, a key is read from both engines, and neither reading waits for the other.
 //!
 //! A key is read at most once per flush, however many ask for it, and only when somebody asks. A key that a limit is on is read
-//! again without questions, as long as its limit may last. Memory is bounded: the keys that were asked for least recently are forgotten first.
+//! again without questions, as long as its limit may last. Memory is bounded: the keys that were asked for least recently are forgotten first,
+//! and those of questions that are not answered yet stay. A question that needs more than half of the memory is refused.
 
 use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, VecDeque};
@@ -12,7 +13,7 @@ use std::hash::BuildHasher;
 use std::mem;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use lately::{Span, Tier, Timestamp};
@@ -20,7 +21,8 @@ use tokio::sync::Notify;
 
 use super::wait::Wait;
 use crate::limits::{
-    INTEREST_KEY_BYTES, INTEREST_LASTS, INTEREST_PARTS, KNOWN_LASTS, LIMITED_LASTS, MAX_WAITING_KEYS,
+    INTEREST_KEY_BYTES, INTEREST_LASTS, INTEREST_PARTS, INTEREST_SAMPLE, KNOWN_LASTS, LIMITED_LASTS,
+    MAX_WAITING_KEYS,
 };
 
 /// Keys by name, in parts with a lock each.
@@ -110,6 +112,8 @@ struct Reader {
     /// What is read from each engine.
     sides: [Side; TIERS],
     known_bytes: usize,
+    /// Those that wait for it or for another of their keys. It is not forgotten before they are answered.
+    questions: Vec<Weak<Wait>>,
 }
 
 /// How a key is read from one engine.
@@ -120,7 +124,7 @@ struct Side {
     reading: Reading,
     /// Since when questions wait for it.
     unknown_since: Option<Timestamp>,
-    waits: Vec<Arc<Wait>>,
+    waits: Vec<Weak<Wait>>,
 }
 
 /// Whether a key is being read.
@@ -177,14 +181,39 @@ impl Side {
         self.unknown_since = None;
         waiting.fetch_sub(self.waits.len(), Relaxed);
         // All of them, also behind one that is over.
-        self.waits.drain(..).fold(false, |any, wait| wait.done() | any)
+        self.waits.drain(..).filter_map(|wait| wait.upgrade()).fold(false, |any, wait| wait.done() | any)
     }
 }
 
 impl Reader {
-    fn may_go(&self, now: Timestamp) -> bool {
-        let is_over = age(now, self.asked) > INTEREST_LASTS && self.limited_until < now;
-        is_over && self.sides.iter().all(|side| side.waits.is_empty())
+    fn is_old(&self, now: Timestamp) -> bool {
+        age(now, self.asked) > INTEREST_LASTS && self.limited_until < now
+    }
+
+    fn is_needed(&self) -> bool {
+        self.questions.iter().any(|question| question.strong_count() > 0)
+    }
+
+    /// Notes that a question needs it.
+    fn hold_for(&mut self, wait: &Arc<Wait>, key_bytes: usize) {
+        if self.questions.iter().any(|question| question.as_ptr() == Arc::as_ptr(wait)) {
+            return;
+        }
+        self.questions.retain(|question| question.strong_count() > 0);
+        self.questions.push(Arc::downgrade(wait));
+        wait.hold(key_bytes + self.known_bytes);
+    }
+
+    /// Notes the memory of what is known. True if a question is refused for that.
+    fn learned(&mut self, known_bytes: usize) -> bool {
+        let more = known_bytes.saturating_sub(mem::replace(&mut self.known_bytes, known_bytes));
+        let questions = self.questions.iter().filter_map(Weak::upgrade);
+        questions.fold(false, |any, question| question.hold(more) || any)
+    }
+
+    /// When it was asked for last, and a number, so that ages differ.
+    fn age(&self) -> (Timestamp, usize) {
+        (self.asked, self.number)
     }
 }
 
@@ -240,8 +269,14 @@ impl Interest {
         self.key_bytes.load(Relaxed)
     }
 
-    fn is_full(&self) -> bool {
+    /// Whether the memory is full. Then nothing more is read.
+    pub(super) fn is_full(&self) -> bool {
         self.key_bytes.load(Relaxed) + self.known_bytes.load(Relaxed) > self.most_bytes
+    }
+
+    /// The memory that the keys of a question may take, with what is known of them.
+    pub(super) fn question_bytes(&self) -> usize {
+        self.most_bytes / 2
     }
 
     /// Notes a question. If the key is not known, `wait` is over once it is read from all engines. Keys that are forgotten for this one go to
@@ -254,11 +289,14 @@ impl Interest {
         forget: impl FnMut(&[u8]),
     ) -> Answer {
         let Question { key, window, is_limit } = question;
+        if self.is_full() && !self.has_room_for(key, forget) {
+            if let Some((wait, _)) = wait {
+                wait.refuse();
+            }
+            return Answer::Overdue;
+        }
         let mut part = self.part_of(key);
         if !part.keys.contains_key(key) {
-            if self.is_full() {
-                self.forget_some(&mut part, forget);
-            }
             self.key_bytes.fetch_add(self.bytes_of(key), Relaxed);
             part.keys.insert(
                 key.into(),
@@ -269,6 +307,7 @@ impl Interest {
                     limited_until: Timestamp::MIN,
                     sides: Default::default(),
                     known_bytes: 0,
+                    questions: Vec::new(),
                 },
             );
         }
@@ -282,6 +321,9 @@ impl Interest {
                 i64::try_from(LIMITED_LASTS.as_millis()).unwrap_or(i64::MAX).min(window.as_millis());
             let until = Timestamp::from_millis(now.as_millis() + lasts_ms).unwrap_or(Timestamp::MAX);
             reader.limited_until = reader.limited_until.max(until);
+        }
+        if let Some((wait, _)) = wait {
+            reader.hold_for(wait, self.bytes_of(key));
         }
         let mut answer = Answer::Known;
         for ((engine, side), queues) in self.engines.iter().zip(&mut reader.sides).zip(queues) {
@@ -324,7 +366,7 @@ impl Interest {
         }
         self.waiting.fetch_add(1, Relaxed);
         wait.add();
-        side.waits.push(Arc::clone(wait));
+        side.waits.push(Arc::downgrade(wait));
         Answer::Unknown
     }
 
@@ -386,28 +428,42 @@ impl Interest {
             forget(&due.key);
             return false;
         };
-        let side = &mut reader.sides[index(tier)];
         let queues = &mut queues[index(tier)];
-        let Reading::Since(begun) = side.reading else { return false };
+        let Reading::Since(begun) = reader.sides[index(tier)].reading else { return false };
         if reader.number != due.number {
             return false;
         }
-        side.read = Some((begun, due.window));
         self.known_bytes.fetch_add(known_bytes, Relaxed);
-        self.known_bytes.fetch_sub(mem::replace(&mut reader.known_bytes, known_bytes), Relaxed);
+        self.known_bytes.fetch_sub(reader.known_bytes, Relaxed);
+        let is_refused = reader.learned(known_bytes);
+        let side = &mut reader.sides[index(tier)];
+        side.read = Some((begun, due.window));
         side.reading = Reading::No;
         if reader.window > due.window {
             // Somebody asked for a longer window meanwhile. Questions wait for that.
             side.reading = Reading::Queued;
             queues.unknown.push_back((due.key.clone(), due.number));
             self.want(tier);
-            return false;
+            return is_refused;
         }
         if reader.limited_until > begun {
             side.reading = Reading::Queued;
             queues.limited.push_back((due.key.clone(), due.number));
         }
-        side.end_waits(&self.waiting)
+        side.end_waits(&self.waiting) | is_refused
+    }
+
+    /// Notes that keys are not read from an engine now. They are read later, before those that are known.
+    pub(super) fn put_back(&self, tier: Tier, due: &[Due]) {
+        for Due { key, number, .. } in due {
+            let Part { keys, queues } = &mut *self.part_of(key);
+            let reader = keys.get_mut(key).filter(|reader| reader.number == *number);
+            let side = reader.map(|reader| &mut reader.sides[index(tier)]);
+            if let Some(side) = side.filter(|side| matches!(side.reading, Reading::Since(_))) {
+                side.reading = Reading::Queued;
+                queues[index(tier)].unknown.push_back((key.clone(), *number));
+            }
+        }
     }
 
     /// Notes that keys could not be read from an engine: they are read later, and nothing waits for them. True if a question can be answered now.
@@ -434,29 +490,51 @@ impl Interest {
         let parts = usize::try_from(share).unwrap_or(usize::MAX).clamp(1, INTEREST_PARTS);
         for part in next..next + parts {
             let part = &mut self.lock(part % INTEREST_PARTS);
-            self.remove_if(part, |reader| reader.may_go(now), &mut forget);
+            self.remove_if(part, |reader| reader.is_old(now), &mut forget);
         }
-        // Each pass takes an eighth of each part.
-        for number in 0..8 * INTEREST_PARTS {
-            if !self.is_full() {
-                break;
+        self.make_room(forget);
+    }
+
+    /// Forgets keys until the memory is not full, those that were asked for least recently first. Needed ones stay, and one at least.
+    pub(super) fn make_room(&self, mut forget: impl FnMut(&[u8])) {
+        while self.is_full() {
+            let (mut count, mut ages) = (0, Vec::new());
+            for part in 0..INTEREST_PARTS {
+                let keys = &self.lock(part).keys;
+                count += keys.len();
+                let may_go = keys.values().filter(|reader| !reader.is_needed());
+                ages.extend(may_go.map(Reader::age).take(INTEREST_SAMPLE));
             }
-            self.forget_some(&mut self.lock((next + number) % INTEREST_PARTS), &mut forget);
+            if ages.is_empty() || count == 1 {
+                return;
+            }
+            let last = ages.len().div_ceil(8) - 1;
+            let last = *ages.select_nth_unstable(last).1;
+            for part in 0..INTEREST_PARTS {
+                self.remove_if(&mut self.lock(part), |reader| reader.age() <= last, &mut forget);
+            }
         }
     }
 
-    /// Forgets the eighth of the keys of a part that was asked for least recently.
-    fn forget_some(&self, part: &mut Part, forget: impl FnMut(&[u8])) {
-        let mut asked: Vec<_> = part.keys.values().map(|reader| (reader.asked, reader.number)).collect();
-        if asked.is_empty() {
-            return;
+    /// Forgets the eighth of the keys of a part that was asked for least recently, or of all keys if the part has few. False if there is no
+    /// room for this key then.
+    fn has_room_for(&self, key: &[u8], mut forget: impl FnMut(&[u8])) -> bool {
+        let mut part = self.part_of(key);
+        if part.keys.contains_key(key) {
+            return true;
         }
-        let last = asked.len().div_ceil(8) - 1;
-        let (_, last, _) = asked.select_nth_unstable(last);
-        let last = *last;
-        self.remove_if(part, |reader| (reader.asked, reader.number) <= last, forget);
+        let may_go = part.keys.values().filter(|reader| !reader.is_needed());
+        let mut ages: Vec<_> = may_go.map(Reader::age).collect();
+        if let Some(last) = (ages.len() / 8).checked_sub(1) {
+            let last = *ages.select_nth_unstable(last).1;
+            self.remove_if(&mut part, |reader| reader.age() <= last, &mut forget);
+        }
+        drop(part);
+        self.make_room(forget);
+        !self.is_full()
     }
 
+    /// Forgets those of a part's keys that are not needed.
     fn remove_if(
         &self,
         Part { keys, queues }: &mut Part,
@@ -465,7 +543,7 @@ impl Interest {
     ) {
         let before = keys.len();
         keys.retain(|key, reader| {
-            let goes = goes(reader);
+            let goes = goes(reader) && !reader.is_needed();
             if goes {
                 self.key_bytes.fetch_sub(self.bytes_of(key), Relaxed);
                 self.known_bytes.fetch_sub(reader.known_bytes, Relaxed);
@@ -676,13 +754,88 @@ mod tests {
         assert!(!wait_for(&[b"c"], 2_000).is_over() && !wait_for(&[b"c"], 2_049).is_over());
         assert!(wait_for(&[b"c"], 2_050).is_over());
         assert_eq!(interest.waiting.load(Relaxed), 2);
-        // A key that is forgotten ends waits.
+        // A key is kept until the answer.
+        drop((one, both, late));
         let wait = wait_for(&[b"d"], 3_000);
-        for part in 0..INTEREST_PARTS {
-            interest.remove_if(&mut interest.lock(part), |_| true, |_| {});
-        }
-        assert!(wait.is_over());
-        assert_eq!(interest.waiting.load(Relaxed), 0);
+        let forget_all = || {
+            for part in 0..INTEREST_PARTS {
+                interest.remove_if(&mut interest.lock(part), |_| true, |_| {});
+            }
+        };
+        forget_all();
+        assert_eq!((wait.is_over(), interest.held_bytes()), (false, interest.bytes_of(b"d")));
+        drop(wait);
+        forget_all();
+        assert_eq!((interest.held_bytes(), interest.waiting.load(Relaxed)), (0, 0));
+    }
+
+    /// Symptom: of 400 busy keys that one command read, 345 had 0 hits, and all other keys of the server were evicted. Cause: all keys were
+    /// read at once, beyond the memory for them, and those of the same command were forgotten again before the answer. Fix: keys are
+    /// kept until the answer, and a command that has no room for its keys is refused.
+    #[test]
+    fn keys_of_a_question_stay_until_it_is_answered_or_refused() {
+        let interest = Interest::new(100_000, FLUSH, false);
+        let note = |key: &str, wait: &Arc<Wait>, now_ms: i64| {
+            let question = Question { key: key.as_bytes(), window: minutes(5), is_limit: false };
+            interest.note(question, Some((wait, FLUSH)), at(now_ms), |_| {})
+        };
+        let question = |keys: &[&str], now_ms: i64| {
+            let wait = Wait::with_room(interest.question_bytes());
+            keys.iter().for_each(|key| _ = note(key, &wait, now_ms));
+            let _ = wait.done();
+            wait
+        };
+        let read_all = |known_bytes: usize, now_ms: i64| {
+            let due = interest.due(Tier::Local, 9, true, at(now_ms));
+            due.iter()
+                .map(|due| interest.note_read(Tier::Local, due, known_bytes, |_| {}))
+                .filter(|over| *over)
+                .count()
+        };
+        let is_known = |key: &str| interest.read_at(key.as_bytes(), minutes(5)).is_some();
+        let first = question(&["a", "b"], 1_000);
+        assert_eq!((read_all(20_000, 1_000), first.is_over(), first.is_refused()), (1, true, false));
+        // The next one fills the memory; the first is not answered yet.
+        let second = question(&["c", "d"], 1_100);
+        assert_eq!((read_all(24_000, 1_100), second.is_refused()), (1, false));
+        let third = question(&["e"], 1_200);
+        assert_eq!(read_all(15_000, 1_200), 1);
+        interest.make_room(|key| panic!("{key:?} is forgotten"));
+        assert!(interest.is_full() && ["a", "b", "c", "d", "e"].into_iter().all(is_known));
+        // There is no room for another key. What is known is answered.
+        let fourth = question(&["f"], 1_201);
+        assert!(fourth.is_refused() && fourth.is_over() && !is_known("f"));
+        assert_eq!(note("a", &Wait::new(), 1_202), Answer::Known);
+        // Answered: the keys go, the oldest first.
+        drop((first, third));
+        interest.make_room(|_| {});
+        assert!(!interest.is_full() && ["c", "d", "e"].into_iter().all(is_known));
+        drop(second);
+        // One that needs more than half of the memory is refused as soon as that is known. The last key ends the wait as well.
+        let large = question(&["g", "h", "i"], 4_000);
+        assert_eq!((read_all(30_000, 4_000), large.is_refused()), (2, true));
+        drop(large);
+        // A single key always has room.
+        let one = Wait::new();
+        assert_eq!(note("j", &one, 5_000), Answer::Unknown);
+        let _ = one.done();
+        assert_eq!((read_all(200_000, 5_000), one.is_refused()), (1, false));
+        drop(one);
+        interest.make_room(|_| {});
+        assert!(is_known("j") && !is_known("i"));
+    }
+
+    #[test]
+    fn keys_that_are_put_back_are_read_next() {
+        let interest = interest();
+        let _ = ask(&interest, b"a", minutes(5), 1_000);
+        assert_eq!(read(&interest, 9, 1_000), "a");
+        let _ = (ask(&interest, b"a", minutes(5), 1_050), ask(&interest, b"b", minutes(5), 1_050));
+        let due = interest.due(Tier::Local, 9, true, at(1_050));
+        assert_eq!((due.len(), read(&interest, 9, 1_050).len()), (2, 0));
+        interest.put_back(Tier::Local, &due);
+        let due = interest.due(Tier::Local, 9, false, at(1_051));
+        assert_eq!(due.len(), 2);
     }
 
     #[test]

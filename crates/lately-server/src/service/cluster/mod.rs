@@ -36,7 +36,7 @@ use std::time::Duration;
 use lately::Tier;
 use lately::{Delta, DeltaBatch, Forgotten, Span, Store, Timestamp};
 
-use crate::limits::INTEREST_SHARE;
+use crate::limits::{INTEREST_SHARE, READ_BLOCK_CEILING, READ_BLOCKS_WITHIN};
 use crate::service::Service;
 
 pub use config::ClusterConfig;
@@ -58,6 +58,8 @@ pub(crate) struct Cluster {
     /// What this node counted. `None` until the exchange starts, before the first client.
     outgoing: OnceLock<Outgoing>,
     interest: Interest,
+    /// The most blocks that are read from an engine at once, and those of one key.
+    read_blocks: usize,
     state: Mutex<State>,
     /// Changes that wait for the disk: they are in the store, and not yet in what is to be sent.
     waiting: Mutex<WaitingChanges>,
@@ -104,9 +106,13 @@ impl Cluster {
     pub(crate) fn new(config: ClusterConfig, ceiling_bytes: u64) -> Cluster {
         let most_bytes = usize::try_from(ceiling_bytes / INTEREST_SHARE).unwrap_or(usize::MAX);
         let has_upstream = config.has_upstream();
+        let (least, most) = READ_BLOCKS_WITHIN;
+        let read_blocks =
+            usize::try_from(ceiling_bytes / READ_BLOCK_CEILING).unwrap_or(most).clamp(least, most);
         Cluster {
             interest: Interest::new(most_bytes, config.flush, has_upstream),
             upstream: has_upstream.then(Upstream::default),
+            read_blocks,
             config,
             outgoing: OnceLock::new(),
             state: Mutex::default(),
@@ -200,23 +206,26 @@ impl Cluster {
     /// or waiting would not help.
     pub(crate) fn wait_for_keys<'k>(
         &self,
-        keys: impl Iterator<Item = (&'k [u8], Span)>,
+        mut keys: impl Iterator<Item = (&'k [u8], Span)> + Clone,
         store: &Store,
         now: Timestamp,
     ) -> Option<(Arc<Wait>, Duration)> {
         let timeout = self.config.read_timeout?;
-        let mut wait: Option<Arc<Wait>> = None;
-        for (key, window) in keys {
+        let note = |(key, window), wait| {
             let question = Question { key, window, is_limit: false };
-            let forget = |key: &[u8]| store.unlearn(key);
-            if wait.is_none() && self.interest.note(question, None, now, forget) == Answer::Known {
-                continue;
-            }
-            let wait = wait.get_or_insert_with(Wait::new);
-            let _ = self.interest.note(question, Some((wait, timeout)), now, forget);
+            self.interest.note(question, wait, now, |key| store.unlearn(key))
+        };
+        let all = keys.clone();
+        if keys.all(|key| note(key, None) == Answer::Known) {
+            return None;
         }
-        let wait = wait.filter(|wait| !wait.done())?;
-        Some((wait, timeout))
+        // One key always has room.
+        let has_several = all.clone().nth(1).is_some();
+        let wait = Wait::with_room(if has_several { self.interest.question_bytes() } else { usize::MAX });
+        for key in all.take_while(|_| !wait.is_refused()) {
+            note(key, Some((&wait, timeout)));
+        }
+        (!wait.done() || wait.is_refused()).then_some((wait, timeout))
     }
 
     /// Reads all keys that somebody asked for: other nodes have none of them.

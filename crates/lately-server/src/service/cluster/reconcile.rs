@@ -27,6 +27,8 @@ pub(super) struct Reconcile {
     /// Keys of which some hits are known only here to be missing.
     older: HashSet<Box<[u8]>>,
     cursor: Cursor,
+    /// Keys of a page that are compared next, and where the round goes on behind them.
+    rest: Option<(Vec<Box<[u8]>>, Cursor)>,
     /// Not before this.
     due: Timestamp,
     /// Whether something is known to be missing.
@@ -70,6 +72,7 @@ impl Reconcile {
         Reconcile {
             older: HashSet::new(),
             cursor: Cursor::START,
+            rest: None,
             due: Timestamp::MIN,
             is_urgent: false,
             was_away: false,
@@ -107,6 +110,24 @@ impl Reconcile {
         } else {
             // It is found in a round.
             self.is_urgent = true;
+        }
+    }
+
+    /// These keys of a step are compared later.
+    fn leave(&mut self, keys: Vec<Box<[u8]>>, next: Option<Cursor>) {
+        match next {
+            _ if keys.is_empty() => {}
+            Some(next) => self.rest = Some((keys, next)),
+            None => self.older.extend(keys),
+        }
+    }
+
+    /// The keys of a step could not be compared.
+    fn fail(&mut self, keys: Vec<Box<[u8]>>, next: Option<Cursor>) {
+        match next {
+            // The page is read again.
+            Some(_) => self.rest = None,
+            None => self.older.extend(keys),
         }
     }
 
@@ -159,15 +180,18 @@ impl<E: Engine> Worker<E> {
         };
         upstream.take_older().iter().for_each(|key| self.reconcile.note_older(key));
         let above = if self.reconcile.asked.is_empty() {
-            let steps: Vec<Step> = self.older_step().into_iter().chain(self.page_step(now)).collect();
+            let mut steps: Vec<Step> = self.older_step().into_iter().chain(self.page_step(now)).collect();
             if steps.is_empty() {
                 return Ok(());
             }
-            let blocks = steps.iter().flat_map(|step| {
-                let blocks = step.keys.iter().flat_map(|key| self.blocks_of_key(key, step.range_ms, now));
-                blocks.map(OwnedBlock::from)
-            });
-            let standing = upstream.ask(blocks.collect());
+            let mut blocks = Vec::new();
+            for step in &mut steps {
+                let (of_step, counts) = self.blocks_of(&step.keys, step.range_ms, now, |_| true);
+                blocks.extend(of_step.into_iter().map(OwnedBlock::from));
+                let rest = step.keys.split_off(counts.len());
+                self.reconcile.leave(rest, step.next);
+            }
+            let standing = upstream.ask(blocks);
             (self.reconcile.asked, self.reconcile.asked_life) = (steps, self.engine.life());
             match standing {
                 Standing::Reached => return Ok(()),
@@ -202,9 +226,7 @@ impl<E: Engine> Worker<E> {
     /// What was asked for is not compared now.
     fn put_back(&mut self) {
         for Step { keys, next, .. } in mem::take(&mut self.reconcile.asked) {
-            if next.is_none() {
-                self.reconcile.older.extend(keys);
-            }
+            self.reconcile.fail(keys, next);
         }
     }
 
@@ -222,7 +244,10 @@ impl<E: Engine> Worker<E> {
             return None;
         }
         let store = &self.service.store;
-        self.reconcile.begin(now);
+        let rest = self.reconcile.rest.take();
+        if rest.is_none() {
+            self.reconcile.begin(now);
+        }
         let (count, until_ms) = if self.reconcile.is_urgent {
             (RECONCILE_KEYS, i64::MAX)
         } else {
@@ -230,26 +255,31 @@ impl<E: Engine> Worker<E> {
             // What was counted last may be on its way.
             (store.len().div_ceil(steps).max(1), now.as_millis() - RECONCILE_SETTLE_MS)
         };
-        let page = store.scan(self.reconcile.cursor, None, count, now);
+        let (keys, next) = rest.unwrap_or_else(|| {
+            let page = store.scan(self.reconcile.cursor, None, count, now);
+            (page.keys, page.next)
+        });
         let range_ms = (self.reconcile.compared_ms(), until_ms);
-        Some(Step { keys: page.keys, range_ms, next: Some(page.next) })
+        Some(Step { keys, range_ms, next: Some(next) })
     }
 
     /// Compares the keys of a step.
     async fn take(&mut self, step: Option<Step>, above: &Above, now: Timestamp) -> Result<(), EngineError> {
-        let Some(Step { keys, range_ms, next }) = step else { return Ok(()) };
+        let Some(Step { mut keys, range_ms, next }) = step else { return Ok(()) };
         let compared = self.compare(&keys, range_ms, above, now).await;
         let service = Arc::clone(&self.service);
         let reconcile = &mut self.reconcile;
         reconcile.was_away |= matches!(above, Above::Away);
-        let Some(next) = next else {
-            if compared.is_err() {
-                reconcile.older.extend(keys);
-            }
-            return compared;
-        };
+        match &compared {
+            Ok(done) => reconcile.leave(keys.split_off(*done), next),
+            Err(_) => reconcile.fail(keys, next),
+        }
         compared?;
+        let Some(next) = next else { return Ok(()) };
         reconcile.is_whole &= !matches!(above, Above::Away);
+        if reconcile.rest.is_some() {
+            return Ok(());
+        }
         let is_at_end = next == Cursor::START;
         if is_at_end && reconcile.is_urgent && reconcile.is_whole {
             reconcile.was_away = false;
@@ -271,6 +301,29 @@ impl<E: Engine> Worker<E> {
         groups
     }
 
+    /// The blocks with the own hits of keys, in cells that ended between two times and in blocks that `is_wanted`; of the first keys,
+    /// at least one, whose blocks are read at once. With the number of blocks of each key.
+    fn blocks_of<'k>(
+        &self,
+        keys: &'k [Box<[u8]>],
+        range_ms: (i64, i64),
+        now: Timestamp,
+        is_wanted: impl Fn(&Block<'_>) -> bool,
+    ) -> (Vec<Block<'k>>, Vec<usize>) {
+        let most = parts(&self.service).0.read_blocks;
+        let (mut blocks, mut counts) = (Vec::new(), Vec::with_capacity(keys.len()));
+        for key in keys {
+            let mut of_key = self.blocks_of_key(key, range_ms, now);
+            of_key.retain(|block| is_wanted(block));
+            if !counts.is_empty() && blocks.len() + of_key.len() > most {
+                break;
+            }
+            counts.push(of_key.len());
+            blocks.extend(of_key);
+        }
+        (blocks, counts)
+    }
+
     /// The blocks with these hits, each once.
     fn blocks_of_key<'k>(&self, key: &'k [u8], range_ms: (i64, i64), now: Timestamp) -> HashSet<Block<'k>> {
         self.groups(key, range_ms, now).iter().flat_map(|group| group.blocks(key)).collect()
@@ -284,7 +337,11 @@ impl<E: Engine> Worker<E> {
         loop {
             let now = service.now();
             let page = service.store.scan(cursor, None, RECONCILE_KEYS, now);
-            self.compare(&page.keys, (i64::MIN, i64::MAX), &above, now).await?;
+            let mut keys = &page.keys[..];
+            while !keys.is_empty() {
+                let done = self.compare(keys, (i64::MIN, i64::MAX), &above, now).await?;
+                keys = &keys[done..];
+            }
             cursor = page.next;
             if cursor == Cursor::START || now.as_millis() - begun.as_millis() > DRAIN_SENDS_MS {
                 return Ok(());
@@ -292,27 +349,24 @@ impl<E: Engine> Worker<E> {
         }
     }
 
-    /// Compares the cells of keys that ended between two times, and sends what is missing.
+    /// Compares the cells of the first keys, at least one, that ended between two times, and sends what is missing. Returns the number
+    /// of these keys.
     async fn compare(
         &mut self,
         keys: &[Box<[u8]>],
         range_ms: (i64, i64),
         above: &Above,
         now: Timestamp,
-    ) -> Result<(), EngineError> {
+    ) -> Result<usize, EngineError> {
         let service = Arc::clone(&self.service);
         let (cluster, outgoing) = parts(&service);
         let store = &service.store;
-        let (mut blocks, mut counts) = (Vec::new(), Vec::with_capacity(keys.len()));
-        for key in keys {
-            let mut of_key = self.blocks_of_key(key, range_ms, now);
-            if let Above::Told(above) = above {
-                // Late hits may have come since it was read.
-                of_key.retain(|block| above.contains_key(&OwnedBlock::from(*block)));
-            }
-            counts.push(of_key.len());
-            blocks.extend(of_key);
-        }
+        let (blocks, counts) = self.blocks_of(keys, range_ms, now, |block| match above {
+            // Late hits may have come since it was read.
+            Above::Told(above) => above.contains_key(&OwnedBlock::from(*block)),
+            Above::None | Above::Away => true,
+        });
+        let keys = &keys[..counts.len()];
         for key in keys {
             self.complete(key, now).await?;
         }
@@ -321,7 +375,7 @@ impl<E: Engine> Worker<E> {
         if let Above::Told(above) = above {
             if life != self.engine.life() {
                 // What the upstream engine has got since may be lost here.
-                return Ok(());
+                return Ok(keys.len());
             }
             self.restore(&blocks, &mut told, above).await?;
         }
@@ -353,13 +407,13 @@ impl<E: Engine> Worker<E> {
         if store.decreases() != decreases {
             // They are looked at again in a round.
             self.reconcile.restart(now, cluster.upstream.is_some());
-            return Ok(());
+            return Ok(keys.len());
         }
         // The marks of a deletion come first.
         pending.retain(|pending| !outgoing.is_deleted(pending.key));
         self.write(&pending).await?;
         cluster.set_state(|state| state.resent_hits += sent_hits);
-        Ok(())
+        Ok(keys.len())
     }
 
     /// Completes the wider cells of earlier starts of this node, when these had other classes. A node sends wider cells a little

@@ -12,10 +12,11 @@ use tokio::sync::Notify;
 
 use super::aggregator;
 use super::contact::Contact;
+use super::interest::Due;
 use super::name_claim::{Claim, NameClaim};
 use super::outgoing::{Pending, writes};
 use super::tables;
-use super::worker::{ClusterError, Signals, Warned, all_blocks, learn, parts, told_of};
+use super::worker::{ClusterError, Signals, Warned, all_blocks, has_room, learn, parts, told_of};
 use crate::clock::thread_cpu_time;
 use crate::limits::{
     CLUSTER_READ_KEYS, DELETIONS_SHARE, EXCHANGE_REST, MAX_EXCHANGE_REST, RECONCILE_MOST_OLDER_KEYS,
@@ -391,44 +392,55 @@ impl<E: Engine> UpstreamReader<E> {
     /// `all` is set.
     async fn read(&mut self, all: bool) -> Result<(), EngineError> {
         let service = Arc::clone(&self.service);
-        let (cluster, outgoing) = parts(&service);
-        let upstream = upstream_of(&service);
+        let cluster = parts(&service).0;
         let now = service.now();
         let due = cluster.interest.due(Tier::Upstream, CLUSTER_READ_KEYS, all, now);
         let mut is_over = false;
-        let told = told_of(&mut self.engine, &service, &due, now).await;
-        let done = match told {
-            Ok(told) => {
-                for (due, mut told) in due.iter().zip(told) {
-                    let is_deleted_elsewhere = told.iter().any(|known| {
-                        outgoing.is_own(&known.origin)
-                            && known.tally.deleted.min(known.tally.counted) > known.removed
-                    });
-                    if is_deleted_elsewhere {
-                        upstream.note_older(&due.key);
-                    }
-                    if upstream.is_deleted(&due.key) {
-                        // Its marks are on their way.
-                        told.clear();
-                    }
-                    let left_out = learn(&service, Tier::Upstream, (due, told), now, &mut is_over);
-                    self.warning = left_out.or(self.warning.take());
-                }
-                if !due.is_empty() {
-                    // There may be more. They are read after a flush that is due.
-                    cluster.interest.want(Tier::Upstream);
-                }
-                Ok(())
-            }
-            Err(error) => {
-                is_over = cluster.interest.note_failure(Tier::Upstream, &due);
-                Err(error)
-            }
-        };
+        let done = self.read_keys(&due, now, &mut is_over).await;
+        if done.is_err() {
+            is_over |= cluster.interest.note_failure(Tier::Upstream, &due);
+        } else if !due.is_empty() && has_room(&service) {
+            // There may be more. They are read after a flush that is due.
+            cluster.interest.want(Tier::Upstream);
+        }
         if is_over {
             service.wake();
         }
         done
+    }
+
+    /// Reads these keys. `is_over` becomes true if a question can be answered now.
+    async fn read_keys(
+        &mut self,
+        mut due: &[Due],
+        now: Timestamp,
+        is_over: &mut bool,
+    ) -> Result<(), EngineError> {
+        let service = Arc::clone(&self.service);
+        let (upstream, outgoing) = (upstream_of(&service), parts(&service).1);
+        while let Some(told) = told_of(&mut self.engine, Tier::Upstream, &service, due, now).await? {
+            let (read, rest) = due.split_at(told.len());
+            for (due, mut told) in read.iter().zip(told) {
+                let is_deleted_elsewhere = told.iter().any(|known| {
+                    outgoing.is_own(&known.origin)
+                        && known.tally.deleted.min(known.tally.counted) > known.removed
+                });
+                if is_deleted_elsewhere {
+                    upstream.note_older(&due.key);
+                }
+                if upstream.is_deleted(&due.key) {
+                    // Its marks are on their way.
+                    told.clear();
+                }
+                let left_out = learn(&service, Tier::Upstream, (due, told), now, is_over);
+                self.warning = left_out.or(self.warning.take());
+            }
+            due = rest;
+            if std::mem::take(is_over) {
+                service.wake();
+            }
+        }
+        Ok(())
     }
 }
 

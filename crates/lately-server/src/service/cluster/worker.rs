@@ -1,6 +1,7 @@
 //! The worker: sends what this node counted, and reads what others counted of the keys that are read here.
 
 use std::collections::{HashMap, HashSet};
+use std::mem;
 use std::pin::pin;
 use std::sync::Arc;
 
@@ -530,7 +531,7 @@ impl<E: Engine> Worker<E> {
         let done = self.read_keys(&due, now, &mut is_over).await;
         if done.is_err() {
             is_over |= interest.note_failure(Tier::Local, &due);
-        } else if !due.is_empty() {
+        } else if !due.is_empty() && has_room(&service) {
             // There may be more. They are read after a flush that is due.
             interest.want(Tier::Local);
         }
@@ -544,29 +545,49 @@ impl<E: Engine> Worker<E> {
     /// Reads these keys. `is_over` becomes true if a question can be answered now.
     async fn read_keys(
         &mut self,
-        due: &[Due],
+        mut due: &[Due],
         now: Timestamp,
         is_over: &mut bool,
     ) -> Result<(), EngineError> {
         let service = Arc::clone(&self.service);
-        let told = told_of(&mut self.engine, &service, due, now).await?;
-        for (due, told) in due.iter().zip(told) {
-            self.remove(&due.key, told.iter(), now).await?;
-            let left_out = learn(&service, Tier::Local, (due, told), now, is_over);
-            self.warning = left_out.or(self.warning.take());
+        while let Some(told) = told_of(&mut self.engine, Tier::Local, &service, due, now).await? {
+            let (read, rest) = due.split_at(told.len());
+            for (due, told) in read.iter().zip(told) {
+                self.remove(&due.key, told.iter(), now).await?;
+                let left_out = learn(&service, Tier::Local, (due, told), now, is_over);
+                self.warning = left_out.or(self.warning.take());
+            }
+            due = rest;
+            if mem::take(is_over) {
+                service.wake();
+            }
         }
         Ok(())
     }
 }
 
-/// What an engine has of keys that windows which end now may need, in the order of the keys.
+/// Forgets keys that are read, if memory is full. Whether there is room for more then.
+pub(super) fn has_room(service: &Service) -> bool {
+    let interest = &parts(service).0.interest;
+    interest.make_room(|key| service.store.unlearn(key));
+    !interest.is_full()
+}
+
+/// What an engine has of the first keys, at least one, that windows which end now may need, in the order of the keys. `None` if there
+/// are no keys, or no room for what would be read: then the keys are read later.
 pub(super) async fn told_of(
     engine: &mut impl Engine,
+    tier: Tier,
     service: &Service,
     due: &[Due],
     now: Timestamp,
-) -> Result<Vec<Told>, EngineError> {
-    let (mut blocks, mut ends) = (Vec::new(), Vec::with_capacity(due.len()));
+) -> Result<Option<Vec<Told>>, EngineError> {
+    let cluster = parts(service).0;
+    if due.is_empty() || !has_room(service) {
+        cluster.interest.put_back(tier, due);
+        return Ok(None);
+    }
+    let (mut blocks, mut ends) = (Vec::new(), Vec::new());
     for Due { key, window, .. } in due {
         let (oldest_ms, newest_ms) = reach(*window, service, key, now);
         for levels in service.store.level_sets(key).all() {
@@ -579,6 +600,10 @@ pub(super) async fn told_of(
                 }
             }
         }
+        if let Some(end) = ends.last().filter(|_| blocks.len() > cluster.read_blocks) {
+            blocks.truncate(*end);
+            break;
+        }
         ends.push(blocks.len());
     }
     let mut told = engine.read(&blocks).await?.into_iter();
@@ -588,7 +613,7 @@ pub(super) async fn told_of(
         start = end;
         of_key
     };
-    Ok(ends.into_iter().map(of_key).collect())
+    Ok(Some(ends.into_iter().map(of_key).collect()))
 }
 
 /// What an engine has of a key, in cells of all levels: also in those that are read later.

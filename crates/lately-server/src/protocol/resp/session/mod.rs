@@ -30,7 +30,7 @@ use crate::service::login::Login;
 use crate::service::{Service, Stats};
 use alerts::Subscription;
 use long_request::LongRequest;
-use questions::Waiting;
+use questions::{Readiness, Waiting};
 pub(crate) use run::Run;
 use run::{Slowness, Target};
 use slow::Slow;
@@ -156,10 +156,11 @@ impl Session {
             let may_wait = self.transaction.is_none()
                 && !is_loading
                 && parsed.as_ref().is_ok_and(|command| self.may_wait(command));
-            if may_wait
-                && let Ok(command) = &parsed
-                && self.waits(command, now)
-            {
+            let readiness = match &parsed {
+                Ok(command) if may_wait => self.readiness(command, now),
+                _ => Readiness::Ready,
+            };
+            if readiness == Readiness::Waits {
                 self.look_ahead(requests, now);
                 flow = Flow::Wait;
                 break;
@@ -173,6 +174,7 @@ impl Session {
             last = Some(args);
             let target = self.target(now);
             if let Ok(command) = &mut parsed
+                && readiness == Readiness::Ready
                 && !is_loading
                 && self.transaction.is_none()
                 && !LongRequest::is_one(args, command)
@@ -192,6 +194,11 @@ impl Session {
             flow = match &parsed {
                 Ok(_) if is_loading && !spec_of(args).is_ok_and(|spec| spec.runs_while_loading) => {
                     Encoder::new(out, self.protocol).error(texts::LOADING);
+                    Flow::Continue
+                }
+                Ok(_) if readiness == Readiness::NoRoom => {
+                    run.apply(target, out);
+                    Encoder::new(out, self.protocol).error(texts::NO_ROOM_FOR_KEYS);
                     Flow::Continue
                 }
                 parsed => {

@@ -21,11 +21,21 @@ pub(super) enum Waiting {
     /// The connection is to wait for this, and for this long at most.
     For(Arc<Wait>, Duration),
     /// It has waited: the command is executed now.
-    Over,
+    Over(Arc<Wait>),
+}
+
+/// Whether a command can be executed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Readiness {
+    Ready,
+    /// It has to wait before.
+    Waits,
+    /// There is no room for what other nodes counted of its keys.
+    NoRoom,
 }
 
 /// The keys that a command reads, each with a window. Commands that never wait read none.
-fn questions<'a>(command: &Command<'a>) -> impl Iterator<Item = Asked<'a>> {
+fn questions<'a>(command: &Command<'a>) -> impl Iterator<Item = Asked<'a>> + Clone + use<'a> {
     let (key, keys, window, at) = match *command {
         Command::Hits { key, windows, at } => (Some(key), None, windows.iter().max(), at),
         Command::HitsBounds { key, window, at }
@@ -51,13 +61,26 @@ impl Session {
     }
 
     /// Whether a command has to wait. Those in a transaction never do.
-    pub(super) fn waits(&mut self, command: &Command<'_>, now: Timestamp) -> bool {
-        if matches!(mem::take(&mut self.waiting), Waiting::Over) || self.executed.is_some() {
-            return false;
+    pub(super) fn readiness(&mut self, command: &Command<'_>, now: Timestamp) -> Readiness {
+        let wait = match mem::take(&mut self.waiting) {
+            Waiting::Over(wait) => wait,
+            _ if self.executed.is_some() => return Readiness::Ready,
+            _ => {
+                let Some((wait, timeout)) = self.service.wait_for(questions(command), now) else {
+                    return Readiness::Ready;
+                };
+                if !wait.is_over() {
+                    self.waiting = Waiting::For(wait, timeout);
+                    return Readiness::Waits;
+                }
+                wait
+            }
+        };
+        if wait.is_refused() && questions(command).nth(1).is_some() {
+            Readiness::NoRoom
+        } else {
+            Readiness::Ready
         }
-        let Some((wait, timeout)) = self.service.wait_for(questions(command), now) else { return false };
-        self.waiting = Waiting::For(wait, timeout);
-        true
     }
 
     /// Notes what the commands behind one that waits will ask, so that all of it is read together.
@@ -72,12 +95,12 @@ impl Session {
     pub(crate) fn take_wait(&mut self) -> Option<(Arc<Wait>, Duration)> {
         match mem::take(&mut self.waiting) {
             Waiting::For(wait, timeout) => Some((wait, timeout)),
-            Waiting::No | Waiting::Over => None,
+            Waiting::No | Waiting::Over(_) => None,
         }
     }
 
-    /// The next command does not wait.
-    pub(crate) fn end_wait(&mut self) {
-        self.waiting = Waiting::Over;
+    /// The next command does not wait any more.
+    pub(crate) fn end_wait(&mut self, wait: Arc<Wait>) {
+        self.waiting = Waiting::Over(wait);
     }
 }

@@ -100,7 +100,7 @@ impl Talk {
             while !wait.is_over() {
                 std::thread::yield_now();
             }
-            self.session.end_wait();
+            self.session.end_wait(wait);
             let more;
             (more, flow) =
                 self.session.batch(requests.range(done..requests.len(), bytes), &mut run, now, &mut out);
