@@ -490,6 +490,9 @@ pub(crate) const CLAIM_LASTS: Duration = Duration::from_secs(5);
 /// See [`CLAIM_LASTS`].
 pub(crate) const CLAIM_EVERY: Duration = Duration::from_secs(1);
 
+/// Deleted keys whose counts are marked together.
+pub(crate) const CLUSTER_DELETE_KEYS: usize = 500;
+
 /// A deletion that reaches the engine within this time deletes everything that is there, even counts of nodes whose
 /// clocks are ahead. In milliseconds.
 pub(crate) const PROMPT_DELETION_MS: i64 = 500;

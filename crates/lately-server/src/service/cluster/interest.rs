@@ -12,7 +12,7 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasher;
 use std::mem;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -36,6 +36,8 @@ pub(super) struct Interest {
     known_bytes: AtomicUsize,
     /// Questions that wait, once for each key.
     waiting: AtomicUsize,
+    /// When a question was refused last. Its keys may never have been read: no other one has waited for them before that.
+    refused_ms: AtomicI64,
     /// Readers made so far.
     readers: AtomicUsize,
     /// The part that is looked at next.
@@ -194,14 +196,14 @@ impl Reader {
         self.questions.iter().any(|question| question.strong_count() > 0)
     }
 
-    /// Notes that a question needs it.
-    fn hold_for(&mut self, wait: &Arc<Wait>, key_bytes: usize) {
+    /// Notes that a question needs it. True if the question is refused for that.
+    fn hold_for(&mut self, wait: &Arc<Wait>, key_bytes: usize) -> bool {
         if self.questions.iter().any(|question| question.as_ptr() == Arc::as_ptr(wait)) {
-            return;
+            return false;
         }
         self.questions.retain(|question| question.strong_count() > 0);
         self.questions.push(Arc::downgrade(wait));
-        wait.hold(key_bytes + self.known_bytes);
+        wait.hold(key_bytes + self.known_bytes)
     }
 
     /// Notes the memory of what is known. True if a question is refused for that.
@@ -228,6 +230,7 @@ impl Interest {
             key_bytes: AtomicUsize::new(0),
             known_bytes: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
+            refused_ms: AtomicI64::new(i64::MIN),
             readers: AtomicUsize::new(0),
             next: AtomicUsize::new(0),
             flush,
@@ -274,6 +277,10 @@ impl Interest {
         self.key_bytes.load(Relaxed) + self.known_bytes.load(Relaxed) > self.most_bytes
     }
 
+    fn note_refusal(&self, now: Timestamp) {
+        self.refused_ms.fetch_max(now.as_millis(), Relaxed);
+    }
+
     /// The memory that the keys of a question may take, with what is known of them.
     pub(super) fn question_bytes(&self) -> usize {
         self.most_bytes / 2
@@ -292,6 +299,7 @@ impl Interest {
         if self.is_full() && !self.has_room_for(key, forget) {
             if let Some((wait, _)) = wait {
                 wait.refuse();
+                self.note_refusal(now);
             }
             return Answer::Overdue;
         }
@@ -322,8 +330,10 @@ impl Interest {
             let until = Timestamp::from_millis(now.as_millis() + lasts_ms).unwrap_or(Timestamp::MAX);
             reader.limited_until = reader.limited_until.max(until);
         }
-        if let Some((wait, _)) = wait {
-            reader.hold_for(wait, self.bytes_of(key));
+        if let Some((wait, _)) = wait
+            && reader.hold_for(wait, self.bytes_of(key))
+        {
+            self.note_refusal(now);
         }
         let mut answer = Answer::Known;
         for ((engine, side), queues) in self.engines.iter().zip(&mut reader.sides).zip(queues) {
@@ -343,7 +353,9 @@ impl Interest {
                 Reading::No | Reading::Queued => {}
             }
             if !is_known {
-                let since = *side.unknown_since.get_or_insert(now);
+                let refused_ms = self.refused_ms.load(Relaxed);
+                let since = side.unknown_since.filter(|since| since.as_millis() > refused_ms).unwrap_or(now);
+                side.unknown_since = Some(since);
                 if !engine.is_away.load(Relaxed) {
                     answer = answer.max(self.wait_for(side, since, wait, now));
                 }
@@ -420,6 +432,7 @@ impl Interest {
         tier: Tier,
         due: &Due,
         known_bytes: usize,
+        now: Timestamp,
         forget: impl FnOnce(&[u8]),
     ) -> bool {
         let mut part = self.part_of(&due.key);
@@ -428,14 +441,19 @@ impl Interest {
             forget(&due.key);
             return false;
         };
-        let queues = &mut queues[index(tier)];
-        let Reading::Since(begun) = reader.sides[index(tier)].reading else { return false };
         if reader.number != due.number {
+            // It was forgotten and asked for again. What is known is not counted for the new reader.
+            forget(&due.key);
             return false;
         }
+        let queues = &mut queues[index(tier)];
         self.known_bytes.fetch_add(known_bytes, Relaxed);
         self.known_bytes.fetch_sub(reader.known_bytes, Relaxed);
         let is_refused = reader.learned(known_bytes);
+        if is_refused {
+            self.note_refusal(now);
+        }
+        let Reading::Since(begun) = reader.sides[index(tier)].reading else { return is_refused };
         let side = &mut reader.sides[index(tier)];
         side.read = Some((begun, due.window));
         side.reading = Reading::No;
@@ -589,7 +607,7 @@ mod tests {
     /// The first letters of the keys that are read now.
     fn read(interest: &Interest, most: usize, now_ms: i64) -> String {
         let due = interest.due(Tier::Local, most, false, at(now_ms));
-        due.iter().for_each(|due| _ = interest.note_read(Tier::Local, due, 100, |_| {}));
+        due.iter().for_each(|due| _ = interest.note_read(Tier::Local, due, 100, at(0), |_| {}));
         let mut names: Vec<char> = due.iter().map(|due| char::from(due.key[0])).collect();
         names.sort_unstable();
         names.into_iter().collect()
@@ -636,7 +654,7 @@ mod tests {
         let question = Question { key: b"c", window: hours(1), is_limit: false };
         let _ = interest.note(question, Some((&wait, FLUSH)), at(3_001), |_| {});
         let _ = wait.done();
-        assert!(!interest.note_read(Tier::Local, &due[0], 100, |_| {}) && !wait.is_over());
+        assert!(!interest.note_read(Tier::Local, &due[0], 100, at(0), |_| {}) && !wait.is_over());
         assert_eq!((read(&interest, 9, 3_002).as_str(), wait.is_over()), ("c", true));
         // With a longer flush, counts are known for that long.
         let slow = Interest::new(1 << 20, Duration::from_secs(10), false);
@@ -719,7 +737,7 @@ mod tests {
         // What is known takes memory, too.
         let before = forgotten.len();
         for due in interest.due(Tier::Local, 100, true, at(asked)) {
-            let _ = interest.note_read(Tier::Local, &due, 1_000, |_| panic!("it is there"));
+            let _ = interest.note_read(Tier::Local, &due, 1_000, at(0), |_| panic!("it is there"));
         }
         interest.tidy(at(asked), |key| forgotten.push(key.to_vec()));
         assert!(forgotten.len() > before && !interest.is_full());
@@ -742,7 +760,7 @@ mod tests {
         let mut due = interest.due(Tier::Local, 9, true, at(1_002));
         due.sort_by(|one, other| one.key.cmp(&other.key));
         assert!(!one.is_over() && !both.is_over());
-        assert!(interest.note_read(Tier::Local, &due[0], 0, |_| {}));
+        assert!(interest.note_read(Tier::Local, &due[0], 0, at(0), |_| {}));
         assert!(one.is_over() && !both.is_over());
         // One that comes later waits for the same reading; a failure ends it.
         let late = wait_for(&[b"b"], 1_003);
@@ -788,7 +806,7 @@ mod tests {
         let read_all = |known_bytes: usize, now_ms: i64| {
             let due = interest.due(Tier::Local, 9, true, at(now_ms));
             due.iter()
-                .map(|due| interest.note_read(Tier::Local, due, known_bytes, |_| {}))
+                .map(|due| interest.note_read(Tier::Local, due, known_bytes, at(0), |_| {}))
                 .filter(|over| *over)
                 .count()
         };
@@ -850,7 +868,7 @@ mod tests {
         };
         let read = |tier: Tier, now_ms: i64| {
             let due = interest.due(tier, 9, true, at(now_ms));
-            due.iter().map(|due| interest.note_read(tier, due, 100, |_| {})).collect::<Vec<_>>()
+            due.iter().map(|due| interest.note_read(tier, due, 100, at(0), |_| {})).collect::<Vec<_>>()
         };
         let (wait, answer) = wait_for(b"a", 1_000);
         assert_eq!((wait.is_over(), answer), (false, Answer::Unknown));
@@ -889,11 +907,11 @@ mod tests {
         let due = interest.due(Tier::Local, 9, true, at(0));
         interest.remove_if(&mut interest.part_of(b"a"), |_| true, |_| {});
         let mut forgotten = 0;
-        assert!(!interest.note_read(Tier::Local, &due[0], 100, |_| forgotten += 1));
+        assert!(!interest.note_read(Tier::Local, &due[0], 100, at(0), |_| forgotten += 1));
         assert_eq!((forgotten, interest.known_bytes.load(Relaxed)), (1, 0));
         // Nor is it taken for that of a new question.
         let _ = ask(&interest, b"a", minutes(5), 1);
-        assert!(!interest.note_read(Tier::Local, &due[0], 100, |_| forgotten += 1));
+        assert!(!interest.note_read(Tier::Local, &due[0], 100, at(0), |_| forgotten += 1));
         assert_eq!(interest.read_at(b"a", minutes(5)), None);
     }
 }

@@ -232,7 +232,7 @@ impl Cluster {
     #[cfg(test)]
     pub(crate) fn read_all(&self, now: Timestamp) {
         let due = self.interest.due(Tier::Local, usize::MAX, true, now);
-        due.iter().for_each(|due| _ = self.interest.note_read(Tier::Local, due, 0, |_| {}));
+        due.iter().for_each(|due| _ = self.interest.note_read(Tier::Local, due, 0, now, |_| {}));
     }
 
     /// When the hits of other nodes on a key were last read, for a window of this length.

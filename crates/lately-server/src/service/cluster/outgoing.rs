@@ -41,6 +41,8 @@ struct Life {
 struct Deletions {
     /// Keys that were deleted, and when: what the engine has of them is to be marked.
     keys: DeletedKeys,
+    /// Until when the hits of others are marked: of these keys the own hits wait, which may be on their way to the engine.
+    others_marked: HashMap<Box<[u8]>, Timestamp>,
     /// These keys, and those that wait for the upstream engine.
     log: DeletionLog,
     /// Hits that are deleted, in cells that may get more hits.
@@ -55,6 +57,15 @@ pub(super) struct Pending<'p> {
     pub(super) key: &'p [u8],
     pub(super) sets: LevelSets<'p>,
     pub(super) counts: Vec<Known>,
+}
+
+/// A key that was deleted, and whose marks are not all sent.
+pub(super) struct Unsent {
+    pub(super) key: Box<[u8]>,
+    /// When it was deleted last.
+    pub(super) at: Timestamp,
+    /// Only those of own hits are not.
+    pub(super) is_own_only: bool,
 }
 
 /// What a key takes in a map beside its name.
@@ -165,7 +176,7 @@ impl Outgoing {
 
     /// Whether there is room to note that these keys are deleted.
     pub(super) fn may_delete<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) -> bool {
-        let bytes: usize = keys.map(|key| KEY_BYTES + DELETION_BYTES + key.len()).sum();
+        let bytes: usize = keys.map(|key| DELETION_BYTES + bytes_of(key)).sum();
         self.deletions().waiting_bytes + bytes <= self.most_bytes
     }
 
@@ -206,14 +217,28 @@ impl Outgoing {
         self.deletions().keys.len()
     }
 
-    /// A key that was deleted and whose marks are not sent, and when it was deleted last.
-    pub(super) fn deleted(&self) -> Option<(Box<[u8]>, Timestamp)> {
-        self.deletions().keys.iter().next().map(|(key, times)| (key.clone(), newest(times)))
+    /// Up to `most` keys that were deleted and whose marks are not sent: those of the hits of others, and `with_own`, of all.
+    pub(super) fn deleted(&self, most: usize, with_own: bool) -> Vec<Unsent> {
+        let Deletions { keys, others_marked, .. } = &*self.deletions();
+        let unsent = keys.iter().map(|(key, times)| {
+            let at = newest(times);
+            let is_own_only = others_marked.get(key).is_some_and(|until| *until >= at);
+            Unsent { key: key.clone(), at, is_own_only }
+        });
+        unsent.filter(|unsent| with_own || !unsent.is_own_only).take(most).collect()
     }
 
     /// Whether that is so still.
     pub(super) fn is_deleted_at(&self, key: &[u8], at: Timestamp) -> bool {
         self.deletions().keys.get(key).is_some_and(|times| newest(times) == at)
+    }
+
+    /// The marks for the hits of others on a deleted key are sent.
+    pub(super) fn others_marked(&self, key: &[u8], deleted_at: Timestamp) {
+        let deletions = &mut *self.deletions();
+        if deletions.keys.contains_key(key) {
+            deletions.others_marked.insert(key.into(), deleted_at);
+        }
     }
 
     /// The marks for a deletion of a key are sent.
@@ -335,6 +360,11 @@ impl Outgoing {
     }
 }
 
+/// What a deleted key takes: in `keys`, and later in `others_marked`.
+fn bytes_of(key: &[u8]) -> usize {
+    2 * (KEY_BYTES + key.len())
+}
+
 fn newest(times: &[Timestamp]) -> Timestamp {
     times.iter().copied().max().unwrap_or(Timestamp::MIN)
 }
@@ -345,7 +375,7 @@ impl Deletions {
         if let Some(times) = self.keys.get_mut(key) {
             times.push(at);
         } else {
-            bytes += KEY_BYTES + key.len();
+            bytes += bytes_of(key);
             self.keys.insert(key.into(), vec![at]);
         }
         (self.bytes, self.waiting_bytes) = (self.bytes + bytes, self.waiting_bytes + bytes);
@@ -358,8 +388,9 @@ impl Deletions {
         times.retain(is_kept);
         let mut bytes = (count - times.len()) * DELETION_BYTES;
         if times.is_empty() {
-            bytes += KEY_BYTES + key.len();
+            bytes += bytes_of(key);
             self.keys.remove(key);
+            self.others_marked.remove(key);
         }
         (self.bytes, self.waiting_bytes) = (self.bytes - bytes, self.waiting_bytes - bytes);
     }
@@ -414,10 +445,17 @@ mod tests {
         }
         assert!((20..200).contains(&count) && outgoing.held_bytes() <= 10_000, "{count}");
         assert!(!outgoing.may_delete(keys.iter().map(|key| &key[..])));
-        while let Some((key, at)) = outgoing.deleted() {
-            outgoing.marked(&key, at);
-        }
-        assert_eq!(outgoing.held_bytes(), 0);
+        // Those of others are marked first. A later deletion is another one.
+        let unsent = outgoing.deleted(7, false);
+        assert_eq!(unsent.len(), 7);
+        unsent.iter().for_each(|Unsent { key, at, .. }| outgoing.others_marked(key, *at));
+        let later = Timestamp::from_millis(now.as_millis() + 1).expect("a time");
+        outgoing.delete(std::iter::once(&*unsent[0].key), later).expect("no folder");
+        assert_eq!(outgoing.deleted(usize::MAX, false).len(), count - 6);
+        let all = outgoing.deleted(usize::MAX, true);
+        assert_eq!((all.len(), all.iter().filter(|unsent| unsent.is_own_only).count()), (count, 6));
+        all.iter().for_each(|Unsent { key, at, .. }| outgoing.marked(key, *at));
+        assert_eq!((outgoing.held_bytes(), outgoing.deleted(1, true).len()), (0, 0));
         assert!(outgoing.may_delete(std::iter::once(&b"k"[..])));
     }
 }

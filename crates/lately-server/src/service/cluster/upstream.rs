@@ -16,7 +16,7 @@ use super::interest::Due;
 use super::name_claim::{Claim, NameClaim};
 use super::outgoing::{Pending, writes};
 use super::tables;
-use super::worker::{ClusterError, Signals, Warned, all_blocks, has_room, learn, parts, told_of};
+use super::worker::{ClusterError, Signals, Warned, all_told_of, has_room, learn, parts, told_of};
 use crate::clock::thread_cpu_time;
 use crate::limits::{
     CLUSTER_READ_KEYS, DELETIONS_SHARE, EXCHANGE_REST, MAX_EXCHANGE_REST, RECONCILE_MOST_OLDER_KEYS,
@@ -359,24 +359,18 @@ impl<E: Engine> UpstreamReader<E> {
     async fn delete(&mut self) -> Result<(), EngineError> {
         let service = Arc::clone(&self.service);
         let (upstream, outgoing) = (upstream_of(&service), parts(&service).1);
-        let deleted = upstream.deleted();
+        let mut deleted = upstream.deleted();
         if deleted.is_empty() {
             return Ok(());
         }
         let now = service.now();
-        let (mut blocks, mut ends) = (Vec::new(), Vec::new());
-        for (key, _) in &deleted {
-            blocks.extend(all_blocks(&service, key, now));
-            ends.push(blocks.len());
-        }
-        let mut told = self.engine.read(&blocks).await?.into_iter();
-        let (mut pending, mut start) = (Vec::new(), 0);
-        for ((key, Deletion { at, local }), end) in deleted.iter().zip(ends) {
-            let of_key = told.by_ref().take(end - start).flatten();
-            start = end;
-            let of_others =
-                of_key.filter(|known| !local.contains(&known.origin) && !outgoing.is_own(&known.origin));
-            let counts = outgoing.marks((*at, now), of_others.collect());
+        let keys = deleted.iter().map(|(key, _)| &**key);
+        let told = all_told_of(&mut self.engine, &service, keys, now).await?;
+        deleted.truncate(told.len());
+        let mut pending = Vec::with_capacity(told.len());
+        for ((key, Deletion { at, local }), mut told) in deleted.iter().zip(told) {
+            told.retain(|known| !local.contains(&known.origin) && !outgoing.is_own(&known.origin));
+            let counts = outgoing.marks((*at, now), told);
             pending.push(Pending { key, sets: service.store.level_sets(key), counts });
         }
         self.engine.send(&writes(&pending)).await?;

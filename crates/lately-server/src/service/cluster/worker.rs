@@ -15,8 +15,9 @@ use thiserror::Error;
 
 use crate::clock::thread_cpu_time;
 use crate::limits::{
-    CLAIM_LASTS, CLUSTER_READ_KEYS, CLUSTER_SEND_KEYS, CLUSTER_SEND_MOST_KEYS, DELETIONS_SHARE,
-    DRAIN_SENDS_MS, EXCHANGE_REST, MAX_EXCHANGE_REST, READ_AHEAD_MS, RECONCILE_SETTLE_MS, WARNING_EVERY_MS,
+    CLAIM_LASTS, CLUSTER_DELETE_KEYS, CLUSTER_READ_KEYS, CLUSTER_SEND_KEYS, CLUSTER_SEND_MOST_KEYS,
+    DELETIONS_SHARE, DRAIN_SENDS_MS, EXCHANGE_REST, MAX_EXCHANGE_REST, READ_AHEAD_MS, RECONCILE_SETTLE_MS,
+    WARNING_EVERY_MS,
 };
 use crate::service::Service;
 use crate::stopper::Stopper;
@@ -26,7 +27,7 @@ use super::group::reach_of;
 use super::interest::Due;
 use super::name_claim::{Claim, NameClaim};
 use super::nodes;
-use super::outgoing::{Outgoing, Pending, writes};
+use super::outgoing::{Outgoing, Pending, Unsent, writes};
 use super::reconcile::{Reconcile, after, before};
 use super::tables;
 use super::upstream::Deletion;
@@ -400,44 +401,68 @@ impl<E: Engine> Worker<E> {
         self.unsettled.is_none_or(|since| now >= after(since, RECONCILE_SETTLE_MS))
     }
 
-    /// Marks everything that the engine has of deleted keys.
+    /// Marks everything that the engine has of deleted keys. Own counts may be on their way: their marks wait until those have arrived.
     async fn delete(&mut self) -> Result<(), EngineError> {
         let service = Arc::clone(&self.service);
         let (cluster, outgoing) = parts(&service);
-        while self.is_settled()
-            && let Some((key, deleted_at)) = outgoing.deleted()
-        {
-            // It may be rolled back.
-            cluster.committed(&service).await;
-            if !outgoing.is_deleted_at(&key, deleted_at) {
-                continue;
-            }
-            let now = service.now();
-            let told = all_told(&mut self.engine, &service, &key, now).await?;
-            let local: HashSet<Origin> = told.iter().map(|known| known.origin.clone()).collect();
-            let counts = outgoing.marks((deleted_at, now), told);
-            outgoing.note_deleted(&key, &counts);
-            if let Some(upstream) = &cluster.upstream
-                && !upstream.delete(&key, Deletion { at: deleted_at, local }, service.config.ceiling_bytes)
-            {
-                // It is tried again in the next exchange.
-                self.warning = Some(
-                    "too many deletions wait for the upstream engine: further ones wait until it has taken some"
-                        .to_owned(),
-                );
+        loop {
+            let is_settled = self.is_settled();
+            let mut unsent = outgoing.deleted(CLUSTER_DELETE_KEYS, is_settled);
+            if unsent.is_empty() {
                 return Ok(());
             }
-            let marked =
-                self.write(&[Pending { key: &key, sets: service.store.level_sets(&key), counts }]).await;
-            self.refused_deletion = marked.as_ref().err().map(ToString::to_string);
-            marked?;
-            service.store.unlearn(&key);
-            outgoing.marked(&key, deleted_at);
-            if cluster.upstream.is_none() {
-                outgoing.marked_everywhere(&key, deleted_at);
+            // They may be rolled back.
+            cluster.committed(&service).await;
+            unsent.retain(|unsent| outgoing.is_deleted_at(&unsent.key, unsent.at));
+            let mut rest = &unsent[..];
+            while !rest.is_empty() {
+                let now = service.now();
+                let keys = rest.iter().map(|unsent| &*unsent.key);
+                let told = all_told_of(&mut self.engine, &service, keys, now).await?;
+                let (read, next) = rest.split_at(told.len());
+                rest = next;
+                let (mut pending, mut is_full) = (Vec::with_capacity(read.len()), false);
+                for (Unsent { key, at, is_own_only }, mut told) in read.iter().zip(told) {
+                    let local: HashSet<Origin> = told.iter().map(|known| known.origin.clone()).collect();
+                    told.retain(
+                        |known| {
+                            if outgoing.is_own(&known.origin) { is_settled } else { !*is_own_only }
+                        },
+                    );
+                    let counts = outgoing.marks((*at, now), told);
+                    outgoing.note_deleted(key, &counts);
+                    if let Some(upstream) = cluster.upstream.as_ref().filter(|_| is_settled)
+                        && !upstream.delete(key, Deletion { at: *at, local }, service.config.ceiling_bytes)
+                    {
+                        is_full = true;
+                        break;
+                    }
+                    pending.push(Pending { key, sets: service.store.level_sets(key), counts });
+                }
+                let marked = self.write(&pending).await;
+                self.refused_deletion = marked.as_ref().err().map(ToString::to_string);
+                marked?;
+                for Unsent { key, at, .. } in &read[..pending.len()] {
+                    service.store.unlearn(key);
+                    if !is_settled {
+                        outgoing.others_marked(key, *at);
+                        continue;
+                    }
+                    outgoing.marked(key, *at);
+                    if cluster.upstream.is_none() {
+                        outgoing.marked_everywhere(key, *at);
+                    }
+                }
+                if is_full {
+                    // It is tried again in the next exchange.
+                    self.warning = Some(
+                        "too many deletions wait for the upstream engine: further ones wait until it has taken some"
+                            .to_owned(),
+                    );
+                    return Ok(());
+                }
             }
         }
-        Ok(())
     }
 
     /// Sends counts, and notes their blocks for the node that copies them upstream.
@@ -587,48 +612,87 @@ pub(super) async fn told_of(
         cluster.interest.put_back(tier, due);
         return Ok(None);
     }
-    let (mut blocks, mut ends) = (Vec::new(), Vec::new());
+    let mut blocks = Blocks::new(service);
     for Due { key, window, .. } in due {
         let (oldest_ms, newest_ms) = reach(*window, service, key, now);
+        let mut of_key = Vec::new();
         for levels in service.store.level_sets(key).all() {
             // Wider cells are read a little before answers are made of them, for an answer is made of what was read last.
             let soon = levels.ranges_ms(after(now, READ_AHEAD_MS));
             for ((level, from_ms, _), (_, _, to_ms)) in levels.ranges_ms(now).zip(soon) {
                 let (from_ms, to_ms) = (from_ms.max(oldest_ms - level.width_ms), to_ms.min(newest_ms));
                 if from_ms < to_ms {
-                    blocks.extend(Block::between(key, (levels.id(), level.width_ms), from_ms, to_ms));
+                    of_key.extend(Block::between(key, (levels.id(), level.width_ms), from_ms, to_ms));
                 }
             }
         }
-        if let Some(end) = ends.last().filter(|_| blocks.len() > cluster.read_blocks) {
-            blocks.truncate(*end);
+        if !blocks.add(of_key) {
             break;
         }
-        ends.push(blocks.len());
     }
-    let mut told = engine.read(&blocks).await?.into_iter();
-    let mut start = 0;
-    let of_key = |end| {
-        let of_key = told.by_ref().take(end - start).flatten().collect();
-        start = end;
-        of_key
-    };
-    Ok(Some(ends.into_iter().map(of_key).collect()))
+    blocks.told(engine).await.map(Some)
 }
 
-/// What an engine has of a key, in cells of all levels: also in those that are read later.
+/// Blocks of several keys that are read at once.
+struct Blocks<'k> {
+    blocks: Vec<Block<'k>>,
+    /// Their number with those of each key.
+    ends: Vec<usize>,
+    most: usize,
+}
+
+impl<'k> Blocks<'k> {
+    fn new(service: &Service) -> Blocks<'k> {
+        Blocks { blocks: Vec::new(), ends: Vec::new(), most: parts(service).0.read_blocks }
+    }
+
+    /// Adds those of a key. False if there are too many: the first key always fits.
+    fn add(&mut self, of_key: Vec<Block<'k>>) -> bool {
+        let fits = self.ends.is_empty() || self.blocks.len() + of_key.len() <= self.most;
+        if fits {
+            self.blocks.extend(of_key);
+            self.ends.push(self.blocks.len());
+        }
+        fits
+    }
+
+    /// What an engine has of each key.
+    async fn told(self, engine: &mut impl Engine) -> Result<Vec<Told>, EngineError> {
+        let mut told = engine.read(&self.blocks).await?.into_iter();
+        let mut start = 0;
+        let of_key = |end| {
+            let of_key = told.by_ref().take(end - start).flatten().collect();
+            start = end;
+            of_key
+        };
+        Ok(self.ends.into_iter().map(of_key).collect())
+    }
+}
+
+/// What an engine has of the first of these keys, at least one, in cells of all levels: also in those that are read later.
+pub(super) async fn all_told_of<'k>(
+    engine: &mut impl Engine,
+    service: &Service,
+    mut keys: impl Iterator<Item = &'k [u8]>,
+    now: Timestamp,
+) -> Result<Vec<Told>, EngineError> {
+    let mut blocks = Blocks::new(service);
+    while keys.next().is_some_and(|key| blocks.add(all_blocks(service, key, now))) {}
+    blocks.told(engine).await
+}
+
+/// The same of one key.
 pub(super) async fn all_told(
     engine: &mut impl Engine,
     service: &Service,
     key: &[u8],
     now: Timestamp,
 ) -> Result<Told, EngineError> {
-    let blocks = all_blocks(service, key, now);
-    Ok(engine.read(&blocks).await?.into_iter().flatten().collect())
+    Ok(all_told_of(engine, service, std::iter::once(key), now).await?.into_iter().flatten().collect())
 }
 
 /// The blocks of a key that are read now or later.
-pub(super) fn all_blocks<'k>(service: &Service, key: &'k [u8], now: Timestamp) -> Vec<Block<'k>> {
+fn all_blocks<'k>(service: &Service, key: &'k [u8], now: Timestamp) -> Vec<Block<'k>> {
     let mut blocks = Vec::new();
     for levels in service.store.level_sets(key).all() {
         // Hits of another class may be kept longer.
@@ -658,7 +722,7 @@ pub(super) fn learn(
     let store = &service.store;
     let learned = store.learn(&due.key, tier, of_others, now);
     let known_bytes = *learned.as_ref().unwrap_or(&0);
-    *is_over |= cluster.interest.note_read(tier, due, known_bytes, |key| store.unlearn(key));
+    *is_over |= cluster.interest.note_read(tier, due, known_bytes, now, |key| store.unlearn(key));
     learned.err().map(|error| {
         let key = String::from_utf8_lossy(&due.key).escape_debug().to_string();
         format!("the hits of other nodes on '{key}' are left out: {error}")
