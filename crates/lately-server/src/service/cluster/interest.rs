@@ -373,6 +373,10 @@ impl Interest {
         now: Timestamp,
     ) -> Answer {
         let Some((wait, timeout)) = wait else { return Answer::Unknown };
+        // Those that were answered or refused meanwhile wait no more.
+        let before = side.waits.len();
+        side.waits.retain(|wait| wait.strong_count() > 0);
+        self.waiting.fetch_sub(before - side.waits.len(), Relaxed);
         if age(now, since) >= timeout || self.waiting.load(Relaxed) >= MAX_WAITING_KEYS {
             return Answer::Overdue;
         }
@@ -771,7 +775,7 @@ mod tests {
         // Nobody waits for a key for longer than the timeout since the first question.
         assert!(!wait_for(&[b"c"], 2_000).is_over() && !wait_for(&[b"c"], 2_049).is_over());
         assert!(wait_for(&[b"c"], 2_050).is_over());
-        assert_eq!(interest.waiting.load(Relaxed), 2);
+        assert_eq!(interest.waiting.load(Relaxed), 0);
         // A key is kept until the answer.
         drop((one, both, late));
         let wait = wait_for(&[b"d"], 3_000);
@@ -893,10 +897,16 @@ mod tests {
     #[test]
     fn questions_that_wait_are_bounded() {
         let interest = interest();
+        // Those that are over do not count.
+        for _ in 0..MAX_WAITING_KEYS + 1 {
+            let question = Question { key: b"b", window: minutes(5), is_limit: false };
+            assert_eq!(interest.note(question, Some((&Wait::new(), FLUSH)), at(0), |_| {}), Answer::Unknown);
+        }
+        assert_eq!(interest.waiting.load(Relaxed), 1);
         let wait = Wait::new();
         let question = Question { key: b"a", window: minutes(5), is_limit: false };
         let ask = || interest.note(question, Some((&wait, FLUSH)), at(0), |_| {});
-        assert!((0..MAX_WAITING_KEYS).all(|_| ask() == Answer::Unknown));
+        assert!((1..MAX_WAITING_KEYS).all(|_| ask() == Answer::Unknown));
         assert_eq!(ask(), Answer::Overdue);
     }
 
