@@ -4,7 +4,7 @@
 //! its total. It is written with the hits that it counts, so it is in the journal, survives a restart, and goes to
 //! other nodes of a cluster, like any key. Evaluating a rule reads one key, however many match its pattern.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -16,9 +16,11 @@ use super::commit::Changes;
 use super::effect::Effect;
 use super::{Service, TopQuestion};
 use crate::alerts::notice::{Cause, Notice, Stage};
-use crate::alerts::{Change, State, Watched, total_settings};
+use crate::alerts::{Change, Reading, State, Watched, total_settings};
 use crate::config::Alert;
-use crate::limits::{ALERT_KEYS, LEAST_ALERT_WINDOW, MAX_ALERTS, MAX_UNREAD_ALERTS, RUN_OPERATIONS};
+use crate::limits::{
+    ALERT_KEYS, LEAST_ALERT_WINDOW, MAX_ALERTS, MAX_ENDED_ALERTS, MAX_UNREAD_ALERTS, RUN_OPERATIONS,
+};
 
 /// The start of the keys that have totals. The pattern follows.
 const TOTAL: &[u8] = b"\0alert:";
@@ -39,6 +41,8 @@ pub(crate) struct Alerts {
     has_any: AtomicBool,
     totals: RwLock<Totals>,
     active: Mutex<Vec<Active>>,
+    /// Those that ended last, the newest first.
+    ended: Mutex<VecDeque<Arc<Notice>>>,
     notices: broadcast::Sender<Arc<Notice>>,
     /// How many were published.
     published: AtomicU64,
@@ -58,11 +62,10 @@ struct Active {
 
 /// The figures of an alert.
 pub(crate) struct AlertFigures {
-    pub(crate) name: String,
-    /// `quiet`, `pending` or `firing`.
-    pub(crate) state: &'static str,
-    /// Hits in the window, when it was last evaluated.
-    pub(crate) hits: u64,
+    pub(crate) alert: Arc<Alert>,
+    pub(crate) stage: Stage,
+    /// What was read when it was last evaluated.
+    pub(crate) reading: Reading,
     pub(crate) starts: u64,
 }
 
@@ -209,6 +212,7 @@ impl Alerts {
             has_any: AtomicBool::new(false),
             totals: RwLock::default(),
             active: Mutex::default(),
+            ended: Mutex::default(),
             notices: broadcast::Sender::new(MAX_UNREAD_ALERTS),
             published: AtomicU64::new(0),
             replaced: Notify::new(),
@@ -433,8 +437,14 @@ impl Service {
                 active.keys = Arc::clone(&notice.keys);
             }
         }
+        let notice = Arc::new(notice);
+        if notice.stage == Stage::Ended {
+            let mut ended = self.alerts.ended.lock().unwrap_or_else(PoisonError::into_inner);
+            ended.truncate(MAX_ENDED_ALERTS - 1);
+            ended.push_front(Arc::clone(&notice));
+        }
         // Without a subscriber nobody gets it.
-        let _ = self.alerts.notices.send(Arc::new(notice));
+        let _ = self.alerts.notices.send(notice);
         self.alerts.published.fetch_add(1, Release);
         self.wake();
     }
@@ -442,16 +452,21 @@ impl Service {
     /// The figures of all alerts, in the order of the config.
     pub(crate) fn alert_figures(&self) -> Vec<AlertFigures> {
         let figures = |active: &Active| AlertFigures {
-            name: active.alert.rule.name.clone(),
-            state: match active.watched.state() {
-                State::Quiet { .. } => "quiet",
-                State::Pending { .. } => "pending",
-                State::Firing { .. } => "firing",
+            alert: Arc::clone(&active.alert),
+            stage: match active.watched.state() {
+                State::Quiet { .. } => Stage::Quiet,
+                State::Pending { .. } => Stage::Pending,
+                State::Firing { .. } => Stage::Firing,
             },
-            hits: active.watched.last().hits,
+            reading: active.watched.last(),
             starts: active.starts,
         };
         self.alerts.active().iter().map(figures).collect()
+    }
+
+    /// The alerts that ended last, the newest first.
+    pub(crate) fn ended_alerts(&self) -> Vec<Arc<Notice>> {
+        self.alerts.ended.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
 
     /// The alerts that are pending or firing, in the order of the config.

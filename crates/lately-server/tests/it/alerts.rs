@@ -53,7 +53,14 @@ fn subscribers_get_an_alert_with_its_keys_when_it_starts_and_ends() {
             json!({"type": "alert.started", "timestamp": "2023-11-14T22:14:00Z", "data": data})
         );
     }
-    assert_eq!(http.ask("GET /v1/alerts"), (200, json!({"as_of": NOW_S, "alerts": [data]})));
+    let rule = |state: &str, hits: u64| {
+        json!({
+            "name": "ddos", "state": state, "match": "endpoint:*", "kind": "above", "threshold": 10, "window": "10s", "hits": hits,
+            "baseline": null, "starts": 1,
+        })
+    };
+    let answer = json!({"as_of": NOW_S, "alerts": [data], "ended": [], "rules": [rule("firing", 12)]});
+    assert_eq!(http.ask("GET /v1/alerts"), (200, answer));
     let Ok(Value::Array(alerts)) = resp(&mut client, "ALERTS") else { panic!("an array") };
     assert_eq!(alerts[0][1], json!("ddos"));
     assert_eq!(alerts[0][19], json!([["endpoint:a", 9, "0.75"], ["endpoint:b", 3, "0.25"]]));
@@ -63,7 +70,10 @@ fn subscribers_get_an_alert_with_its_keys_when_it_starts_and_ends() {
         assert_eq!((&ended["type"], &ended["data"]["ended_at"]), (&json!("alert.ended"), &json!(NOW_S + 20)));
         assert_eq!((&ended["data"]["hits"], &ended["data"]["peak"]), (&json!(0), &json!(12)));
     }
-    assert_eq!(http.ask("GET /v1/alerts"), (200, json!({"as_of": NOW_S + 20, "alerts": []})));
+    let mut past = data.clone();
+    (past["state"], past["hits"], past["ended_at"]) = (json!("ended"), json!(0), json!(NOW_S + 20));
+    let answer = json!({"as_of": NOW_S + 20, "alerts": [], "ended": [past], "rules": [rule("quiet", 0)]});
+    assert_eq!(http.ask("GET /v1/alerts"), (200, answer));
     // A subscriber of protocol 2 still answers, and then takes requests again.
     wires[0].ask("PING\r\n", "*2\r\n$4\r\npong\r\n$0\r\n\r\n");
     wires[0].ask("UNSUBSCRIBE\r\n", "*3\r\n$11\r\nunsubscribe\r\n$13\r\nlately:alerts\r\n:0\r\n");

@@ -89,7 +89,7 @@ impl Fixture {
     /// The hits that a rule read last.
     fn total(&self, index: usize) -> u64 {
         self.evaluate();
-        self.service.alert_figures()[index].hits
+        self.service.alert_figures()[index].reading.hits
     }
 }
 
@@ -241,6 +241,21 @@ fn a_spike_is_against_what_was_before() {
     assert_eq!(it.evaluate(), ["a0 started 40"]);
     let baseline = it.service.active_alerts()[0].baseline.expect("enough windows");
     assert!((9.0..11.0).contains(&baseline), "{baseline}");
+}
+
+#[test]
+fn the_alerts_that_ended_last_are_known() {
+    let it = Fixture::new(alerts("match = \"k\", above = 0"));
+    for round in 0..=MAX_ENDED_ALERTS as u64 {
+        it.set(NOW_S + 20 * round);
+        it.hit("k", 1 + round);
+        assert_eq!(it.evaluate(), [format!("a0 started {}", 1 + round)]);
+        it.set(NOW_S + 20 * round + 10);
+        assert_eq!(it.evaluate(), ["a0 ended 0"]);
+    }
+    let ended = it.service.ended_alerts();
+    let peaks: Vec<u64> = ended.iter().map(|notice| notice.peak).collect();
+    assert_eq!(peaks, (2..=1 + MAX_ENDED_ALERTS as u64).rev().collect::<Vec<_>>());
 }
 
 #[test]
