@@ -42,6 +42,7 @@ mod packets_lost;
 mod page;
 mod races;
 mod ratelimit;
+mod receivers;
 mod recipes;
 mod refunds;
 mod report;
