@@ -22,6 +22,7 @@ mod disk_fails;
 mod disk_full;
 mod dump;
 mod envoy;
+mod examples;
 mod expected_counts;
 mod flood;
 mod greedy;
