@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use lately::{DeltaBatch, Op, Outcome, Pattern, Settings, SettingsError, Span, Timestamp};
+use lately::{DeltaBatch, HitError, Op, Outcome, Pattern, Settings, SettingsError, Span, Timestamp};
 use tokio::sync::{Notify, broadcast};
 
 use super::commit::Changes;
@@ -25,9 +25,31 @@ use crate::limits::{
 /// The start of the keys that have totals. The pattern follows.
 const TOTAL: &[u8] = b"\0alert:";
 
+/// Why a client cannot change a total.
+pub(super) const RESERVED: HitError = HitError::Reserved {
+    hint: "those that begin with a zero byte and 'alert:' have the totals of alerts: take another one",
+};
+
 /// Whether a key is the total of an alert, which clients do not see.
+#[inline]
 pub(super) fn is_total(key: &[u8]) -> bool {
     key.starts_with(TOTAL)
+}
+
+/// Whether an operation may change a total.
+#[inline]
+fn is_on_total(op: &Op<'_>) -> bool {
+    match op {
+        Op::Hit { key, .. } | Op::HitOnce { key, .. } | Op::Limit { key, .. } | Op::Throttle { key, .. } => {
+            is_total(key)
+        }
+        Op::HitOnceAt(hit) => is_total(hit.key),
+        Op::HitMember(hit) => is_total(hit.key),
+        Op::Decide(request) | Op::Refund(request) => is_total(request.key),
+        Op::ThrottleBy(request) => is_total(request.key),
+        Op::LimitAll(request) => request.limits.iter().any(|limit| is_total(limit.key)),
+        _ => false,
+    }
 }
 
 /// The class of totals.
@@ -314,6 +336,46 @@ impl Active {
 }
 
 impl Service {
+    /// Applies the operations of clients to the store. Those that may change a total are refused.
+    #[inline]
+    pub(super) fn apply(
+        &self,
+        ops: &[Op<'_>],
+        now: Timestamp,
+        outcomes: &mut Vec<Outcome>,
+        mut deltas: Option<&mut DeltaBatch>,
+    ) {
+        if !ops.iter().any(is_on_total) {
+            return self.apply_all(ops, now, outcomes, deltas);
+        }
+        for op in ops {
+            match op {
+                op if !is_on_total(op) => {
+                    self.apply_all(std::slice::from_ref(op), now, outcomes, deltas.as_deref_mut());
+                }
+                Op::LimitAll(_) => outcomes.push(Outcome::LimitAll(Err(RESERVED.into()))),
+                Op::Hit { .. } | Op::HitOnce { .. } | Op::HitOnceAt(_) | Op::HitMember(_) => {
+                    outcomes.push(Outcome::Hit(Err(RESERVED)));
+                }
+                _ => outcomes.push(Outcome::Limit(Err(RESERVED.into()))),
+            }
+        }
+    }
+
+    #[inline]
+    fn apply_all(
+        &self,
+        ops: &[Op<'_>],
+        now: Timestamp,
+        outcomes: &mut Vec<Outcome>,
+        deltas: Option<&mut DeltaBatch>,
+    ) {
+        match deltas {
+            Some(deltas) => self.store.apply_into(ops, now, outcomes, deltas),
+            None => self.store.apply(ops, now, outcomes),
+        }
+    }
+
     /// Adds the hits of executed operations to the totals of the alerts. The changes go to `deltas`, with those of the hits.
     #[inline]
     pub(super) fn count_totals(
@@ -347,10 +409,7 @@ impl Service {
         let hits = counted.ops(&totals);
         let mut outcomes = Vec::with_capacity(hits.len());
         for part in hits.chunks(RUN_OPERATIONS) {
-            match &mut deltas {
-                Some(deltas) => self.store.apply_into(part, now, &mut outcomes, deltas),
-                None => self.store.apply(part, now, &mut outcomes),
-            }
+            self.apply_all(part, now, &mut outcomes, deltas.as_deref_mut());
         }
     }
 
@@ -379,7 +438,7 @@ impl Service {
             let mut changes = Changes::default();
             let _entered = self.enter();
             // If the journal has failed they stay until they expire.
-            if self.delete(unread.iter().map(|key| &**key), &mut changes, now).is_ok() {
+            if self.delete_any(unread.iter().map(|key| &**key), &mut changes, now).is_ok() {
                 self.commit(&mut [&mut changes]);
             }
         }

@@ -86,6 +86,31 @@ fn subscribers_get_an_alert_with_its_keys_when_it_starts_and_ends() {
     server.ended();
 }
 
+/// A client of any kind gets an error when it would change a total.
+#[test]
+fn a_total_is_refused_to_clients() {
+    let server = Running::with(with(DDOS), standing_clock());
+    let (mut client, mut http) = (server.connect(), Http::connect(&server));
+    resp(&mut client, "HIT endpoint:a 5").expect("counted");
+    let why = "the key is reserved: those that begin with a zero byte and 'alert:' have the totals of alerts: take another one";
+    for line in ["HIT", "HITS", "DEL"] {
+        let line = format!("{line} \"\\x00alert:endpoint:*\"");
+        let expected = if line.starts_with("HITS") { Ok(json!(5)) } else { Err(format!("ERR {why}")) };
+        assert_eq!(resp(&mut client, &line), expected, "{line}");
+    }
+    let sent = format!("INGEST log 0 9 endpoint:a 1 {NOW_S} \"\\x00alert:endpoint:*\" 1 {NOW_S}");
+    assert_eq!(resp(&mut client, &sent), Err(format!("ERR {why}")));
+    assert_eq!(resp(&mut client, "INGEST log"), Ok(Value::Null));
+    let key = "%00alert:endpoint:*";
+    for path in [format!("POST /v1/hit/{key}"), format!("POST /v1/limit/{key}?max=1&window=1m")] {
+        let (status, problem) = http.ask(&path);
+        assert_eq!((status, &problem["detail"]), (400, &json!(why)), "{path}");
+    }
+    let (status, problem) = http.ask(&format!("DELETE /v1/key/{key}"));
+    assert_eq!((status, &problem["detail"]), (400, &json!(why)));
+    assert_eq!(resp(&mut client, "HITS \"\\x00alert:endpoint:*\""), Ok(json!(5)));
+}
+
 /// A subscriber waits, and sends nothing for long.
 #[test]
 fn a_subscriber_is_not_idle() {
