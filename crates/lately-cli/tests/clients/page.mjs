@@ -110,6 +110,7 @@ const scenarios = {
       view("#/", "Now", TOP),
       view("#/keys", "Keys", ".line-row .key"),
       view("#/limits", "Limits", "td:has-text('10 in 1m')"),
+      view("#/limits", "Limits", "tr:has-text('user_guest'):has-text('1 per hour'):has-text('shadow')"),
       view("#/alerts", "Alerts", ".card.firing .key"),
       view("#/cluster", "Cluster", ".empty:has-text('counts alone')"),
       view("#/memory", "Memory", "dd:has-text('MiB')"),

@@ -50,9 +50,21 @@ const LIMITS: &str = "[[limit]]\nname = \"login\"\nmax = 5\nwindow = \"1h\"\nloc
     [[alert]]\nname = \"many-ads\"\nmatch = \"ad:*\"\nabove = 5\nwindow = \"1h\"\nfor = \"1h\"\n\
     [[alert]]\nname = \"odd\"\nmatch = \"login:*\"\nspike = 4.0\nwindow = \"1m\"\n";
 
+const RULES: &str = "domain: edge\ndescriptors:\n- { key: path, rate_limit: { unit: minute, requests_per_unit: 2 } }\n\
+    - { key: user, value: guest, shadow_mode: true, rate_limit: { unit: hour, requests_per_unit: 1 } }\n";
+
 #[test]
 fn each_view_of_a_busy_server_is_whole_and_accessible() {
-    run("busy", || with_config(LIMITS, &[]));
+    run("busy", || {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::write(folder.path().join("lately.toml"), LIMITS).expect("room");
+        let rules = folder.path().join("rules");
+        std::fs::create_dir(&rules).expect("room");
+        std::fs::write(rules.join("edge.yaml"), RULES).expect("room");
+        let path = |name: &str| folder.path().join(name).into_os_string().into_string().expect("text");
+        let (config, rules) = (path("lately.toml"), path("rules"));
+        (serve_with(&["--config", &config, "--ratelimit-config", &rules]), folder)
+    });
 }
 
 #[test]

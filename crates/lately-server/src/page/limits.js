@@ -46,8 +46,8 @@ export function show({ main, signal }) {
     });
     const label = `${percent(denied, rule.hits)} over the limit, ${percent(rule.over_in_shadow, rule.hits)} over it in shadow`;
     return h("tr", {},
-      h("td", {}, h("span", { class: "key" }, rule.rule), rule.shadow ? chip("warn", "shadow") : null,
-        h("div", { class: "small" }, rule.max === null ? "no limit of its own" : `${exact(rule.max)} a ${rule.unit}`),
+      h("td", {}, rule.rule, rule.shadow ? [" ", chip("warn", "shadow")] : null,
+        h("div", { class: "small" }, rule.max === null ? "no limit of its own" : `${exact(rule.max)} per ${rule.unit}`),
         h("div", { class: "soft small key" }, `domain ${rule.domain}`)),
       h("td", { class: "wide" }, h("div", { class: "meter", role: "img", "aria-label": label }, parts)),
       h("td", { class: "n wide" }, count(rule.within)), h("td", { class: "n" }, count(denied)),
