@@ -750,8 +750,12 @@ pub const ALERTS_EVERY: Duration = Duration::from_millis(50);
 /// Keys that an alert names.
 pub const ALERT_KEYS: usize = 5;
 
-/// Alerts that started or ended and that a subscriber has not taken. One that is further behind is disconnected.
+/// Alerts that started or ended and that a subscriber or a stream of events has not taken. One that is further behind is
+/// disconnected.
 pub const MAX_UNREAD_ALERTS: usize = 64;
+
+/// Alerts that have ended and are still shown. For another one, the oldest is forgotten.
+pub const MAX_ENDED_ALERTS: usize = 32;
 
 /// Bytes of the secret of a webhook, as Standard Webhooks says.
 pub const WEBHOOK_SECRET_BYTES: RangeInclusive<usize> = 24..=64;

@@ -104,6 +104,11 @@ pub enum HitError {
         /// Length of the key in bytes.
         bytes: usize,
     },
+    /// The key is one that the program around the store keeps for itself. A store does not return this.
+    Reserved {
+        /// Which keys are, and what to do.
+        hint: &'static str,
+    },
     /// The id is empty or longer than [`MAX_ID_BYTES`].
     IdLength {
         /// Length of the id in bytes.
@@ -165,6 +170,7 @@ impl fmt::Display for HitError {
             HitError::KeyLength { bytes } => {
                 write!(f, "invalid key of {bytes} bytes: a key has 1 to {MAX_KEY_BYTES} bytes")
             }
+            HitError::Reserved { hint } => write!(f, "the key is reserved: {hint}"),
             HitError::IdLength { bytes } => {
                 write!(f, "invalid id of {bytes} bytes: an id has 1 to {MAX_ID_BYTES} bytes")
             }

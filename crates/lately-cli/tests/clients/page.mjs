@@ -110,6 +110,8 @@ const scenarios = {
       view("#/", "Now", TOP),
       view("#/keys", "Keys", ".line-row .key"),
       view("#/limits", "Limits", "td:has-text('10 in 1m')"),
+      view("#/limits", "Limits", "tr:has-text('user_guest'):has-text('1 per hour'):has-text('shadow')"),
+      view("#/alerts", "Alerts", ".card.firing .key"),
       view("#/cluster", "Cluster", ".empty:has-text('counts alone')"),
       view("#/memory", "Memory", "dd:has-text('MiB')"),
       view("#/key/login%3A10.0.0.1", "login:10.0.0.1", ".chip.bad:has-text('denied')"),
@@ -163,6 +165,40 @@ const scenarios = {
     check("errors", refused, []);
   },
 
+  /** An alert starts and ends while somebody looks. */
+  async alerts(browser, redis) {
+    const page = await open(await browser.newContext(), "#/alerts");
+    await page.locator(".empty:has-text('Nothing fires. 2 rules are watched.')").waitFor();
+    checkThat("no badge", await page.locator("#firing").isHidden());
+    const cells = (row) => row.locator("td").allTextContents();
+    check("a rule", await cells(page.locator("tbody tr").first()), ["bursthits of burst:* in 1hmore than 9", "quiet", "0", "", "0"]);
+    const hostile = HOSTILE[0][0];
+    await redis.call("MHIT", `burst:${hostile}`, "6", "burst:b", "3", "burst:c", "3", "other", "50");
+    await page.locator(".card.firing:has-text('burst')").waitFor();
+    check("the badge", await page.locator("#tabs a[href='#/alerts']").textContent(), "Alerts 1 firing");
+    await page.locator("#news:text-is('Alert burst started')").waitFor({ state: "attached" });
+    const firing = page.locator(".card.firing");
+    check("its hits", await firing.locator(".big").textContent(), "12");
+    check("its threshold", await firing.locator("p").first().textContent(), "hits of burst:* in 1h. It fires at more than 9. The most so far: 12.");
+    await firing.locator(".key").first().waitFor();
+    check("the key that did most", await cells(firing.locator("tbody tr").first()), [`burst:${hostile}`, "6", "50 %"]);
+    await accessible(page, "an alert fires");
+    // By the keyboard to the page of that key, and back.
+    await firing.locator(".key").first().focus();
+    await page.keyboard.press("Enter");
+    await page.locator("h1.key").waitFor();
+    check("the key", await page.locator("h1.key").textContent(), `burst:${hostile}`);
+    await page.goBack();
+    await firing.waitFor();
+    await redis.call("FLUSHALL");
+    await page.locator("#alert-ended").waitFor();
+    await page.locator("#news:text-is('Alert burst ended')").waitFor({ state: "attached" });
+    checkThat("no badge is left", await page.locator("#firing").isHidden());
+    const [name, , , most, by] = await cells(page.locator("table[aria-label='Alerts that ended lately'] tbody tr").first());
+    check("what ended", [name, most, by], ["burst", "12", `burst:${hostile}50 %`]);
+    check("errors", page.errors, []);
+  },
+
   /** Ten thousand keys: few elements, frames in time, and the keyboard. */
   async many(browser, redis) {
     for (let part = 0; part < 10; part += 1) {
@@ -211,6 +247,7 @@ const scenarios = {
       view("#/", "Now", ".empty:has-text('Count one')"),
       view("#/keys", "Keys", "[role=status]:has-text('No such key')"),
       view("#/limits", "Limits", ".empty:has-text('no named limits')"),
+      view("#/alerts", "Alerts", ".empty:has-text('no alerts')"),
       view("#/memory", "Memory", "dd:has-text('none had to go')"),
       view("#/key/none", "none", ".chip:has-text('no hits')"),
       view("#/key/", "Key", ".empty:has-text('Which key?')"),

@@ -1,4 +1,4 @@
-//! Runs the recipes of `docs/guide/logs.md`, and compares their output with that in the document.
+//! Runs the recipes of `docs/guide/logs.md` and `alerts.md`, and compares their output with that in the document.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -37,26 +37,54 @@ fn the_recipes_for_logs_print_what_they_show() {
             .and_then(|log| log.set_modified(UNIX_EPOCH + WRITTEN))
             .expect("a time");
     }
-    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide/logs.md");
-    let guide = fs::read_to_string(guide).expect("the guide");
     // A server whose retention is longer than the age of the logs.
     let config = folder.path().join("lately.toml");
     fs::write(&config, "[[class]]\nmatch = \"web:*\"\nretain = \"1600w\"\n").expect("room");
     let server = serve_with(&["--config", config.to_str().expect("text")]);
+    let recipes = run_recipes(&page("logs.md"), folder.path(), &server.resp);
+    assert!(recipes >= 20, "{recipes}");
+}
+
+/// A page of the guide.
+fn page(name: &str) -> String {
+    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide");
+    fs::read_to_string(guide.join(name)).expect("a page")
+}
+
+/// Runs the commands `lately` of a page in a folder. Returns how many there are.
+fn run_recipes(page: &str, folder: &Path, server: &str) -> usize {
     let mut recipes = 0;
-    for block in guide.split("```console\n$ ").skip(1) {
+    for block in page.split("```console\n$ lately ").skip(1) {
         let block = block.split("```").next().expect("a block ends");
         let (typed, shown) = block.split_once('\n').expect("a line is typed");
-        let words = words(typed);
-        assert_eq!(words[0], "lately");
         let mut command = Command::new(env!("CARGO_BIN_EXE_lately"));
-        command.env("LATELY_SERVER", &server.resp);
-        let output = command.args(&words[1..]).current_dir(folder.path()).output().expect("the binary runs");
+        command.env("LATELY_SERVER", server);
+        let output = command.args(words(typed)).current_dir(folder).output().expect("the binary runs");
         let printed = String::from_utf8([output.stdout, output.stderr].concat()).expect("text");
         assert_eq!((printed.as_str(), output.status.code()), (shown, Some(0)), "{typed}");
         recipes += 1;
     }
-    assert!(recipes >= 20, "{recipes}");
+    recipes
+}
+
+/// The replay of a rule, on a log with a flood: for twenty seconds `/login` has 1,500 requests a second, and all else one.
+#[test]
+fn the_page_about_alerts_replays_its_rule() {
+    let page = page("alerts.md");
+    let folder = tempfile::tempdir().expect("a folder");
+    let rule = page.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a rule");
+    fs::write(folder.path().join("lately.toml"), rule).expect("room");
+    let mut log = String::new();
+    for second in 0..600 {
+        let at = format!("[12/Mar/2024:14:{:02}:{:02} +0000]", second / 60, second % 60);
+        let floods = if (120..140).contains(&second) { 1_500 } else { 0 };
+        for (path, count) in [("/", 1), ("/login", floods)] {
+            let line = format!("198.51.100.7 - - {at} \"GET {path} HTTP/1.1\" 200 5\n");
+            log.push_str(&line.repeat(count));
+        }
+    }
+    fs::write(folder.path().join("access.log"), log).expect("room");
+    assert_eq!(run_recipes(&page, folder.path(), ""), 1);
 }
 
 #[test]

@@ -44,11 +44,27 @@ fn with_config(text: &str, passwords: &[(&str, &str)]) -> (Running, TempDir) {
 const LIMITS: &str = "[[limit]]\nname = \"login\"\nmax = 5\nwindow = \"1h\"\nlockout = \"15m\"\nkey = \"login:{client}\"\n\
     [[limit]]\nname = \"api\"\nmax = 7\nwindow = \"1h\"\nshadow = true\n\
     [[limit]]\nname = \"unused\"\nmax = 10\nwindow = \"1m\"\ndomain = \"edge\"\ndescriptors = { a = \"*\" }\n\
-    [[class]]\nmatch = \"ad:*\"\nunique = true\n";
+    [[class]]\nmatch = \"ad:*\"\nunique = true\n\
+    [[alert]]\nname = \"many-users\"\nmatch = \"user:*\"\nabove = 100\nwindow = \"5m\"\n\
+    [[alert]]\nname = \"no-backup\"\nmatch = \"backup\"\nbelow = 1\nwindow = \"500ms\"\n\
+    [[alert]]\nname = \"many-ads\"\nmatch = \"ad:*\"\nabove = 5\nwindow = \"1h\"\nfor = \"1h\"\n\
+    [[alert]]\nname = \"odd\"\nmatch = \"login:*\"\nspike = 4.0\nwindow = \"1m\"\n";
+
+const RULES: &str = "domain: edge\ndescriptors:\n- { key: path, rate_limit: { unit: minute, requests_per_unit: 2 } }\n\
+    - { key: user, value: guest, shadow_mode: true, rate_limit: { unit: hour, requests_per_unit: 1 } }\n";
 
 #[test]
 fn each_view_of_a_busy_server_is_whole_and_accessible() {
-    run("busy", || with_config(LIMITS, &[]));
+    run("busy", || {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::write(folder.path().join("lately.toml"), LIMITS).expect("room");
+        let rules = folder.path().join("rules");
+        std::fs::create_dir(&rules).expect("room");
+        std::fs::write(rules.join("edge.yaml"), RULES).expect("room");
+        let path = |name: &str| folder.path().join(name).into_os_string().into_string().expect("text");
+        let (config, rules) = (path("lately.toml"), path("rules"));
+        (serve_with(&["--config", &config, "--ratelimit-config", &rules]), folder)
+    });
 }
 
 #[test]
@@ -65,6 +81,13 @@ fn each_view_of_a_server_without_its_engine_is_whole_and_accessible() {
 #[test]
 fn the_page_is_live_and_shows_any_key() {
     run("live", || with_config("", &[]));
+}
+
+#[test]
+fn the_page_shows_an_alert_that_starts_and_ends() {
+    let alerts = "[[alert]]\nname = \"burst\"\nmatch = \"burst:*\"\nabove = 9\nwindow = \"1h\"\n\
+        [[alert]]\nname = \"odd\"\nmatch = \"k\"\nspike = 3.0\nwindow = \"10s\"\n";
+    run("alerts", || with_config(alerts, &[]));
 }
 
 #[test]

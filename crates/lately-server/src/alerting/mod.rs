@@ -61,14 +61,11 @@ async fn evaluate(service: Arc<Service>, stopper: Stopper) {
 
 /// A line for the log.
 fn line(notice: &Notice) -> String {
-    let name = &notice.rule().name;
-    if notice.stage == Stage::Ended {
-        return format!("alert {name}: ended: {}", notice.summary());
-    }
     let cause = |cause: &Cause| {
         format!("{} {:.0} %", String::from_utf8_lossy(&cause.key).escape_debug(), 100.0 * cause.share)
     };
-    let causes: Vec<String> = notice.keys.iter().map(cause).collect();
+    let started = notice.stage == Stage::Firing;
+    let causes: Vec<String> = notice.keys.iter().filter(|_| started).map(cause).collect();
     let most = if causes.is_empty() { String::new() } else { format!(": most by {}", causes.join(", ")) };
-    format!("alert {name}: started: {}{most}", notice.summary())
+    format!("alert {}: {}: {}{most}", notice.rule().name, notice.stage.change(), notice.summary())
 }

@@ -70,8 +70,8 @@ pub(super) async fn deliver(
         if let Err(why) = deliver_one(&service, &webhook, &url, &message).await {
             Stats::add(&service.stats.failed_deliveries, 1);
             let name = &message.notice.rule().name;
-            let stage = message.notice.stage.event();
-            log(&format!("alert {name}: the webhook {url} did not get that it {stage}: {why}"));
+            let change = message.notice.stage.change();
+            log(&format!("alert {name}: the webhook {url} did not get that it {change}: {why}"));
         }
     }
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::Number;
 use utoipa::ToSchema;
 
-use super::{AlertRule, Condition};
+use super::{AlertRule, Condition, Reading};
 use crate::config::Alert;
 use crate::json::{Key, seconds};
 
@@ -25,6 +25,8 @@ pub(crate) struct Cause {
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, ToSchema, Debug)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Stage {
+    /// The condition does not hold, and the alert does not fire.
+    Quiet,
     /// The condition holds, but not for long enough.
     Pending,
     /// The alert has started and not ended.
@@ -33,13 +35,18 @@ pub(crate) enum Stage {
 }
 
 impl Stage {
-    /// What happened when it came to be so.
-    pub(crate) fn event(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
-            Stage::Pending => "is pending",
-            Stage::Firing => "started",
+            Stage::Quiet => "quiet",
+            Stage::Pending => "pending",
+            Stage::Firing => "firing",
             Stage::Ended => "ended",
         }
+    }
+
+    /// What happened when an alert that is published came to it.
+    pub(crate) fn change(self) -> &'static str {
+        if self == Stage::Ended { "ended" } else { "started" }
     }
 }
 
@@ -61,9 +68,9 @@ pub(crate) struct Notice {
     pub(crate) keys: Arc<[Cause]>,
 }
 
-/// An alert as JSON.
+/// A rule and its total, as JSON.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct AlertText<'a> {
+struct ReadText<'a> {
     name: &'a str,
     state: Stage,
     /// The pattern of the keys whose hits are counted together.
@@ -80,6 +87,13 @@ pub(crate) struct AlertText<'a> {
     hits: u64,
     /// What they usually are. Only of a spike.
     baseline: Option<f64>,
+}
+
+/// An alert as JSON.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct AlertText<'a> {
+    #[serde(flatten)]
+    read: ReadText<'a>,
     /// The most hits in the window so far.
     peak: u64,
     /// When it started, in Unix seconds; of a pending alert, since when the condition holds.
@@ -90,6 +104,15 @@ pub(crate) struct AlertText<'a> {
     ended_at: Option<Number>,
     /// The keys with the most hits in the window when it started, most first.
     keys: Vec<CauseText>,
+}
+
+/// A rule of the config as JSON.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct RuleText<'a> {
+    #[serde(flatten)]
+    read: ReadText<'a>,
+    /// How often its alert started.
+    starts: u64,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -105,7 +128,7 @@ struct CauseText {
 #[derive(Serialize)]
 struct Event<'a> {
     #[serde(rename = "type")]
-    kind: &'static str,
+    kind: String,
     timestamp: String,
     data: AlertText<'a>,
 }
@@ -115,18 +138,12 @@ pub(crate) fn rfc3339(at: Timestamp) -> String {
     jiff::Timestamp::from_millisecond(at.as_millis()).map_or_else(|_| at.to_string(), |at| at.to_string())
 }
 
-impl Notice {
-    pub(crate) fn rule(&self) -> &AlertRule {
-        &self.alert.rule
-    }
-
-    pub(crate) fn text(&self) -> AlertText<'_> {
-        let AlertRule { name, pattern, condition, window, .. } = self.rule();
-        let cause =
-            |cause: &Cause| CauseText { key: (&*cause.key).into(), hits: cause.hits, share: cause.share };
-        AlertText {
+impl<'a> ReadText<'a> {
+    fn new(rule: &'a AlertRule, state: Stage, Reading { hits, baseline }: Reading) -> ReadText<'a> {
+        let AlertRule { name, pattern, condition, window, .. } = rule;
+        ReadText {
             name,
-            state: self.stage,
+            state,
             pattern: String::from_utf8_lossy(pattern.as_bytes()).into_owned(),
             kind: condition.name(),
             threshold: match condition {
@@ -134,8 +151,29 @@ impl Notice {
                 Condition::Spike { factor, .. } => Number::from_f64(*factor).unwrap_or_else(|| 0.into()),
             },
             window: window.to_string(),
-            hits: self.hits,
-            baseline: self.baseline,
+            hits,
+            baseline,
+        }
+    }
+}
+
+impl<'a> RuleText<'a> {
+    pub(crate) fn new(rule: &'a AlertRule, state: Stage, reading: Reading, starts: u64) -> RuleText<'a> {
+        RuleText { read: ReadText::new(rule, state, reading), starts }
+    }
+}
+
+impl Notice {
+    pub(crate) fn rule(&self) -> &AlertRule {
+        &self.alert.rule
+    }
+
+    pub(crate) fn text(&self) -> AlertText<'_> {
+        let cause =
+            |cause: &Cause| CauseText { key: (&*cause.key).into(), hits: cause.hits, share: cause.share };
+        let reading = Reading { hits: self.hits, baseline: self.baseline };
+        AlertText {
+            read: ReadText::new(self.rule(), self.stage, reading),
             peak: self.peak,
             since: seconds(self.since),
             ended_at: self.ended.map(seconds),
@@ -145,7 +183,7 @@ impl Notice {
 
     /// The event that the alert started or ended, as JSON.
     pub(crate) fn event(&self) -> String {
-        let kind = if self.stage == Stage::Ended { "alert.ended" } else { "alert.started" };
+        let kind = format!("alert.{}", self.stage.change());
         let event = Event { kind, timestamp: rfc3339(self.as_of), data: self.text() };
         serde_json::to_string(&event).expect("it has no maps")
     }

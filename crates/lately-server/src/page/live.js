@@ -3,7 +3,7 @@
 const SECONDS = 300;
 const listeners = new Map();
 
-export const live = { hits: [], denied: [], end: 0, status: null, top: null, state: "connecting" };
+export const live = { hits: [], denied: [], end: 0, status: null, alerts: null, alert: null, top: null, state: "connecting" };
 
 let source = null;
 let retry = null;
@@ -51,7 +51,7 @@ function open() {
   source.addEventListener("open", () => setState("live"));
   source.addEventListener("history", (event) => add(JSON.parse(event.data)));
   source.addEventListener("rate", (event) => add(JSON.parse(event.data)));
-  for (const name of ["status", "top"]) {
+  for (const name of ["status", "alerts", "alert", "top"]) {
     source.addEventListener(name, (event) => {
       live[name] = JSON.parse(event.data);
       tell(name);
@@ -85,7 +85,7 @@ export function stop() {
 
 // What was seen is not for the next user.
 export function forget() {
-  Object.assign(live, { hits: [], denied: [], end: 0, status: null, top: null, state: "connecting" });
+  Object.assign(live, { hits: [], denied: [], end: 0, status: null, alerts: null, alert: null, top: null, state: "connecting" });
 }
 
 document.addEventListener("visibilitychange", () => (document.hidden ? shut() : open()));

@@ -1,5 +1,6 @@
 // The dashboard: which view is shown, and what is around it.
 
+import * as alerts from "./alerts.js";
 import { logOut, onLoggedOut, session } from "./api.js";
 import * as cluster from "./cluster.js";
 import { h, setText } from "./dom.js";
@@ -12,8 +13,8 @@ import * as login from "./login.js";
 import * as memory from "./memory.js";
 import * as now from "./now.js";
 
-const VIEWS = { "": now, keys, key, limits, cluster, memory };
-const TITLES = { "": "Now", keys: "Keys", key: "Key", limits: "Limits", cluster: "Cluster", memory: "Memory" };
+const VIEWS = { "": now, keys, key, limits, alerts, cluster, memory };
+const TITLES = { "": "Now", keys: "Keys", key: "Key", limits: "Limits", alerts: "Alerts", cluster: "Cluster", memory: "Memory" };
 
 const at = (id) => document.getElementById(id);
 const main = at("main");
@@ -48,7 +49,7 @@ function route() {
   VIEWS[view].show({ main, signal: current.signal, name, query: new URLSearchParams(query) });
   // What is known already is shown at once.
   if (live.end) on.again("rate");
-  for (const event of ["status", "top"]) if (live[event]) on.again(event);
+  for (const event of ["status", "alerts", "top"]) if (live[event]) on.again(event);
 }
 
 function showState() {
@@ -72,6 +73,15 @@ function showState() {
 }
 on(["state", "status"], showState);
 
+function showFiring() {
+  const firing = live.alerts?.alerts.filter((alert) => alert.state === "firing").length ?? 0;
+  const badge = at("firing");
+  if (badge.textContent !== `${firing} firing`) badge.replaceChildren(String(firing), h("span", { class: "unseen" }, " firing"));
+  badge.hidden = firing === 0;
+}
+on(["alerts"], showFiring);
+on(["alert"], ({ alert }) => setText(at("news"), `Alert ${alert.data.name} ${alert.data.state === "ended" ? "ended" : "started"}`));
+
 // Finds out who looks, and shows the form if that is nobody.
 async function enter() {
   try {
@@ -93,6 +103,7 @@ function leave() {
   who = null;
   stop();
   forget();
+  showFiring();
   at("logout").hidden = at("open").hidden = at("tabs").hidden = true;
   showState();
   clear("Log in");

@@ -4,28 +4,52 @@
 //! its total. It is written with the hits that it counts, so it is in the journal, survives a restart, and goes to
 //! other nodes of a cluster, like any key. Evaluating a rule reads one key, however many match its pattern.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use lately::{DeltaBatch, Op, Outcome, Pattern, Settings, SettingsError, Span, Timestamp};
+use lately::{DeltaBatch, HitError, Op, Outcome, Pattern, Settings, SettingsError, Span, Timestamp};
 use tokio::sync::{Notify, broadcast};
 
 use super::commit::Changes;
 use super::effect::Effect;
 use super::{Service, TopQuestion};
 use crate::alerts::notice::{Cause, Notice, Stage};
-use crate::alerts::{Change, State, Watched, total_settings};
+use crate::alerts::{Change, Reading, State, Watched, total_settings};
 use crate::config::Alert;
-use crate::limits::{ALERT_KEYS, LEAST_ALERT_WINDOW, MAX_ALERTS, MAX_UNREAD_ALERTS, RUN_OPERATIONS};
+use crate::limits::{
+    ALERT_KEYS, LEAST_ALERT_WINDOW, MAX_ALERTS, MAX_ENDED_ALERTS, MAX_UNREAD_ALERTS, RUN_OPERATIONS,
+};
 
 /// The start of the keys that have totals. The pattern follows.
 const TOTAL: &[u8] = b"\0alert:";
 
+/// Why a client cannot change a total.
+pub(super) const RESERVED: HitError = HitError::Reserved {
+    hint: "those that begin with a zero byte and 'alert:' have the totals of alerts: take another one",
+};
+
 /// Whether a key is the total of an alert, which clients do not see.
+#[inline]
 pub(super) fn is_total(key: &[u8]) -> bool {
     key.starts_with(TOTAL)
+}
+
+/// Whether an operation may change a total.
+#[inline]
+fn is_on_total(op: &Op<'_>) -> bool {
+    match op {
+        Op::Hit { key, .. } | Op::HitOnce { key, .. } | Op::Limit { key, .. } | Op::Throttle { key, .. } => {
+            is_total(key)
+        }
+        Op::HitOnceAt(hit) => is_total(hit.key),
+        Op::HitMember(hit) => is_total(hit.key),
+        Op::Decide(request) | Op::Refund(request) => is_total(request.key),
+        Op::ThrottleBy(request) => is_total(request.key),
+        Op::LimitAll(request) => request.limits.iter().any(|limit| is_total(limit.key)),
+        _ => false,
+    }
 }
 
 /// The class of totals.
@@ -39,6 +63,8 @@ pub(crate) struct Alerts {
     has_any: AtomicBool,
     totals: RwLock<Totals>,
     active: Mutex<Vec<Active>>,
+    /// Those that ended last, the newest first.
+    ended: Mutex<VecDeque<Arc<Notice>>>,
     notices: broadcast::Sender<Arc<Notice>>,
     /// How many were published.
     published: AtomicU64,
@@ -58,11 +84,10 @@ struct Active {
 
 /// The figures of an alert.
 pub(crate) struct AlertFigures {
-    pub(crate) name: String,
-    /// `quiet`, `pending` or `firing`.
-    pub(crate) state: &'static str,
-    /// Hits in the window, when it was last evaluated.
-    pub(crate) hits: u64,
+    pub(crate) alert: Arc<Alert>,
+    pub(crate) stage: Stage,
+    /// What was read when it was last evaluated.
+    pub(crate) reading: Reading,
     pub(crate) starts: u64,
 }
 
@@ -209,6 +234,7 @@ impl Alerts {
             has_any: AtomicBool::new(false),
             totals: RwLock::default(),
             active: Mutex::default(),
+            ended: Mutex::default(),
             notices: broadcast::Sender::new(MAX_UNREAD_ALERTS),
             published: AtomicU64::new(0),
             replaced: Notify::new(),
@@ -310,6 +336,46 @@ impl Active {
 }
 
 impl Service {
+    /// Applies the operations of clients to the store. Those that may change a total are refused.
+    #[inline]
+    pub(super) fn apply(
+        &self,
+        ops: &[Op<'_>],
+        now: Timestamp,
+        outcomes: &mut Vec<Outcome>,
+        mut deltas: Option<&mut DeltaBatch>,
+    ) {
+        if !ops.iter().any(is_on_total) {
+            return self.apply_all(ops, now, outcomes, deltas);
+        }
+        for op in ops {
+            match op {
+                op if !is_on_total(op) => {
+                    self.apply_all(std::slice::from_ref(op), now, outcomes, deltas.as_deref_mut());
+                }
+                Op::LimitAll(_) => outcomes.push(Outcome::LimitAll(Err(RESERVED.into()))),
+                Op::Hit { .. } | Op::HitOnce { .. } | Op::HitOnceAt(_) | Op::HitMember(_) => {
+                    outcomes.push(Outcome::Hit(Err(RESERVED)));
+                }
+                _ => outcomes.push(Outcome::Limit(Err(RESERVED.into()))),
+            }
+        }
+    }
+
+    #[inline]
+    fn apply_all(
+        &self,
+        ops: &[Op<'_>],
+        now: Timestamp,
+        outcomes: &mut Vec<Outcome>,
+        deltas: Option<&mut DeltaBatch>,
+    ) {
+        match deltas {
+            Some(deltas) => self.store.apply_into(ops, now, outcomes, deltas),
+            None => self.store.apply(ops, now, outcomes),
+        }
+    }
+
     /// Adds the hits of executed operations to the totals of the alerts. The changes go to `deltas`, with those of the hits.
     #[inline]
     pub(super) fn count_totals(
@@ -343,10 +409,7 @@ impl Service {
         let hits = counted.ops(&totals);
         let mut outcomes = Vec::with_capacity(hits.len());
         for part in hits.chunks(RUN_OPERATIONS) {
-            match &mut deltas {
-                Some(deltas) => self.store.apply_into(part, now, &mut outcomes, deltas),
-                None => self.store.apply(part, now, &mut outcomes),
-            }
+            self.apply_all(part, now, &mut outcomes, deltas.as_deref_mut());
         }
     }
 
@@ -375,7 +438,7 @@ impl Service {
             let mut changes = Changes::default();
             let _entered = self.enter();
             // If the journal has failed they stay until they expire.
-            if self.delete(unread.iter().map(|key| &**key), &mut changes, now).is_ok() {
+            if self.delete_any(unread.iter().map(|key| &**key), &mut changes, now).is_ok() {
                 self.commit(&mut [&mut changes]);
             }
         }
@@ -433,8 +496,14 @@ impl Service {
                 active.keys = Arc::clone(&notice.keys);
             }
         }
+        let notice = Arc::new(notice);
+        if notice.stage == Stage::Ended {
+            let mut ended = self.alerts.ended.lock().unwrap_or_else(PoisonError::into_inner);
+            ended.truncate(MAX_ENDED_ALERTS - 1);
+            ended.push_front(Arc::clone(&notice));
+        }
         // Without a subscriber nobody gets it.
-        let _ = self.alerts.notices.send(Arc::new(notice));
+        let _ = self.alerts.notices.send(notice);
         self.alerts.published.fetch_add(1, Release);
         self.wake();
     }
@@ -442,16 +511,21 @@ impl Service {
     /// The figures of all alerts, in the order of the config.
     pub(crate) fn alert_figures(&self) -> Vec<AlertFigures> {
         let figures = |active: &Active| AlertFigures {
-            name: active.alert.rule.name.clone(),
-            state: match active.watched.state() {
-                State::Quiet { .. } => "quiet",
-                State::Pending { .. } => "pending",
-                State::Firing { .. } => "firing",
+            alert: Arc::clone(&active.alert),
+            stage: match active.watched.state() {
+                State::Quiet { .. } => Stage::Quiet,
+                State::Pending { .. } => Stage::Pending,
+                State::Firing { .. } => Stage::Firing,
             },
-            hits: active.watched.last().hits,
+            reading: active.watched.last(),
             starts: active.starts,
         };
         self.alerts.active().iter().map(figures).collect()
+    }
+
+    /// The alerts that ended last, the newest first.
+    pub(crate) fn ended_alerts(&self) -> Vec<Arc<Notice>> {
+        self.alerts.ended.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
 
     /// The alerts that are pending or firing, in the order of the config.

@@ -276,18 +276,18 @@ impl Service {
             batch.ops.iter().for_each(|op| note_read(cluster, op, &self.store, now));
         }
         if !self.is_recorded() {
-            self.store.apply(&batch.ops, now, &mut batch.outcomes);
+            self.apply(&batch.ops, now, &mut batch.outcomes, None);
             self.count_totals(&batch.ops, &batch.outcomes, None, now);
             return self.settle_batch(batch, None);
         }
         batch.refused = self.journal().and_then(|journal| journal.check().err());
         if batch.refused.is_none() {
-            self.store.apply_into(&batch.ops, now, &mut batch.outcomes, &mut changes.deltas);
+            self.apply(&batch.ops, now, &mut batch.outcomes, Some(&mut changes.deltas));
             self.count_totals(&batch.ops, &batch.outcomes, Some(&mut changes.deltas), now);
         } else {
             let questions: Vec<Op<'_>> =
                 batch.ops.iter().filter(|op| !Effect::may_change(op)).cloned().collect();
-            self.store.apply_into(&questions, now, &mut batch.outcomes, &mut changes.deltas);
+            self.apply(&questions, now, &mut batch.outcomes, Some(&mut changes.deltas));
         }
         self.settle_batch(batch, self.has_journal().then_some(changes));
     }

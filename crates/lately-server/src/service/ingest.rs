@@ -141,13 +141,13 @@ impl Service {
             outcomes.clear();
             let next = hits.by_ref().take(RUN_OPERATIONS);
             ops.extend(next.map(|(key, weight, at)| Op::Hit { key, weight, at: Some(at) }));
-            self.store.apply_into(&ops, now, &mut outcomes, &mut changes.deltas);
+            self.apply(&ops, now, &mut outcomes, Some(&mut changes.deltas));
             self.count_totals(&ops, &outcomes, Some(&mut changes.deltas), now);
             for (op, outcome) in ops.iter().zip(outcomes.drain(..)) {
                 let (Op::Hit { weight, .. }, Outcome::Hit(outcome)) = (op, outcome) else { continue };
                 match outcome {
                     Ok(_) => accepted = accepted.saturating_add(*weight),
-                    Err(error @ HitError::OutOfMemory { .. }) => {
+                    Err(error @ (HitError::OutOfMemory { .. } | HitError::Reserved { .. })) => {
                         self.store.roll_back_since(&mut changes.deltas, &mark);
                         return Err(IngestError::Hit(error));
                     }

@@ -6,6 +6,7 @@ use lately_journal::{Journal, Refused};
 use thiserror::Error;
 
 use crate::service::Service;
+use crate::service::alerts::{RESERVED, is_total};
 use crate::service::commit::Changes;
 
 /// Why keys are not deleted.
@@ -18,6 +19,9 @@ pub(crate) enum DeleteError {
         "deletions that wait for the engine of the cluster take the memory for more: try again when it has taken some"
     )]
     Waiting,
+    /// A key is the total of an alert.
+    #[error("{}", RESERVED)]
+    Reserved,
 }
 
 impl DeleteError {
@@ -26,6 +30,7 @@ impl DeleteError {
         match self {
             DeleteError::Journal(_) => "MISCONF",
             DeleteError::Waiting => "OOM",
+            DeleteError::Reserved => "ERR",
         }
     }
 }
@@ -35,8 +40,21 @@ impl Service {
     /// until the commit.
     ///
     /// # Errors
-    /// The journal has failed, or too many deletions wait for other nodes. Nothing is deleted.
+    /// The journal has failed, too many deletions wait for other nodes, or a key is the total of an alert. Nothing is deleted.
     pub(crate) fn delete<'k>(
+        &self,
+        keys: impl Iterator<Item = &'k [u8]> + Clone,
+        changes: &mut Changes,
+        now: Timestamp,
+    ) -> Result<usize, DeleteError> {
+        if keys.clone().any(is_total) {
+            return Err(DeleteError::Reserved);
+        }
+        self.delete_any(keys, changes, now)
+    }
+
+    /// The same, of totals too.
+    pub(super) fn delete_any<'k>(
         &self,
         keys: impl Iterator<Item = &'k [u8]> + Clone,
         changes: &mut Changes,

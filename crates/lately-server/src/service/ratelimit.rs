@@ -7,7 +7,7 @@ use lately::{
     Admission, Outcome, Pattern, Request, Retry, Settings, Span, hours, milliseconds, minutes, seconds,
 };
 use lately_journal::Refused;
-use lately_ratelimit::{Found, Limit, RuleNumber, Rules, Unit};
+use lately_ratelimit::{Found, Limit, Rule, RuleNumber, Rules, Unit};
 
 use super::commit::Changes;
 use super::descriptors::{self, Descriptor, Entry, with_domain};
@@ -80,6 +80,11 @@ impl CurrentRateLimits {
 }
 
 impl RateLimits {
+    /// The rule of an index that [`RuleTallies::all`] has.
+    pub(crate) fn rule(&self, index: usize) -> &Rule {
+        &self.rules.all()[index]
+    }
+
     fn replaced(&self, rules: Arc<Rules>) -> RateLimits {
         let (tallies, of_rules) = self.tallies.replaced(&rules);
         RateLimits { rules, tallies, of_rules }

@@ -22,8 +22,17 @@ struct Series {
 #[derive(Clone)]
 struct Named {
     tally: Arc<RuleTally>,
-    /// Whether it is the path of a rule.
-    is_path: bool,
+    /// The index of the first rule whose path it is.
+    rule: Option<usize>,
+}
+
+/// The statistics of a domain and a name.
+pub(crate) struct NamedTally {
+    pub(crate) domain: Arc<str>,
+    pub(crate) name: Arc<str>,
+    pub(crate) tally: Arc<RuleTally>,
+    /// The index of the first rule whose path the name is.
+    pub(crate) rule: Option<usize>,
 }
 
 /// Hits by their answer.
@@ -58,6 +67,10 @@ impl RuleTally {
         for (counter, more) in self.0.iter().zip(hits.0).filter(|(_, more)| *more > 0) {
             counter.fetch_add(more, Relaxed);
         }
+    }
+
+    pub(crate) fn counts(&self) -> [u64; 5] {
+        self.0.each_ref().map(|counter| counter.load(Relaxed))
     }
 
     /// By the index of [`RuleTally::ALL`].
@@ -106,16 +119,16 @@ impl RuleTallies {
     pub(crate) fn replaced(&self, rules: &Rules) -> (RuleTallies, Vec<Arc<RuleTally>>) {
         let old = self.lock();
         let mut by_name = BTreeMap::new();
-        let of_path = |rule: &Rule| {
+        let of_path = |(index, rule): (usize, &Rule)| {
             let name = (Arc::from(&*rule.domain), Arc::from(&*rule.path));
             let tally = old.by_name.get(&name).map(|named| Arc::clone(&named.tally)).unwrap_or_default();
-            let named = by_name.entry(name).or_insert(Named { tally, is_path: true });
+            let named = by_name.entry(name).or_insert(Named { tally, rule: Some(index) });
             Arc::clone(&named.tally)
         };
-        let of_paths = rules.all().iter().map(of_path).collect();
+        let of_paths = rules.all().iter().enumerate().map(of_path).collect();
         let mut left = MAX_DETAILED_RULE_SERIES;
         for (name, named) in &old.by_name {
-            if !named.is_path && rules.has_domain(&name.0) && !by_name.contains_key(name) {
+            if named.rule.is_none() && rules.has_domain(&name.0) && !by_name.contains_key(name) {
                 by_name.insert(name.clone(), named.clone());
                 left -= 1;
             }
@@ -135,17 +148,19 @@ impl RuleTallies {
         }
         series.left = series.left.checked_sub(1)?;
         let tally = Arc::<RuleTally>::default();
-        series.by_name.insert(name, Named { tally: Arc::clone(&tally), is_path: false });
+        series.by_name.insert(name, Named { tally: Arc::clone(&tally), rule: None });
         Some(tally)
     }
 
-    /// All of them: domain, name and counts.
-    pub(crate) fn all(&self) -> Vec<(Arc<str>, Arc<str>, Arc<RuleTally>)> {
-        let all = self.lock();
-        let each = |((domain, name), named): (&(Arc<str>, Arc<str>), &Named)| {
-            (Arc::clone(domain), Arc::clone(name), Arc::clone(&named.tally))
+    /// All of them, by domain and name.
+    pub(crate) fn all(&self) -> Vec<NamedTally> {
+        let each = |((domain, name), named): (&(Arc<str>, Arc<str>), &Named)| NamedTally {
+            domain: Arc::clone(domain),
+            name: Arc::clone(name),
+            tally: Arc::clone(&named.tally),
+            rule: named.rule,
         };
-        all.by_name.iter().map(each).collect()
+        self.lock().by_name.iter().map(each).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, Series> {

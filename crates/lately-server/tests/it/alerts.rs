@@ -53,7 +53,14 @@ fn subscribers_get_an_alert_with_its_keys_when_it_starts_and_ends() {
             json!({"type": "alert.started", "timestamp": "2023-11-14T22:14:00Z", "data": data})
         );
     }
-    assert_eq!(http.ask("GET /v1/alerts"), (200, json!({"as_of": NOW_S, "alerts": [data]})));
+    let rule = |state: &str, hits: u64| {
+        json!({
+            "name": "ddos", "state": state, "match": "endpoint:*", "kind": "above", "threshold": 10, "window": "10s", "hits": hits,
+            "baseline": null, "starts": 1,
+        })
+    };
+    let answer = json!({"as_of": NOW_S, "alerts": [data], "ended": [], "rules": [rule("firing", 12)]});
+    assert_eq!(http.ask("GET /v1/alerts"), (200, answer));
     let Ok(Value::Array(alerts)) = resp(&mut client, "ALERTS") else { panic!("an array") };
     assert_eq!(alerts[0][1], json!("ddos"));
     assert_eq!(alerts[0][19], json!([["endpoint:a", 9, "0.75"], ["endpoint:b", 3, "0.25"]]));
@@ -63,7 +70,10 @@ fn subscribers_get_an_alert_with_its_keys_when_it_starts_and_ends() {
         assert_eq!((&ended["type"], &ended["data"]["ended_at"]), (&json!("alert.ended"), &json!(NOW_S + 20)));
         assert_eq!((&ended["data"]["hits"], &ended["data"]["peak"]), (&json!(0), &json!(12)));
     }
-    assert_eq!(http.ask("GET /v1/alerts"), (200, json!({"as_of": NOW_S + 20, "alerts": []})));
+    let mut past = data.clone();
+    (past["state"], past["hits"], past["ended_at"]) = (json!("ended"), json!(0), json!(NOW_S + 20));
+    let answer = json!({"as_of": NOW_S + 20, "alerts": [], "ended": [past], "rules": [rule("quiet", 0)]});
+    assert_eq!(http.ask("GET /v1/alerts"), (200, answer));
     // A subscriber of protocol 2 still answers, and then takes requests again.
     wires[0].ask("PING\r\n", "*2\r\n$4\r\npong\r\n$0\r\n\r\n");
     wires[0].ask("UNSUBSCRIBE\r\n", "*3\r\n$11\r\nunsubscribe\r\n$13\r\nlately:alerts\r\n:0\r\n");
@@ -74,6 +84,31 @@ fn subscribers_get_an_alert_with_its_keys_when_it_starts_and_ends() {
     }
     server.stopper.stop();
     server.ended();
+}
+
+/// A client of any kind gets an error when it would change a total.
+#[test]
+fn a_total_is_refused_to_clients() {
+    let server = Running::with(with(DDOS), standing_clock());
+    let (mut client, mut http) = (server.connect(), Http::connect(&server));
+    resp(&mut client, "HIT endpoint:a 5").expect("counted");
+    let why = "the key is reserved: those that begin with a zero byte and 'alert:' have the totals of alerts: take another one";
+    for line in ["HIT", "HITS", "DEL"] {
+        let line = format!("{line} \"\\x00alert:endpoint:*\"");
+        let expected = if line.starts_with("HITS") { Ok(json!(5)) } else { Err(format!("ERR {why}")) };
+        assert_eq!(resp(&mut client, &line), expected, "{line}");
+    }
+    let sent = format!("INGEST log 0 9 endpoint:a 1 {NOW_S} \"\\x00alert:endpoint:*\" 1 {NOW_S}");
+    assert_eq!(resp(&mut client, &sent), Err(format!("ERR {why}")));
+    assert_eq!(resp(&mut client, "INGEST log"), Ok(Value::Null));
+    let key = "%00alert:endpoint:*";
+    for path in [format!("POST /v1/hit/{key}"), format!("POST /v1/limit/{key}?max=1&window=1m")] {
+        let (status, problem) = http.ask(&path);
+        assert_eq!((status, &problem["detail"]), (400, &json!(why)), "{path}");
+    }
+    let (status, problem) = http.ask(&format!("DELETE /v1/key/{key}"));
+    assert_eq!((status, &problem["detail"]), (400, &json!(why)));
+    assert_eq!(resp(&mut client, "HITS \"\\x00alert:endpoint:*\""), Ok(json!(5)));
 }
 
 /// A subscriber waits, and sends nothing for long.

@@ -419,6 +419,7 @@ fn hits_are_counted_and_read() {
         assert_eq!(answer.as_of_ms, i64::try_from(NOW_S * 1_000).expect("in range"));
         for (key, at_ms, code) in [
             ("", None, Code::InvalidArgument),
+            ("\0alert:k", None, Code::InvalidArgument),
             ("k", Some(1_000), Code::OutOfRange),
             ("k", Some(i64::MIN), Code::InvalidArgument),
         ] {

@@ -3,7 +3,7 @@
 use lately_server::Config;
 use lately_server::config::RuleFolder;
 
-use crate::common::{Running, config, standing_clock};
+use crate::common::{Running, Wire, config, standing_clock};
 use crate::grpc::messages::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
 use crate::grpc::messages::envoy::service::ratelimit::v3::RateLimitRequest;
 use crate::grpc::{answer, asked, check, with_limits_and};
@@ -64,6 +64,44 @@ fn rules_of_all_kinds_answer_a_request() {
     let mut keys = server.connect();
     keys.ask("HITS ratelimit:year:edge:path=/a*\r\n", ":2\r\n");
     keys.ask("HITS ratelimit:month:edge:path=/b\r\n", ":2\r\n");
+}
+
+/// `/v1/limits` has the rules and their values, with what they answered.
+#[test]
+fn the_limits_over_http_have_the_rules() {
+    let server = with_rules(
+        "
+- { key: path, rate_limit: { unit: minute, requests_per_unit: 2 } }
+- { key: soft, shadow_mode: true, rate_limit: { unit: day, requests_per_unit: 1 } }
+- { key: off, rate_limit: { unlimited: true } }
+- { key: each, detailed_metric: true, rate_limit: { unit: hour, requests_per_unit: 5 } }
+",
+    );
+    for _ in 0..3 {
+        answer(&server, asked(&["path=/a", "soft=1", "off=1", "each=x"]));
+    }
+    // An answer of version 1.0 comes in one piece.
+    let mut wire = Wire::connect(server.http);
+    wire.send("GET /v1/limits HTTP/1.0\r\nHost: localhost\r\n\r\n");
+    let answer = String::from_utf8(wire.rest()).expect("text");
+    let (_, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
+    let body: serde_json::Value = serde_json::from_str(body).expect(body);
+    let rule = |rule: &str, limit: serde_json::Value, is_shadow: bool, hits: [u64; 5]| {
+        let [hits, within, near, over, over_in_shadow] = hits;
+        serde_json::json!({
+            "domain": "edge", "rule": rule, "max": limit[0], "unit": limit[1], "shadow": is_shadow, "hits": hits, "within": within,
+            "near": near, "over": over, "over_in_shadow": over_in_shadow,
+        })
+    };
+    let rules = [
+        rule("each", serde_json::json!([5, "hour"]), false, [0; 5]),
+        // It has a limit for each value, whose hits are counted one by one.
+        rule("each_x", serde_json::json!([null, null]), false, [3, 3, 0, 0, 0]),
+        rule("off", serde_json::json!([null, null]), false, [3, 3, 0, 0, 0]),
+        rule("path", serde_json::json!([2, "minute"]), false, [3, 2, 1, 1, 0]),
+        rule("soft", serde_json::json!([1, "day"]), true, [3, 1, 1, 2, 2]),
+    ];
+    assert_eq!((&body["limits"], &body["rules"]), (&serde_json::json!([]), &rules[..].into()));
 }
 
 #[test]

@@ -3,6 +3,10 @@
 use std::fs;
 use std::path::Path;
 
+#[path = "../../../../examples/cache_admission.rs"]
+#[expect(dead_code, reason = "its main is not called here")]
+mod cache_admission;
+
 use lately::{HitCounter, Span, Store, Timestamp, seconds};
 
 fn second(second: u64) -> Timestamp {
@@ -57,4 +61,14 @@ fn readme_and_crate_docs_have_the_same_example() {
     let compiled: Vec<&str> = compiled.filter(|line| !line.is_empty() && !line.starts_with('#')).collect();
     let shown: Vec<&str> = shown.lines().filter(|line| !line.is_empty()).collect();
     assert_eq!(shown, compiled);
+}
+
+/// The example of a cache prints what the list of the examples shows.
+#[test]
+fn a_cache_that_takes_in_what_is_hot_has_more_hits() {
+    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/README.md");
+    let readme = fs::read_to_string(readme).expect("the list of the examples");
+    let report = cache_admission::report();
+    let typed = "$ cargo run --release -p lately --example cache_admission";
+    assert!(readme.contains(&format!("```console\n{typed}\n{report}```\n")), "{report}");
 }

@@ -10,9 +10,10 @@ use crate::service::{DecideError, code_of};
 
 pub(super) fn of_hit(error: &HitError) -> Status {
     let code = match error {
-        HitError::KeyLength { .. } | HitError::IdLength { .. } | HitError::MemberLength { .. } => {
-            Code::InvalidArgument
-        }
+        HitError::KeyLength { .. }
+        | HitError::Reserved { .. }
+        | HitError::IdLength { .. }
+        | HitError::MemberLength { .. } => Code::InvalidArgument,
         HitError::NoDedupe | HitError::NoMembers => Code::FailedPrecondition,
         HitError::OutOfMemory { .. } => Code::ResourceExhausted,
         _ => Code::OutOfRange,

@@ -1,4 +1,4 @@
-//! `GET /v1/alerts`: the alerts that are pending or firing.
+//! `GET /v1/alerts`: the alerts and their rules.
 
 use std::sync::Arc;
 
@@ -12,20 +12,39 @@ use utoipa::ToSchema;
 
 use super::problem::Problem;
 use super::query::Query;
-use crate::alerts::notice::{AlertText, Notice};
+use crate::alerts::notice::{AlertText, Notice, RuleText};
 use crate::json::seconds;
-use crate::service::Service;
+use crate::service::{AlertFigures, Service};
 
 #[derive(Serialize, ToSchema)]
 pub(super) struct AlertsAnswer<'a> {
     /// Unix seconds.
     #[schema(value_type = f64)]
     as_of: Number,
-    /// In the order of the config.
+    /// Those that are pending or firing, in the order of the config.
     alerts: Vec<AlertText<'a>>,
+    /// Those that ended last, the newest first. A restart forgets them.
+    ended: Vec<AlertText<'a>>,
+    /// All rules, in the order of the config.
+    rules: Vec<RuleText<'a>>,
 }
 
-/// The alerts that are pending or firing.
+/// The alerts as JSON.
+pub(super) fn json(service: &Service) -> String {
+    let (active, ended, figures) = (service.active_alerts(), service.ended_alerts(), service.alert_figures());
+    fn rule(of: &AlertFigures) -> RuleText<'_> {
+        RuleText::new(&of.alert.rule, of.stage, of.reading, of.starts)
+    }
+    let answer = AlertsAnswer {
+        as_of: seconds(service.now()),
+        alerts: active.iter().map(Notice::text).collect(),
+        ended: ended.iter().map(|notice| notice.text()).collect(),
+        rules: figures.iter().map(rule).collect(),
+    };
+    serde_json::to_string(&answer).expect("it has no maps")
+}
+
+/// The alerts: those that are pending or firing, those that ended lately, and all rules.
 #[utoipa::path(
     get, path = "/v1/alerts", tag = "server",
     responses((status = 200, description = "The alerts.", body = AlertsAnswer)),
@@ -35,9 +54,5 @@ pub(super) async fn alerts(
     uri: Uri,
 ) -> Result<impl IntoResponse, Problem> {
     Query::of(&uri, "none")?.end()?;
-    let alerts = service.active_alerts();
-    let answer =
-        AlertsAnswer { as_of: seconds(service.now()), alerts: alerts.iter().map(Notice::text).collect() };
-    let text = serde_json::to_string(&answer).expect("it has no maps");
-    Ok(([(CONTENT_TYPE, "application/json")], text))
+    Ok(([(CONTENT_TYPE, "application/json")], json(&service)))
 }

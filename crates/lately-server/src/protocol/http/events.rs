@@ -1,11 +1,13 @@
-//! `GET /v1/events`: server-sent events about the total rate, the state of the server and the most-hit keys.
+//! `GET /v1/events`: server-sent events about the total rate, the state of the server, the alerts and the most-hit keys.
 //!
 //! All streams get the same bytes, which one task makes while there are streams. A stream that is behind gets the newest
-//! events when its client has taken the ones before, and none of those between.
+//! events when its client has taken the ones before, and none of those between. Only an alert that starts or ends is an event
+//! that no stream leaves out: one that is too far behind ends.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -19,8 +21,10 @@ use futures_util::stream::unfold;
 use lately::Timestamp;
 use lately_resp::command::Verb;
 use serde::Serialize;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot, watch};
+use tokio::sync::broadcast::error::TryRecvError;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, broadcast, oneshot, watch};
 
+use super::alerts;
 use super::listener::Link;
 use super::long_body::Piece;
 use super::pace::Pace;
@@ -29,6 +33,7 @@ use super::query::Query;
 use super::requests::MayBeSilent;
 use super::status::StatusAnswer;
 use super::top::{TopHead, TopKeyAnswer};
+use crate::alerts::notice::Notice;
 use crate::json::seconds;
 use crate::limits::{
     DEFAULT_SERIES_POINTS, EVENTS_EVERY, EVENTS_RATE_SECONDS, EVENTS_TOP_KEYS, EVENTS_TOP_SHARE,
@@ -53,6 +58,7 @@ pub(super) struct Events {
 #[derive(Clone, Default)]
 struct Newest {
     state: Numbered,
+    alerts: Numbered,
     top: Numbered,
 }
 
@@ -97,34 +103,55 @@ impl Events {
 
     /// Makes events while there are streams. It then goes on until the keys may be searched again, and makes none.
     async fn make(self: Arc<Events>) {
+        let mut notices = self.service.alerts.subscribe();
         let mut rest = Duration::ZERO;
         loop {
             if self.has_streams() {
                 let state = self.charged(self.state());
                 self.newest.send_modify(|newest| newest.state.set(state));
+                self.send_alerts();
                 if rest.is_zero() && !self.service.is_loading() {
                     let (top, spent) = self.top().await;
                     self.newest.send_modify(|newest| newest.top.set(top));
                     rest = (spent * EVENTS_TOP_SHARE).max(EVENTS_EVERY);
                 }
             } else {
-                self.newest.send_modify(|newest| newest.state.bytes = Bytes::new());
+                self.newest.send_modify(|newest| {
+                    (newest.state.bytes, newest.alerts.bytes) = (Bytes::new(), Bytes::new());
+                });
             }
-            let waited = tokio::select! {
-                () = pause(EVENTS_EVERY) => EVENTS_EVERY,
-                () = self.wanted.notified() => Duration::ZERO,
-                () = self.stopper.stopped() => return,
+            let mut next = pin!(pause(EVENTS_EVERY));
+            let waited = loop {
+                tokio::select! {
+                    () = &mut next => break EVENTS_EVERY,
+                    () = self.wanted.notified() => break Duration::ZERO,
+                    // If too many came at once, some of them are there.
+                    _ = notices.recv() => {
+                        while !matches!(notices.try_recv(), Err(TryRecvError::Empty | TryRecvError::Closed)) {}
+                        if self.has_streams() {
+                            self.send_alerts();
+                        }
+                    }
+                    () = self.stopper.stopped() => return,
+                }
             };
             rest = rest.saturating_sub(waited);
             let mut is_running = self.is_running.lock().unwrap_or_else(PoisonError::into_inner);
             if rest.is_zero() && !self.has_streams() {
                 *is_running = false;
                 self.newest.send_modify(|newest| {
-                    (newest.state.bytes, newest.top.bytes) = (Bytes::new(), Bytes::new());
+                    for of in [&mut newest.state, &mut newest.alerts, &mut newest.top] {
+                        of.bytes = Bytes::new();
+                    }
                 });
                 return;
             }
         }
+    }
+
+    fn send_alerts(&self) {
+        let alerts = self.charged(event("alerts", &alerts::json(&self.service)));
+        self.newest.send_modify(|newest| newest.alerts.set(alerts));
     }
 
     fn has_streams(&self) -> bool {
@@ -133,7 +160,7 @@ impl Events {
 
     fn state(&self) -> String {
         let rate = RateAnswer::from(self.service.per_second(EVENTS_RATE_SECONDS));
-        event("status", &StatusAnswer::of(&self.service)) + &event("rate", &rate)
+        event("status", &json(&StatusAnswer::of(&self.service))) + &event("rate", &json(&rate))
     }
 
     /// The event about the most-hit keys, and how long it took to make.
@@ -141,7 +168,7 @@ impl Events {
         let mut spent = Duration::ZERO;
         let keys = self.find_top(&mut spent).await;
         let begun = (self.service.moment)();
-        let top = self.charged(event("top", &TopEvent::new(&self.service, keys)));
+        let top = self.charged(event("top", &json(&TopEvent::new(&self.service, keys))));
         (top, spent + (self.service.moment)().duration_since(begun))
     }
 
@@ -167,9 +194,12 @@ impl Events {
 }
 
 /// An event as text. JSON has no line breaks.
-fn event(name: &str, data: &impl Serialize) -> String {
-    let data = serde_json::to_string(data).expect("it has no maps");
+fn event(name: &str, data: &str) -> String {
     format!("event: {name}\ndata: {data}\n\n")
+}
+
+fn json(data: &impl Serialize) -> String {
+    serde_json::to_string(data).expect("it has no maps")
 }
 
 /// Hits in each of the last seconds.
@@ -226,8 +256,10 @@ fn points(service: &Service, row: &TopRow, as_of: Timestamp) -> Vec<u64> {
 struct EventStream {
     events: Arc<Events>,
     newest: watch::Receiver<Newest>,
+    /// The alerts that have started or ended meanwhile.
+    notices: broadcast::Receiver<Arc<Notice>>,
     /// The numbers of what was sent last.
-    sent: [u64; 2],
+    sent: [u64; 3],
     link: Link,
     pace: Arc<Pace>,
     /// What is to be sent.
@@ -251,13 +283,18 @@ impl EventStream {
             self.pace.is_at_us();
             tokio::select! {
                 changed = self.newest.changed() => changed.ok()?,
+                // One that is too far behind has missed some.
+                notice = self.notices.recv() => {
+                    let text = event("alert", &notice.ok()?.event());
+                    self.pieces.push_back(self.events.charged(text));
+                }
                 () = self.events.stopper.stopped() => return None,
             }
             if !self.may_watch() {
                 return None;
             }
-            let Newest { state, top } = &*self.newest.borrow_and_update();
-            for (sent, Numbered { number, bytes }) in self.sent.iter_mut().zip([state, top]) {
+            let Newest { state, alerts, top } = &*self.newest.borrow_and_update();
+            for (sent, Numbered { number, bytes }) in self.sent.iter_mut().zip([state, alerts, top]) {
                 if std::mem::replace(sent, *number) != *number && !bytes.is_empty() {
                     self.pieces.push_back(bytes.clone());
                 }
@@ -289,7 +326,7 @@ impl Drop for EventStream {
     }
 }
 
-/// Events about the server, each second: `rate`, `status`, `top`.
+/// Events about the server: each second `rate`, `status`, `alerts` and `top`; at once `alert` for one that starts or ends.
 #[utoipa::path(
     get, path = "/v1/events", tag = "server",
     responses((status = 200, description = "Server-sent events.", body = String, content_type = "text/event-stream")),
@@ -307,10 +344,11 @@ pub(super) async fn events(
     };
     let pace = Pace::of_transfer(&link.pace);
     tokio::spawn(Pace::keep_up(Arc::downgrade(&pace)));
-    let history = event("history", &RateAnswer::from(service.per_second(HISTORY_SECONDS)));
+    let history = event("history", &json(&RateAnswer::from(service.per_second(HISTORY_SECONDS))));
     let stream = EventStream {
         newest: events.subscribe(),
-        sent: [0; 2],
+        notices: service.alerts.subscribe(),
+        sent: [0; 3],
         link,
         pace,
         pieces: VecDeque::from([events.charged(history)]),
@@ -331,8 +369,11 @@ mod tests {
     use super::super::dumps::next_piece;
     use super::super::listener::Speaks;
     use super::*;
-    use crate::limits::HTTP_TIMEOUT;
-    use crate::protocol::fixture::service;
+    use lately::ManualClock;
+
+    use crate::config::Config;
+    use crate::limits::{HTTP_TIMEOUT, MAX_UNREAD_ALERTS};
+    use crate::protocol::fixture::{service, service_at};
     use crate::service::Batch;
     use crate::service::commit::Changes;
     use crate::service::sessions::tests::{service as service_with_users, user};
@@ -383,11 +424,14 @@ mod tests {
                     state.starts_with("event: status\n") && state.contains("\n\nevent: rate\n"),
                     "{state}"
                 );
+                let alerts = piece(body).await.expect("events");
+                let none = "\"alerts\":[],\"ended\":[],\"rules\":[]}\n\n";
+                assert!(alerts.starts_with("event: alerts\n") && alerts.ends_with(none), "{alerts}");
                 let top = piece(body).await.expect("events");
                 let row = "\"keys\":[{\"key\":\"k\",\"window\":\"5m\",\"hits\":7,";
                 assert!(top.starts_with("event: top\n") && top.contains(row), "{top}");
                 assert!(top.ends_with(",7]}]}\n\n"), "{top}");
-                all.push((state, top));
+                all.push((state, alerts, top));
             }
             assert!(all.iter().all(|events| *events == all[0]));
             assert!(is_running(&events));
@@ -399,13 +443,84 @@ mod tests {
             for _ in 0..2 {
                 let mut body = open(&events, link()).await.ok().expect("a place");
                 let mut names = Vec::new();
-                for _ in 0..4 {
+                for _ in 0..6 {
                     let piece = piece(&mut body).await.expect("events");
                     names.push(piece.lines().next().expect("a line").to_owned());
                 }
                 assert_eq!(names[..2], ["event: history", "event: status"]);
                 assert!(names.contains(&"event: top".to_owned()), "{names:?}");
             }
+        });
+    }
+
+    /// A service with an alert on more than 2 hits of `k`.
+    fn service_with_an_alert() -> Arc<Service> {
+        let text = "[[alert]]\nname = \"many\"\nmatch = \"k\"\nabove = 2\nwindow = \"10s\"\n";
+        let Config { alerts, .. } = Config::parse(text).expect("valid");
+        service_at(
+            Config { alerts, ..Config::default() },
+            Arc::new(ManualClock::new(Timestamp::from_seconds(1).expect("a time"))),
+        )
+    }
+
+    /// Counts three hits, and publishes what the rules say.
+    fn start_alert(service: &Arc<Service>) {
+        let add = |batch: &mut Batch<'_>| batch.hit(b"k", 3, None);
+        service.execute_alone(&mut Changes::default(), service.now(), add).0.expect("counted");
+        service.evaluate_alerts().into_iter().for_each(|notice| service.publish_alert(notice));
+    }
+
+    #[test]
+    fn an_alert_is_an_event_at_once() {
+        run(async {
+            let service = service_with_an_alert();
+            let events = Events::new(&service, Stopper::new());
+            let mut bodies = Vec::new();
+            for _ in 0..2 {
+                let mut body = open(&events, link()).await.ok().expect("a place");
+                while !piece(&mut body).await.expect("events").starts_with("event: top\n") {}
+                bodies.push(body);
+            }
+            let begun = tokio::time::Instant::now();
+            start_alert(&service);
+            for body in &mut bodies {
+                let mut seen = Vec::new();
+                while seen.len() < 2 {
+                    let piece = piece(body).await.expect("events");
+                    seen.extend(piece.starts_with("event: alert").then_some(piece));
+                }
+                seen.sort();
+                let [edge, all] = &seen[..] else { panic!("two: {seen:?}") };
+                let started = "event: alert\ndata: {\"type\":\"alert.started\",";
+                assert!(edge.starts_with(started) && edge.contains("\"name\":\"many\""), "{edge}");
+                let firing = "\"alerts\":[{\"name\":\"many\",\"state\":\"firing\",";
+                assert!(all.starts_with("event: alerts\n") && all.contains(firing), "{all}");
+                assert!(all.contains("\"hits\":3,\"baseline\":null,\"starts\":1}]}"), "{all}");
+            }
+            assert_eq!(begun.elapsed(), Duration::ZERO, "before the next second");
+        });
+    }
+
+    /// A stream that takes nothing for long leaves out no alert: it ends.
+    #[test]
+    fn a_stream_that_misses_alerts_ends() {
+        run(async {
+            let service = service_with_an_alert();
+            let events = Events::new(&service, Stopper::new());
+            let mut body = open(&events, link()).await.ok().expect("a place");
+            piece(&mut body).await.expect("events");
+            start_alert(&service);
+            let notice = service.active_alerts().remove(0);
+            for _ in 1..MAX_UNREAD_ALERTS {
+                service.publish_alert(notice.clone());
+            }
+            for _ in 0..MAX_UNREAD_ALERTS {
+                while !piece(&mut body).await.expect("events").starts_with("event: alert\n") {}
+            }
+            for _ in 0..=MAX_UNREAD_ALERTS {
+                service.publish_alert(notice.clone());
+            }
+            while piece(&mut body).await.is_some() {}
         });
     }
 

@@ -15,8 +15,8 @@ use super::decisions::DecisionAnswer;
 use super::problem::Problem;
 use super::query::{Query, key_of};
 use crate::json::{Key, seconds};
-use crate::service::Service;
 use crate::service::commit::Changes;
+use crate::service::{DeleteError, Service};
 
 /// Deletes a key. It is no error if there is none.
 #[utoipa::path(
@@ -34,7 +34,11 @@ pub(super) async fn delete(State(service): State<Arc<Service>>, uri: Uri) -> Res
     let commit = {
         let _entered = service.enter();
         let deleted = service.delete([&*key].into_iter(), &mut changes, service.now());
-        deleted.map_err(|error| Problem::new(StatusCode::SERVICE_UNAVAILABLE, error.code(), &error))?;
+        deleted.map_err(|error| {
+            let is_wrong = matches!(error, DeleteError::Reserved);
+            let status = if is_wrong { StatusCode::BAD_REQUEST } else { StatusCode::SERVICE_UNAVAILABLE };
+            Problem::new(status, error.code(), &error)
+        })?;
         service.commit(&mut [&mut changes])
     };
     service.settled(commit, changes).await.map_err(|refused| Problem::of_refused(&refused))?;

@@ -8,6 +8,7 @@ use lately_journal::Journal;
 
 use super::rule_metrics;
 use crate::VERSION;
+use crate::alerts::notice::Stage;
 use crate::limits::LIMITS_A_PIECE;
 use crate::service::named_limits::{LimitAnswer, Rule};
 use crate::service::{AlertFigures, Service};
@@ -265,14 +266,16 @@ fn alerts(service: &Service) -> String {
     }
     type Value = fn(&AlertFigures) -> u64;
     let metrics: [(&str, &str, &str, Value); 3] = [
-        ("lately_alert_firing", "gauge", "1 while the alert fires.", |it| u64::from(it.state == "firing")),
-        ("lately_alert_hits", "gauge", "Hits in the window of the alert.", |it| it.hits),
+        ("lately_alert_firing", "gauge", "1 while the alert fires.", |it| {
+            u64::from(it.stage == Stage::Firing)
+        }),
+        ("lately_alert_hits", "gauge", "Hits in the window of the alert.", |it| it.reading.hits),
         ("lately_alert_starts_total", "counter", "How often the alert started.", |it| it.starts),
     ];
     for (name, kind, help, value) in metrics {
         let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
         for of in &figures {
-            let _ = writeln!(text, "{name}{{alert=\"{}\"}} {}", escaped(&of.name), value(of));
+            let _ = writeln!(text, "{name}{{alert=\"{}\"}} {}", escaped(&of.alert.rule.name), value(of));
         }
     }
     let name = "lately_alert_delivery_failures_total";

@@ -1,5 +1,6 @@
-//! `GET /v1/limits`: the limits of the config, and what they answered.
+//! `GET /v1/limits`: the limits of the config, the rules of envoyproxy/ratelimit, and what they answered.
 
+use std::iter::once;
 use std::sync::Arc;
 
 use axum::Extension;
@@ -20,13 +21,18 @@ use crate::json::seconds;
 use crate::limits::LIMITS_A_PIECE;
 use crate::service::Service;
 use crate::service::named_limits::{LimitAnswer, Rule};
+use crate::service::ratelimit::RateLimits;
+use crate::service::rule_tally::NamedTally;
 
 /// The limits, as they are documented. They are written a piece at a time.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "its schema is what counts")]
 pub(super) struct LimitsAnswer {
     as_of: f64,
+    /// In the order of the config.
     limits: Vec<NamedLimitAnswer>,
+    /// By domain and name.
+    rules: Vec<RuleAnswer>,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -67,7 +73,64 @@ impl From<&Rule> for NamedLimitAnswer {
     }
 }
 
-/// The limits of the config, in its order.
+/// A rule of envoyproxy/ratelimit, or the values of one that counts each value.
+#[derive(Serialize, ToSchema)]
+struct RuleAnswer {
+    domain: String,
+    /// The keys and values of the rule, `key_value.key`.
+    rule: String,
+    /// The most in a unit. `null` for a rule without a limit, and for a value.
+    max: Option<u32>,
+    /// `second`, `minute`, `hour`, `day`, `week`, `month` or `year`.
+    unit: Option<&'static str>,
+    shadow: bool,
+    /// Hits since the start or since the rule was added, by weight.
+    hits: u64,
+    /// Those of descriptors within the limit.
+    within: u64,
+    /// Those from 0.8 of the limit up to it.
+    near: u64,
+    /// Those past the limit, in shadow too.
+    over: u64,
+    /// Those past the limit of a rule in shadow.
+    over_in_shadow: u64,
+}
+
+impl RuleAnswer {
+    fn new(of: &NamedTally, limits: &RateLimits) -> RuleAnswer {
+        let rule = of.rule.map(|index| limits.rule(index));
+        let limit = rule.and_then(|rule| rule.limit);
+        let [hits, within, near, over, over_in_shadow] = of.tally.counts();
+        RuleAnswer {
+            domain: of.domain.to_string(),
+            rule: of.name.to_string(),
+            max: limit.map(|limit| limit.requests),
+            unit: limit.map(|limit| limit.unit.name()),
+            shadow: rule.is_some_and(|rule| rule.is_shadow),
+            hits,
+            within,
+            near,
+            over,
+            over_in_shadow,
+        }
+    }
+}
+
+/// The items of an array, some a piece. `rows` has them from an index on.
+fn items<R: Serialize>(
+    count: usize,
+    rows: impl Fn(std::ops::Range<usize>) -> Vec<R>,
+) -> impl Iterator<Item = String> {
+    (0..count).step_by(LIMITS_A_PIECE).map(move |from| {
+        let rows = rows(from..count.min(from + LIMITS_A_PIECE));
+        let row = |row: &R| serde_json::to_string(row).expect("it has no maps");
+        let rows: Vec<String> = rows.iter().map(row).collect();
+        let comma = if from == 0 { "" } else { "," };
+        format!("{comma}{}", rows.join(","))
+    })
+}
+
+/// The limits of the config, and the rules of envoyproxy/ratelimit.
 #[utoipa::path(
     get, path = "/v1/limits", tag = "limits",
     responses((status = 200, description = "The limits.", body = LimitsAnswer)),
@@ -79,21 +142,19 @@ pub(super) async fn limits(
 ) -> Result<impl IntoResponse, Problem> {
     Query::of(&uri, "none")?.end()?;
     let as_of: Number = seconds(service.now());
-    let rules = service.rules.get();
-    let mut next = Some(0);
-    let pieces = std::iter::from_fn(move || {
-        let from = next?;
-        let rows: Vec<String> = rules
-            .iter()
-            .skip(from)
-            .take(LIMITS_A_PIECE)
-            .map(|rule| serde_json::to_string(&NamedLimitAnswer::from(rule)).expect("it has no maps"))
-            .collect();
-        let (is_first, is_last) = (from == 0, rows.len() < LIMITS_A_PIECE);
-        next = (!is_last).then_some(from + LIMITS_A_PIECE);
-        let head = if is_first { format!("{{\"as_of\":{as_of},\"limits\":[") } else { String::new() };
-        let comma = if is_first || rows.is_empty() { "" } else { "," };
-        Some(head + comma + &rows.join(",") + if is_last { "]}" } else { "" })
+    let (limits, rules) = (service.rules.get(), service.rate_limits.get());
+    let tallies = rules.tallies.all();
+    let count = limits.iter().len();
+    let limits = items(count, move |range| {
+        limits.iter().skip(range.start).take(range.len()).map(NamedLimitAnswer::from).collect()
     });
+    let rules = items(tallies.len(), move |range| {
+        tallies[range].iter().map(|of| RuleAnswer::new(of, &rules)).collect()
+    });
+    let pieces = once(format!("{{\"as_of\":{as_of},\"limits\":["))
+        .chain(limits)
+        .chain(once("],\"rules\":[".to_owned()))
+        .chain(rules)
+        .chain(once("]}".to_owned()));
     Ok(([(CONTENT_TYPE, "application/json")], Body::new(LongBody::new(pieces, service, link.pace))))
 }

@@ -50,6 +50,7 @@ static FILES: &[File] = &[
     file!("/page/keys.js", "keys.js", SCRIPT),
     file!("/page/key.js", "key.js", SCRIPT),
     file!("/page/limits.js", "limits.js", SCRIPT),
+    file!("/page/alerts.js", "alerts.js", SCRIPT),
     file!("/page/cluster.js", "cluster.js", SCRIPT),
     file!("/page/memory.js", "memory.js", SCRIPT),
     file!("/page/login.js", "login.js", SCRIPT),

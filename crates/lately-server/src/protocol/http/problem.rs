@@ -73,9 +73,10 @@ impl Problem {
     /// A refused hit. The title is the first word of the error in RESP.
     pub(super) fn of_hit(error: &HitError) -> Problem {
         let status = match error {
-            HitError::KeyLength { .. } | HitError::IdLength { .. } | HitError::MemberLength { .. } => {
-                StatusCode::BAD_REQUEST
-            }
+            HitError::KeyLength { .. }
+            | HitError::Reserved { .. }
+            | HitError::IdLength { .. }
+            | HitError::MemberLength { .. } => StatusCode::BAD_REQUEST,
             HitError::OutOfMemory { .. } => StatusCode::INSUFFICIENT_STORAGE,
             _ => StatusCode::UNPROCESSABLE_ENTITY,
         };

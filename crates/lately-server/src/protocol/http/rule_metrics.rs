@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::metrics::escaped;
 use crate::limits::RULES_A_PIECE;
 use crate::service::Service;
-use crate::service::rule_tally::RuleTally;
+use crate::service::rule_tally::{NamedTally, RuleTally};
 
 /// Nothing without `--ratelimit-config`. The metrics of the reloads, then each counter with a line for each rule.
 pub(super) fn pieces(service: &Service) -> impl Iterator<Item = String> + Send + use<> {
@@ -53,13 +53,10 @@ fn reloads(service: &Service) -> String {
 }
 
 /// The lines of some rules.
-fn lines<'r>(
-    counter: usize,
-    rules: impl Iterator<Item = &'r (Arc<str>, Arc<str>, Arc<RuleTally>)>,
-) -> String {
+fn lines<'r>(counter: usize, rules: impl Iterator<Item = &'r NamedTally>) -> String {
     let (name, _) = RuleTally::ALL[counter];
     let mut text = String::new();
-    for (domain, rule, tally) in rules {
+    for NamedTally { domain, name: rule, tally, .. } in rules {
         let (domain, rule, value) = (escaped(domain), escaped(rule), tally.get(counter));
         let _ = writeln!(text, "{name}{{domain=\"{domain}\",rule=\"{rule}\"}} {value}");
     }

@@ -89,7 +89,7 @@ impl Fixture {
     /// The hits that a rule read last.
     fn total(&self, index: usize) -> u64 {
         self.evaluate();
-        self.service.alert_figures()[index].hits
+        self.service.alert_figures()[index].reading.hits
     }
 }
 
@@ -184,6 +184,68 @@ fn totals_have_what_is_counted() {
     check("a key is deleted", [34, 14, 19]);
 }
 
+/// Symptom: `HIT` with the key of a total started an alert, and `DEL` ended one. Cause: any key of a client was taken. Fix: what would
+/// change a total is refused.
+#[test]
+fn clients_cannot_change_a_total() {
+    let it = Fixture::new(alerts("match = \"k\", above = 100"));
+    it.hit("k", 3);
+    let (key, now) = (&b"\0alert:k"[..], it.now());
+    let request = Request::new(key, 5, minutes(1), 4);
+    let joint = JointRequest {
+        limits: vec![
+            Limit { key: b"k", max: 9, window: minutes(1) },
+            Limit { key, max: 9, window: minutes(1) },
+        ],
+        cost: 1,
+        at: None,
+        is_peek: false,
+    };
+    let rate = lately::Rate::new(4, 1, minutes(1)).expect("a rate");
+    let ops = [
+        Op::Hit { key, weight: 1, at: None },
+        Op::Hit { key: b"k", weight: 1, at: None },
+        Op::HitOnce { key, weight: 1, id: b"id" },
+        Op::HitOnceAt(Box::new(HitOnce { key, weight: 1, at: Some(now), id: b"id" })),
+        Op::HitMember(Box::new(MemberHit { key, weight: 1, at: None, id: None, member: b"m" })),
+        Op::Limit { key, max: 5, window: minutes(1), cost: 1 },
+        Op::Decide(Box::new(request)),
+        Op::Refund(Box::new(request)),
+        Op::Throttle { key, rate },
+        Op::ThrottleBy(Box::new(Throttle { key, rate, quantity: -1 })),
+        Op::LimitAll(Box::new(joint)),
+        Op::Hit { key: b"k", weight: 1, at: None },
+    ];
+    let mut outcomes = Vec::new();
+    it.service.apply(&ops, now, &mut outcomes, None);
+    let refused = "the key is reserved: those that begin with a zero byte and 'alert:' have the totals of alerts: take another one";
+    for (index, outcome) in outcomes.iter().enumerate() {
+        let error = match outcome {
+            Outcome::Hit(Err(error)) => error.to_string(),
+            Outcome::Limit(Err(error)) | Outcome::LimitAll(Err(error)) => error.to_string(),
+            _ => String::new(),
+        };
+        let is_mine = [1, 11].contains(&index);
+        assert_eq!(error, if is_mine { "" } else { refused }, "{index}");
+    }
+    assert_eq!(outcomes.len(), ops.len());
+    assert_eq!((&outcomes[1], &outcomes[11]), (&Outcome::Hit(Ok(4)), &Outcome::Hit(Ok(5))));
+    assert_eq!(it.total(0), 3);
+    let mut changes = Changes::default();
+    let deleted = it.service.delete([&b"k"[..], key].into_iter(), &mut changes, now);
+    assert_eq!(deleted.map_err(|error| error.to_string()), Err(refused.to_owned()));
+    assert_eq!(it.service.existing([&b"k"[..]].into_iter(), now), 1);
+    let source = lately::Source::new(b"log").expect("a name");
+    let stretch = crate::service::Stretch { source, from: 0, to: 2 };
+    let hits = [(&b"k"[..], 2, now), (key, 3, now)];
+    let refused = it.service.ingest(&stretch, hits.into_iter(), &mut changes, now);
+    assert!(
+        matches!(refused, Err(crate::service::IngestError::Hit(HitError::Reserved { .. }))),
+        "{refused:?}"
+    );
+    assert_eq!((it.total(0), it.service.position(source).ok()), (3, Some(None)));
+}
+
 #[test]
 fn totals_are_not_among_the_keys() {
     let it = Fixture::new(alerts("match = \"*\", above = 1 | match = \"k\", above = 1"));
@@ -241,6 +303,21 @@ fn a_spike_is_against_what_was_before() {
     assert_eq!(it.evaluate(), ["a0 started 40"]);
     let baseline = it.service.active_alerts()[0].baseline.expect("enough windows");
     assert!((9.0..11.0).contains(&baseline), "{baseline}");
+}
+
+#[test]
+fn the_alerts_that_ended_last_are_known() {
+    let it = Fixture::new(alerts("match = \"k\", above = 0"));
+    for round in 0..=MAX_ENDED_ALERTS as u64 {
+        it.set(NOW_S + 20 * round);
+        it.hit("k", 1 + round);
+        assert_eq!(it.evaluate(), [format!("a0 started {}", 1 + round)]);
+        it.set(NOW_S + 20 * round + 10);
+        assert_eq!(it.evaluate(), ["a0 ended 0"]);
+    }
+    let ended = it.service.ended_alerts();
+    let peaks: Vec<u64> = ended.iter().map(|notice| notice.peak).collect();
+    assert_eq!(peaks, (2..=1 + MAX_ENDED_ALERTS as u64).rev().collect::<Vec<_>>());
 }
 
 #[test]

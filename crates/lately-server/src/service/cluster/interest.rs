@@ -210,7 +210,7 @@ impl Reader {
     fn learned(&mut self, known_bytes: usize) -> bool {
         let more = known_bytes.saturating_sub(mem::replace(&mut self.known_bytes, known_bytes));
         let questions = self.questions.iter().filter_map(Weak::upgrade);
-        questions.fold(false, |any, question| question.hold(more) || any)
+        questions.filter(|question| question.hold(more)).count() > 0
     }
 
     /// When it was asked for last, and a number, so that ages differ.

@@ -9,7 +9,7 @@ use tokio::sync::broadcast::error::TryRecvError;
 
 use super::{Session, integer};
 use crate::alerts::Condition;
-use crate::alerts::notice::{Notice, Stage};
+use crate::alerts::notice::Notice;
 
 /// The alerts that a client has not got yet.
 pub(super) type Subscription = Receiver<Arc<Notice>>;
@@ -101,11 +101,10 @@ fn write_subscription(what: &str, channel: Option<&[u8]>, count: i64, reply: &mu
 /// An alert: a map, in RESP2 a list of its fields and values.
 fn write_alert(alert: &Notice, reply: &mut Encoder<'_>) {
     let rule = alert.rule();
-    let state = if alert.stage == Stage::Pending { "pending" } else { "firing" };
     #[expect(clippy::cast_precision_loss, reason = "below 2^53")]
     let since = alert.since.as_millis() as f64 / 1_000.0;
     reply.map(10);
-    for (name, value) in [("name", rule.name.as_bytes()), ("state", state.as_bytes())] {
+    for (name, value) in [("name", rule.name.as_bytes()), ("state", alert.stage.name().as_bytes())] {
         reply.bulk(name);
         reply.bulk(value);
     }

@@ -113,8 +113,12 @@ fn limits(service: &Service) -> Vec<Field> {
 
 /// Alerts, each a line like those of limits.
 fn alerts(service: &Service) -> Vec<Field> {
-    let line = |AlertFigures { name, state, hits, starts }| {
-        (Cow::Owned(format!("alert_{name}")), format!("state={state},hits={hits},starts={starts}"))
+    let line = |AlertFigures { alert, stage, reading, starts }| {
+        let (state, hits) = (stage.name(), reading.hits);
+        (
+            Cow::Owned(format!("alert_{}", alert.rule.name)),
+            format!("state={state},hits={hits},starts={starts}"),
+        )
     };
     service.alert_figures().into_iter().map(line).collect()
 }
