@@ -266,9 +266,6 @@ pub const MAX_DETAILED_RULE_SERIES: usize = 1_000;
 /// Bytes of such a name. A longer one is added to the statistics of the path.
 pub const MAX_RULE_LABEL_BYTES: usize = 256;
 
-/// Rules whose lines are a piece of `/metrics`.
-pub const RULES_A_PIECE: usize = 64;
-
 /// The lowest rate of a dump or restore, in bytes a second.
 pub const HTTP_LEAST_BYTES: u64 = 32_000;
 
@@ -278,8 +275,14 @@ pub const HTTP_LOOK_EVERY: Duration = Duration::from_millis(100);
 /// The socket send buffer of an HTTP connection; Linux doubles it. A larger buffer hides how slowly a client reads.
 pub const HTTP_SEND_BYTES: usize = 128 << 10;
 
-/// Named limits in a piece of `/metrics`, which waits until the client has taken the piece before it.
+/// Named limits in a piece of `/v1/limits`, which waits until the client has taken the piece before it.
 pub(crate) const LIMITS_A_PIECE: usize = 16;
+
+/// Limits, rules or alerts whose samples are read at once, for `/metrics` and for OTLP.
+pub(crate) const METRIC_ITEMS_A_PART: usize = 16;
+
+/// A piece of `/metrics` ends with the first part that brings it to this size.
+pub(crate) const METRICS_PIECE_BYTES: usize = 12 << 10;
 
 /// Sources whose positions a restore writes with one commit.
 pub(crate) const SOURCES_A_COMMIT: usize = 1_000;

@@ -40,6 +40,7 @@ mod mistakes;
 mod packaging;
 mod packets_lost;
 mod page;
+mod prometheus;
 mod races;
 mod ratelimit;
 mod recipes;

@@ -24,6 +24,7 @@ mod key_state;
 mod keys;
 mod loading;
 pub(crate) mod login;
+pub(crate) mod metrics;
 pub(crate) mod named_limits;
 pub(crate) mod password;
 pub(crate) mod process;

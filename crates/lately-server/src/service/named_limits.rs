@@ -106,7 +106,7 @@ impl Rules {
         &self.rules[usize::from(number.0)]
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Rule> {
+    pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = &Rule> {
         self.rules.iter()
     }
 

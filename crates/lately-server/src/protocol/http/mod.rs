@@ -24,7 +24,6 @@ mod query;
 mod quota;
 mod requests;
 mod routes;
-mod rule_metrics;
 mod series;
 mod session;
 mod status;

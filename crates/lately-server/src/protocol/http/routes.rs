@@ -234,7 +234,7 @@ pub(super) async fn metrics(
             Body::new(LongBody::new(pieces, service, link.pace))
         }
     };
-    ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], body)
+    ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], body)
 }
 
 #[cfg(test)]
