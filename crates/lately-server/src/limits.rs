@@ -771,6 +771,28 @@ pub const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// Longest time before a request is sent again.
 pub const MAX_RETRY_PAUSE: Duration = Duration::from_secs(60);
 
+/// How often metrics are sent by OTLP, without another time in the config.
+pub(crate) const DEFAULT_METRICS_EVERY: Duration = Duration::from_secs(60);
+
+/// How often metrics may be sent.
+pub(crate) const METRICS_EVERY: RangeInclusive<Duration> =
+    Duration::from_secs(1)..=Duration::from_secs(3_600);
+
+/// Values of metrics after which a message of OTLP ends, with the part that they are of.
+pub(crate) const POINTS_A_MESSAGE: usize = 256;
+
+/// How often spans are sent by OTLP.
+pub(crate) const SPANS_EVERY: Duration = Duration::from_secs(5);
+
+/// Spans that wait until they are sent. Further ones are dropped.
+pub(crate) const MAX_QUEUED_SPANS: usize = 2_048;
+
+/// Spans in a message of OTLP.
+pub(crate) const SPANS_A_MESSAGE: usize = 256;
+
+/// How long a stop waits for the receivers of OTLP.
+pub(crate) const LAST_EXPORT_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// The pauses after which a webhook that has not taken a message does not get it any more.
 pub const DELIVERED_WITHIN: Duration = Duration::from_secs(900);
 

@@ -37,6 +37,7 @@ mod login;
 mod logs;
 mod man;
 mod mistakes;
+mod otlp;
 mod packaging;
 mod packets_lost;
 mod page;

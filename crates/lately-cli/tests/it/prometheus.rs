@@ -23,7 +23,8 @@ fn text(path: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// A server that has every metric: it has limits, an alert, rules of envoyproxy/ratelimit, a data folder, and two engines.
+/// A server that has every metric: it has limits, an alert, rules of envoyproxy/ratelimit, receivers of OTLP, a data
+/// folder, and two engines.
 struct Stage {
     server: Running,
     folder: TempDir,
@@ -47,6 +48,10 @@ name = "busy"
 match = "k:*"
 above = 2
 window = "10s"
+
+[otlp]
+metrics = "http://127.0.0.1:1/"
+traces = "http://127.0.0.1:1/"
 "#;
 
 const RULES: &str =

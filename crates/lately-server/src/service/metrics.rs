@@ -270,6 +270,20 @@ fn general(service: &Service) -> Vec<Part> {
             );
         }
     }
+    if service.config.otlp.is_some() {
+        all.counter(
+            "lately_otlp_failures_total",
+            "Messages of OTLP that a receiver did not take.",
+            stats.failed_exports.load(Relaxed),
+        );
+    }
+    if let Some(tracer) = &service.tracer {
+        all.counter(
+            "lately_otlp_dropped_spans_total",
+            "Spans of requests that were not sent: the receiver did not take them, or too many waited.",
+            tracer.dropped.load(Relaxed),
+        );
+    }
     let metric = gauge("lately_build_info", "The version that runs.");
     all.add(metric, vec![("version", VERSION.into())], Value::Whole(1));
     all.0
