@@ -5,13 +5,16 @@
 
 mod alerting;
 pub mod alerts;
+mod client;
 mod clock;
 pub mod config;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod json;
 pub mod limits;
+mod log;
 mod offline;
+mod otlp;
 mod protocol;
 mod reload;
 mod rule_reload;

@@ -266,9 +266,6 @@ pub const MAX_DETAILED_RULE_SERIES: usize = 1_000;
 /// Bytes of such a name. A longer one is added to the statistics of the path.
 pub const MAX_RULE_LABEL_BYTES: usize = 256;
 
-/// Rules whose lines are a piece of `/metrics`.
-pub const RULES_A_PIECE: usize = 64;
-
 /// The lowest rate of a dump or restore, in bytes a second.
 pub const HTTP_LEAST_BYTES: u64 = 32_000;
 
@@ -278,8 +275,14 @@ pub const HTTP_LOOK_EVERY: Duration = Duration::from_millis(100);
 /// The socket send buffer of an HTTP connection; Linux doubles it. A larger buffer hides how slowly a client reads.
 pub const HTTP_SEND_BYTES: usize = 128 << 10;
 
-/// Named limits in a piece of `/metrics`, which waits until the client has taken the piece before it.
+/// Named limits in a piece of `/v1/limits`, which waits until the client has taken the piece before it.
 pub(crate) const LIMITS_A_PIECE: usize = 16;
+
+/// Limits, rules or alerts whose samples are read at once, for `/metrics` and for OTLP.
+pub(crate) const METRIC_ITEMS_A_PART: usize = 16;
+
+/// A piece of `/metrics` ends with the first part that brings it to this size.
+pub(crate) const METRICS_PIECE_BYTES: usize = 12 << 10;
 
 /// Sources whose positions a restore writes with one commit.
 pub(crate) const SOURCES_A_COMMIT: usize = 1_000;
@@ -771,6 +774,28 @@ pub const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 /// Longest time before a request is sent again.
 pub const MAX_RETRY_PAUSE: Duration = Duration::from_secs(60);
+
+/// How often metrics are sent by OTLP, without another time in the config.
+pub(crate) const DEFAULT_METRICS_EVERY: Duration = Duration::from_secs(60);
+
+/// How often metrics may be sent.
+pub(crate) const METRICS_EVERY: RangeInclusive<Duration> =
+    Duration::from_secs(1)..=Duration::from_secs(3_600);
+
+/// Values of metrics after which a message of OTLP ends, with the part that they are of.
+pub(crate) const POINTS_A_MESSAGE: usize = 256;
+
+/// How often spans are sent by OTLP.
+pub(crate) const SPANS_EVERY: Duration = Duration::from_secs(5);
+
+/// Spans that wait until they are sent. Further ones are dropped.
+pub(crate) const MAX_QUEUED_SPANS: usize = 2_048;
+
+/// Spans in a message of OTLP.
+pub(crate) const SPANS_A_MESSAGE: usize = 256;
+
+/// How long a stop waits for the receivers of OTLP.
+pub(crate) const LAST_EXPORT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The pauses after which a webhook that has not taken a message does not get it any more.
 pub const DELIVERED_WITHIN: Duration = Duration::from_secs(900);

@@ -10,9 +10,11 @@ use thiserror::Error;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::time::MissedTickBehavior;
 
-use crate::alerting::{self, Log};
+use crate::alerting;
 use crate::config::{Alert, Config, FileError};
 use crate::limits::{CLOCK_STEP_MS, LISTEN_BACKLOG, PROGRESS_EVERY, READY_WITHIN, SWEEP_EVERY, WATCH_EVERY};
+use crate::log::Log;
+use crate::otlp;
 use crate::protocol;
 use crate::protocol::http::Speaks;
 use crate::protocol::resp::Resp;
@@ -96,12 +98,9 @@ pub struct Server {
     rule_reload: Option<RuleReload>,
     reloader: Reloader,
     folder: Option<Folder>,
-    tell: Tell,
+    tell: Log,
     ready: Ready,
 }
-
-/// Called with each log line.
-type Tell = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// Called when the server is ready for clients.
 type Ready = Box<dyn FnOnce() + Send>;
@@ -140,7 +139,7 @@ impl Server {
         let stopper = Stopper::new();
         let resp = Resp::new(resp, Arc::clone(&service), tls.clone(), stopper.clone())
             .map_err(|error| ServerError::Bind { what: "RESP", address, error })?;
-        let (tell, ready) = (Arc::new(|_: &str| ()), Box::new(|| ()));
+        let (tell, ready): (Log, Ready) = (Arc::new(|_: &str| ()), Box::new(|| ()));
         Ok(Server {
             service,
             resp,
@@ -249,8 +248,8 @@ impl Server {
             .map(|listener| (listener, Speaks::Http, ceiling_bytes))
             .map(|listener| tokio::spawn(protocol::http::serve(listener, watching, None, stopper.clone())));
         let tend = tokio::spawn(tend);
-        let alerting =
-            tokio::spawn(alerting::keep(Arc::clone(&service), stopper.clone(), Arc::clone(&tell) as Log));
+        let alerting = tokio::spawn(alerting::keep(Arc::clone(&service), stopper.clone(), Arc::clone(&tell)));
+        let otlp = tokio::spawn(otlp::keep(Arc::clone(&service), stopper.clone(), Arc::clone(&tell)));
         let reload = tokio::spawn(reload);
         let loaded = match folder {
             Some(folder) => load(&service, folder, &stopper, &tell, ready).await,
@@ -263,7 +262,7 @@ impl Server {
             stopper.stop();
         }
         // A panic of a task has been reported. Wait for the others all the same.
-        let _ = tokio::join!(resp, http, grpc, tend, reload, alerting);
+        let _ = tokio::join!(resp, http, grpc, tend, reload, alerting, otlp);
         if let Some(metrics) = metrics {
             let _ = metrics.await;
         }
@@ -279,7 +278,7 @@ impl Server {
 type Exchange = Vec<JoinHandle<Result<(), ClusterError>>>;
 
 /// Starts the exchange with other nodes, if there are some, on a thread for each engine.
-fn start_exchange(service: &Arc<Service>, stopper: &Stopper, drained: &Stopper, tell: &Tell) -> Exchange {
+fn start_exchange(service: &Arc<Service>, stopper: &Stopper, drained: &Stopper, tell: &Log) -> Exchange {
     let Some(cluster) = &service.cluster else { return Exchange::new() };
     // The upstream engine gets what was sent last.
     let exchanged = Stopper::new();
@@ -331,7 +330,7 @@ async fn load(
     service: &Arc<Service>,
     folder: Folder,
     stopper: &Stopper,
-    tell: &Tell,
+    tell: &Log,
     ready: Ready,
 ) -> Result<Vec<JoinHandle<()>>, ServerError> {
     let Some(storage) = service.config.storage.clone() else { return Ok(Vec::new()) };
@@ -494,7 +493,7 @@ fn address_of(listener: &TcpListener, asked: SocketAddr) -> SocketAddr {
 }
 
 /// Sweeps expired keys, a part of the store at a time, and logs what [`Watch`] finds.
-async fn tend(service: Arc<Service>, stopper: Stopper, tell: Tell) {
+async fn tend(service: Arc<Service>, stopper: Stopper, tell: Log) {
     let [mut sweep, mut look] = [SWEEP_EVERY, WATCH_EVERY].map(|period| {
         let mut ticks = tokio::time::interval(period);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -9,6 +9,9 @@ use prost::Message;
 const FILES: [&str; 3] =
     ["envoy/service/ratelimit/v3/rls.proto", "grpc/health/v1/health.proto", "lately/v1/lately.proto"];
 
+/// Messages that the server sends, without services. Reflection does not show them.
+const MESSAGES: &str = "opentelemetry/otlp.proto";
+
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [from, to] = &arguments[..] else {
@@ -17,5 +20,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     let descriptors = protox::compile(FILES, [from])?;
     std::fs::write(Path::new(to).join("descriptors.bin"), descriptors.encode_to_vec())?;
     prost_build::Config::new().out_dir(to).include_file("packages.rs").compile_fds(descriptors)?;
+    prost_build::Config::new().out_dir(to).compile_fds(protox::compile([MESSAGES], [from])?)?;
     Ok(())
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::Args;
 use lately::{Pattern, Settings, Span};
@@ -19,8 +20,8 @@ use crate::table::{harmless_json, printable, printable_path};
 
 /// Check a config file, or rules of envoyproxy/ratelimit, and print the settings with all defaults.
 ///
-/// It prints a line each for server, storage and memory, then one for each class, limit and alert, and one for TLS, for each user, and for the
-/// cluster, if there are any. The last line counts the domains and rules of --ratelimit-config. It reads the files of passwords and certificates. It binds no address and opens no folder. If the server would refuse the file, the exit code is 2, and the error names line and column.
+/// It prints a line each for server, storage and memory, then one for each class, limit and alert, and one for TLS, for each user, for the
+/// cluster, and for otlp, if there are any. The last line counts the domains and rules of --ratelimit-config. It reads the files of passwords and certificates. It binds no address and opens no folder. If the server would refuse the file, the exit code is 2, and the error names line and column.
 #[derive(Args)]
 pub(crate) struct Check {
     /// The config file.
@@ -31,7 +32,7 @@ pub(crate) struct Check {
     #[arg(long, value_name = "DIR")]
     ratelimit_config: Option<PathBuf>,
 
-    /// Print one object: server, storage, memory, classes, limits, alerts, tls, users, cluster, ratelimit_config.
+    /// Print one object: server, storage, memory, classes, limits, alerts, tls, users, cluster, otlp, ratelimit_config.
     #[arg(long)]
     json: bool,
 }
@@ -123,6 +124,11 @@ fn write_lines(out: &mut dyn Write, config: &Config) -> io::Result<()> {
             "cluster: engine redis, node {node}, urls {urls}{upstream}, flush {flush_ms}ms, read_timeout {timeout}"
         )?;
     }
+    if let Some(otlp) = &config.otlp {
+        let url = |url: &Option<_>| printable(or_word(url.as_ref(), "none").as_bytes());
+        let (metrics, traces, every) = (url(&otlp.metrics), url(&otlp.traces), span_of(otlp.every));
+        writeln!(out, "otlp: metrics {metrics}, every {every}, traces {traces}, sample {}", otlp.sample)?;
+    }
     config.limits.iter().try_for_each(|limit| {
         let NamedLimit { name, max, window, is_shadow, key, deny, prefix, domain, descriptors, .. } = limit;
         write!(out, "limit {name}: {max} in {window}, overdraft {}", limit.is_overdraft)?;
@@ -187,6 +193,11 @@ fn idle_timeout(config: &Config) -> Option<Span> {
     Span::from_millis(i64::try_from(config.idle_timeout?.as_millis()).ok()?)
 }
 
+/// It was parsed as a span, so it fits one.
+fn span_of(duration: Duration) -> Span {
+    i64::try_from(duration.as_millis()).ok().and_then(Span::from_millis).unwrap_or(Span::MAX)
+}
+
 /// The data folder and the durability.
 fn storage(config: &Config) -> (PathBuf, String) {
     let path = config.storage_path.clone().unwrap_or_else(|| Storage::default().path);
@@ -210,6 +221,7 @@ struct Checked<'a> {
     tls: Option<CheckedTls>,
     users: Vec<CheckedUser<'a>>,
     cluster: Option<CheckedCluster<'a>>,
+    otlp: Option<CheckedOtlp>,
     ratelimit_config: Option<CheckedRules>,
 }
 
@@ -260,6 +272,14 @@ struct CheckedCluster<'a> {
     upstream: Vec<String>,
     flush_ms: u64,
     read_timeout_ms: u64,
+}
+
+#[derive(Serialize)]
+struct CheckedOtlp {
+    metrics: Option<String>,
+    every_ms: i64,
+    traces: Option<String>,
+    sample: f64,
 }
 
 #[derive(Serialize)]
@@ -357,6 +377,12 @@ impl Checked<'_> {
                 read_timeout_ms: cluster
                     .read_timeout
                     .map_or(0, |it| u64::try_from(it.as_millis()).unwrap_or(u64::MAX)),
+            }),
+            otlp: config.otlp.as_ref().map(|otlp| CheckedOtlp {
+                metrics: otlp.metrics.as_ref().map(ToString::to_string),
+                every_ms: span_of(otlp.every).as_millis(),
+                traces: otlp.traces.as_ref().map(ToString::to_string),
+                sample: otlp.sample,
             }),
             ratelimit_config: config
                 .rule_folder

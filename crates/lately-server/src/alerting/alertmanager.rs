@@ -9,11 +9,12 @@ use lately::Timestamp;
 use serde::Serialize;
 use tokio::sync::mpsc::Receiver;
 
-use super::{Log, client};
 use crate::alerts::notice::{Cause, Notice, Stage, rfc3339};
+use crate::client;
 use crate::limits::{
     ALERTMANAGER_ENDED, ALERTMANAGER_ENDS, ALERTMANAGER_EVERY, MAX_RETRY_PAUSE, RETRY_PAUSE,
 };
+use crate::log::Log;
 use crate::service::{Service, Stats};
 
 /// An alert as Alertmanager takes it.
@@ -99,7 +100,7 @@ pub(super) async fn deliver(service: Arc<Service>, url: Uri, mut notices: Receiv
             continue;
         }
         let json = serde_json::to_string(&posted).expect("its maps have texts as keys");
-        match client::post(&endpoint, &[], json).await {
+        match client::post(&endpoint, &[], ("application/json", json.into())).await {
             Ok(()) => {
                 (next, pause) = (ALERTMANAGER_EVERY, RETRY_PAUSE);
                 if std::mem::take(&mut is_failing) {

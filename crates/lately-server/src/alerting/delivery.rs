@@ -12,10 +12,11 @@ use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
 use super::webhook::Message;
-use super::{Log, alertmanager, line, webhook};
+use super::{alertmanager, line, webhook};
 use crate::alerts::notice::Notice;
 use crate::config::{Alert, Webhook};
 use crate::limits::{ALERTMANAGER_EVERY, MAX_QUEUED_ALERTS};
+use crate::log::Log;
 use crate::service::{Service, Stats};
 use crate::stopper::Stopper;
 

@@ -1,7 +1,6 @@
 //! Alerts while the server runs: evaluates the rules, and has the alerts that start or end sent.
 
 mod alertmanager;
-mod client;
 mod delivery;
 mod webhook;
 
@@ -14,13 +13,11 @@ use tokio::time::MissedTickBehavior;
 
 use crate::alerts::notice::{Cause, Notice, Stage};
 use crate::limits::ALERTS_EVERY;
+use crate::log::Log;
 use crate::service::Service;
 use crate::stopper::Stopper;
 
 pub(crate) use webhook::load_secret;
-
-/// Gets each line of the log.
-pub(crate) type Log = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// Evaluates the rules and delivers the alerts, until the server stops.
 pub(crate) async fn keep(service: Arc<Service>, stopper: Stopper, log: Log) {

@@ -10,10 +10,11 @@ use hyper::Uri;
 use ring::hmac::{HMAC_SHA256, Key, sign};
 use tokio::sync::mpsc::Receiver;
 
-use super::{Log, client};
 use crate::alerts::notice::Notice;
+use crate::client;
 use crate::config::{FileError, Webhook, read_file};
 use crate::limits::{DELIVERED_WITHIN, MAX_RETRY_PAUSE, RETRY_PAUSE, WEBHOOK_SECRET_BYTES};
+use crate::log::Log;
 use crate::protocol::pause;
 use crate::service::{Service, Stats};
 
@@ -95,7 +96,7 @@ async fn deliver_one(
             Ok(secret) => {
                 let now_s = service.now().as_millis() / 1_000;
                 let headers = headers(secret.as_ref(), &message.id, now_s, &body);
-                client::post(url, &headers, body.clone()).await
+                client::post(url, &headers, ("application/json", body.clone().into())).await
             }
             Err(error) => Err(error.to_string()),
         };

@@ -104,7 +104,7 @@ fn settle_one(alert: Spanned<AlertConfig>, names: &mut BTreeSet<String>) -> Resu
     };
     let webhook = match (&alert.webhook, &alert.webhook_secret_file) {
         (Some(url), secret_file) => Some(Webhook {
-            url: url_of(url, "webhook")?.to_string(),
+            url: url_of(url, "webhook", EXAMPLE)?.to_string(),
             secret_file: secret_file.as_ref().map(path).transpose()?,
         }),
         (None, None) => None,
@@ -113,7 +113,8 @@ fn settle_one(alert: Spanned<AlertConfig>, names: &mut BTreeSet<String>) -> Resu
             return Err(Problem { at: file.span(), message });
         }
     };
-    let alertmanager = alert.alertmanager.as_ref().map(|url| url_of(url, "alertmanager")).transpose()?;
+    let alertmanager =
+        alert.alertmanager.as_ref().map(|url| url_of(url, "alertmanager", EXAMPLE)).transpose()?;
     Ok(Alert { rule, webhook, alertmanager })
 }
 
@@ -189,18 +190,21 @@ fn window_of(window: &Spanned<Length>, condition: Condition) -> Result<Span, Pro
     Err(Problem { at, message })
 }
 
-fn url_of(url: &Spanned<String>, name: &str) -> Result<Uri, Problem> {
+const EXAMPLE: &str = "http://127.0.0.1:9093/";
+
+/// A URL of a receiver, with an example of a right one.
+pub(super) fn url_of(url: &Spanned<String>, name: &str, example: &str) -> Result<Uri, Problem> {
     let (text, at) = (url.get_ref(), url.span());
     let problem =
         |right: &str| Problem { at: at.clone(), message: format!("invalid {name} '{text}': {right}") };
-    const RIGHT: &str = "give a URL, such as http://127.0.0.1:9093/";
+    let right = format!("give a URL, such as {example}");
     if text.len() > MAX_ALERT_URL_BYTES {
         let message = format!("{name} has {} bytes: it has at most {MAX_ALERT_URL_BYTES}", text.len());
         return Err(Problem { at, message });
     }
-    let uri: Uri = text.parse().map_err(|_| problem(RIGHT))?;
+    let uri: Uri = text.parse().map_err(|_| problem(&right))?;
     if !matches!(uri.scheme_str(), Some("http" | "https")) || uri.host().is_none_or(str::is_empty) {
-        return Err(problem(RIGHT));
+        return Err(problem(&right));
     }
     if uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
         return Err(problem("a URL with a password is not possible: leave out what is before the @"));

@@ -29,6 +29,7 @@ impl Config {
             alerts: _,
             rule_folder: _,
             cluster,
+            otlp,
             source: _,
         } = self;
         let default = Storage::default().path;
@@ -51,6 +52,7 @@ impl Config {
             ("memory.ceiling", *ceiling_bytes != other.ceiling_bytes),
             ("[[class]]", *classes != other.classes),
             ("[cluster]", *cluster != other.cluster),
+            ("[otlp]", *otlp != other.otlp),
         ];
         named.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
     }
@@ -96,6 +98,7 @@ mod tests {
         let cluster = "[cluster]\nengine = \"redis\"\nnode = \"a\"\nurls = [\"redis://127.0.0.1\"]";
         check("", cluster, &["[cluster]"]);
         check("", "[cluster]\nengine = \"none\"", &[]);
+        check("", "[otlp]\ntraces = \"http://a/\"", &["[otlp]"]);
         check("", "[server]\ntls = { cert = \"c\", key = \"k\" }", &["server.tls"]);
         check(
             "[server]\ntls = { cert = \"c\", key = \"k\" }",

@@ -11,6 +11,7 @@ mod file;
 mod host;
 mod key_template;
 mod limit;
+mod otlp;
 mod rule_folder;
 mod source;
 mod storage;
@@ -41,6 +42,7 @@ pub use limit::NamedLimit;
 pub(crate) use limit::{
     DEFAULT_IPV4_PREFIX, DEFAULT_IPV6_PREFIX, DOMAIN_PREFIX, RATELIMIT_PREFIX, info_name,
 };
+pub use otlp::Otlp;
 pub(crate) use rule_folder::RuleFiles;
 pub use rule_folder::{RuleFolder, RuleFolderError};
 pub use source::Source;
@@ -57,6 +59,7 @@ use class::ClassConfig;
 use cluster::ClusterSection;
 use host::{Hosts, TrustedProxies};
 use limit::LimitConfig;
+use otlp::OtlpConfig;
 use storage::StorageConfig;
 use tls::TlsConfig;
 use user::UserConfig;
@@ -107,6 +110,8 @@ pub struct Config {
     pub rule_folder: Option<RuleFolder>,
     /// Other nodes to count together with; `None` counts alone.
     pub cluster: Option<ClusterConfig>,
+    /// Where metrics and spans are sent.
+    pub otlp: Option<Otlp>,
     /// The file it was read from.
     pub source: Option<Source>,
 }
@@ -136,6 +141,7 @@ impl Default for Config {
             alerts: Vec::new(),
             rule_folder: None,
             cluster: None,
+            otlp: None,
             source: None,
         }
     }
@@ -159,6 +165,7 @@ struct File {
     #[serde(default)]
     user: Vec<Spanned<UserConfig>>,
     cluster: Option<Spanned<ClusterSection>>,
+    otlp: Option<Spanned<OtlpConfig>>,
 }
 
 #[derive(Deserialize, Default)]
@@ -248,6 +255,7 @@ impl Config {
             classes,
             rule_folder: None,
             cluster: cluster::settle(file.cluster)?,
+            otlp: otlp::settle(file.otlp)?,
             source: None,
         })
     }

@@ -24,6 +24,7 @@ mod key_state;
 mod keys;
 mod loading;
 pub(crate) mod login;
+pub(crate) mod metrics;
 pub(crate) mod named_limits;
 pub(crate) mod password;
 pub(crate) mod process;
@@ -36,6 +37,7 @@ pub(crate) mod spool_file;
 mod statistics;
 mod throughput;
 mod top;
+pub(crate) mod tracer;
 pub(crate) mod users;
 mod walk;
 
@@ -75,6 +77,7 @@ use sessions::Sessions;
 pub(crate) use statistics::Stats;
 use throughput::Throughput;
 pub(crate) use top::{Held, NoRoom, TopKeys, TopQuestion, TopRow, TopWalk};
+use tracer::Tracer;
 use users::CurrentUsers;
 pub(crate) use walk::{CoolestWalk, NamedWalk, ScanWalk, SeriesWalk};
 
@@ -101,6 +104,8 @@ pub struct Service {
     pub(crate) started: Timestamp,
     /// A random identifier of this start: 40 hexadecimal digits.
     pub(crate) run_id: String,
+    /// Spans of requests, if they are sent somewhere.
+    pub(crate) tracer: Option<Tracer>,
     clock: Arc<dyn Clock>,
     /// The clock that measures how long requests take.
     pub(crate) moment: fn() -> Instant,
@@ -149,6 +154,11 @@ impl Service {
             history: Mutex::default(),
             started: clock.now(),
             run_id: run_id(),
+            tracer: config
+                .otlp
+                .as_ref()
+                .filter(|otlp| otlp.traces.is_some())
+                .map(|otlp| Tracer::new(otlp.sample)),
             wakers: Wakers::default(),
             verdicts: Arc::default(),
             walks: Semaphore::new(MAX_WALKS),

@@ -36,6 +36,8 @@ pub(crate) struct Stats {
     pub(crate) forbidden_keys: AtomicU64,
     /// Messages about alerts that a receiver did not take.
     pub(crate) failed_deliveries: AtomicU64,
+    /// Messages of OTLP that a receiver did not take.
+    pub(crate) failed_exports: AtomicU64,
     /// Reloads of the rules of envoyproxy/ratelimit.
     pub(crate) rule_reloads: AtomicU64,
     /// Reloads that failed.

@@ -27,7 +27,7 @@ use super::{envoy, health, lately};
 use crate::limits::{
     GRPC_HIT_STREAM_PART, GRPC_OPEN_PART, GRPC_UNARY_PART, HTTP_TIMEOUT, MAX_GRPC_MESSAGE_BYTES,
 };
-use crate::protocol::http::{Link, Requests, Speaks, most_calls};
+use crate::protocol::http::{Link, Requests, Speaks, most_calls, traced};
 use crate::service::Service;
 use crate::service::access::{Forbidden, Principal};
 use crate::stopper::Stopper;
@@ -193,13 +193,14 @@ pub(crate) fn router(service: Arc<Service>, stopper: Stopper) -> Router {
         || tonic_reflection::server::Builder::configure().register_encoded_file_descriptor_set(DESCRIPTORS);
     let v1 = described().build_v1().expect("the descriptors are valid");
     let v1alpha = described().build_v1alpha().expect("the descriptors are valid");
-    router
+    let router = router
         .route_service(&path_of(&v1), reflected(v1, door.stopper.clone()))
         .route_service(&path_of(&v1alpha), reflected(v1alpha, door.stopper.clone()))
         .fallback(unknown)
         .with_state(door)
-        .layer(from_fn_with_state(service, log_in))
-        .layer(from_fn_with_state(places, in_time))
+        .layer(from_fn_with_state(Arc::clone(&service), log_in))
+        .layer(from_fn_with_state(places, in_time));
+    traced(router, service, Speaks::Grpc)
 }
 
 fn path_of<S: NamedService>(_: &S) -> String {

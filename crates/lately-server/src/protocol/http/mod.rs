@@ -24,15 +24,16 @@ mod query;
 mod quota;
 mod requests;
 mod routes;
-mod rule_metrics;
 mod series;
 mod session;
 mod status;
 mod stream;
 mod top;
+mod traced;
 
 pub(in crate::protocol) use listener::Link;
 pub(crate) use listener::{Speaks, serve};
 pub(in crate::protocol) use login::{credentials, no_key};
 pub(in crate::protocol) use requests::{Requests, most_calls};
 pub(crate) use routes::{all, watching};
+pub(in crate::protocol) use traced::traced;

@@ -20,7 +20,7 @@ use super::dumps::{self, discard};
 use super::events::{self, Events};
 use super::guard::{refuse_foreign, refuse_remote};
 use super::keys;
-use super::listener::Link;
+use super::listener::{Link, Speaks};
 use super::login::{log_in, refused};
 use super::long_body::LongBody;
 use super::metrics;
@@ -36,6 +36,7 @@ use super::series;
 use super::session;
 use super::status;
 use super::top;
+use super::traced::traced;
 use crate::service::Service;
 use crate::service::access::{Keys, Principal};
 use crate::service::cluster::Cluster;
@@ -123,7 +124,7 @@ fn watched(service: Arc<Service>) -> Router {
 pub(crate) fn all(service: Arc<Service>, stopper: Stopper) -> Router {
     let events = Events::new(&service, stopper);
     let requests = Requests::of_http(&service);
-    router(&TRANSFERS, &service)
+    let router = router(&TRANSFERS, &service)
         .route_layer(from_fn(refuse_remote))
         .layer(Extension(Transfers::new(&service)))
         .merge(router(&COUNTING, &service).layer(Extension(events)))
@@ -131,8 +132,9 @@ pub(crate) fn all(service: Arc<Service>, stopper: Stopper) -> Router {
         .route_layer(from_fn_with_state(Arc::clone(&service), refuse_foreign))
         .with_state(Arc::clone(&service))
         .merge(watched(Arc::clone(&service)))
-        .layer(from_fn_with_state(service, log_in))
-        .layer(from_fn_with_state(requests, in_a_place))
+        .layer(from_fn_with_state(Arc::clone(&service), log_in))
+        .layer(from_fn_with_state(requests, in_a_place));
+    traced(router, service, Speaks::Http)
 }
 
 fn router(routes: &'static [Route], service: &Arc<Service>) -> Router<Arc<Service>> {
@@ -234,7 +236,7 @@ pub(super) async fn metrics(
             Body::new(LongBody::new(pieces, service, link.pace))
         }
     };
-    ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], body)
+    ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], body)
 }
 
 #[cfg(test)]

@@ -768,6 +768,9 @@ fn a_deletion_right_after_a_start_takes_no_later_hits() {
         let time = at(node.service().now().as_millis() - ago_ms);
         node.apply(Op::Hit { key: KEYS[0], weight, at: Some(time) });
     };
+    let unsent = |simulation: &Simulation| {
+        simulation.nodes[0].service().cluster.as_ref().map(super::Cluster::unsent_deletions)
+    };
     hit(&simulation, 0, 3, 0);
     hit(&simulation, 1, 5, 0);
     runtime.block_on(simulation.settle());
@@ -775,16 +778,10 @@ fn a_deletion_right_after_a_start_takes_no_later_hits() {
     runtime.block_on(simulation.nodes[0].exchange());
     simulation.nodes[0].delete(KEYS[0]);
     runtime.block_on(simulation.nodes[0].exchange());
-    assert_eq!(
-        simulation.nodes[0].service().cluster.as_ref().map(|cluster| cluster.unsent_deletions()),
-        Some(1)
-    );
+    assert_eq!(unsent(&simulation), Some(1));
     hit(&simulation, 1, 100, 60_000);
     runtime.block_on(simulation.settle());
-    assert_eq!(
-        simulation.nodes[0].service().cluster.as_ref().map(|cluster| cluster.unsent_deletions()),
-        Some(0)
-    );
+    assert_eq!(unsent(&simulation), Some(0));
     for node in &simulation.nodes {
         assert_eq!(node.store().hits(KEYS[0], hours(1), node.service().now()).estimate, 100);
     }

@@ -17,19 +17,23 @@ use tokio_rustls::TlsConnector;
 use crate::VERSION;
 use crate::limits::DELIVERY_TIMEOUT;
 
-/// Sends JSON by POST. Succeeds when the receiver takes it in time: its status is 2xx. What else it answers is not read.
+/// Sends a body of this type by POST. Succeeds when the receiver takes it in time: its status is 2xx. What else it answers is not read.
 ///
 /// # Errors
 /// Why it was not taken.
-pub(super) async fn post(to: &Uri, headers: &[(&str, String)], json: String) -> Result<(), String> {
-    let sent = tokio::time::timeout(DELIVERY_TIMEOUT, send(to, headers, json)).await;
+pub(crate) async fn post(to: &Uri, headers: &[(&str, String)], body: (&str, Body)) -> Result<(), String> {
+    let sent = tokio::time::timeout(DELIVERY_TIMEOUT, send(to, headers, body)).await;
     match sent.map_err(|_| format!("no answer within {} s", DELIVERY_TIMEOUT.as_secs()))?? {
         status if status.is_success() => Ok(()),
         status => Err(format!("it answered {status}")),
     }
 }
 
-async fn send(to: &Uri, headers: &[(&str, String)], json: String) -> Result<StatusCode, String> {
+async fn send(
+    to: &Uri,
+    headers: &[(&str, String)],
+    (content_type, body): (&str, Body),
+) -> Result<StatusCode, String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let authority = to.authority().ok_or("the URL has no host")?;
     let has_tls = to.scheme_str() == Some("https");
@@ -37,12 +41,12 @@ async fn send(to: &Uri, headers: &[(&str, String)], json: String) -> Result<Stat
     let port = authority.port_u16().unwrap_or(if has_tls { 443 } else { 80 });
     let mut request = Request::post(to.path_and_query().map_or("/", |path| path.as_str()))
         .header(HOST, authority.as_str())
-        .header(CONTENT_TYPE, "application/json")
+        .header(CONTENT_TYPE, content_type)
         .header(USER_AGENT, format!("lately/{VERSION}"));
     for (name, value) in headers {
         request = request.header(*name, value);
     }
-    let request = request.body(Body::from(json)).map_err(|error| text(&error))?;
+    let request = request.body(body).map_err(|error| text(&error))?;
     let socket = TcpStream::connect((host, port)).await.map_err(|error| text(&error))?;
     if !has_tls {
         return exchange(TokioIo::new(socket), request).await;
