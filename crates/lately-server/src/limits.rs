@@ -750,6 +750,10 @@ pub const BASELINE_LEAST_WINDOWS: usize = 3;
 /// Time between two evaluations of all alerts.
 pub const ALERTS_EVERY: Duration = Duration::from_millis(50);
 
+/// In a cluster, alerts that fire below a number are evaluated as of this time before the hits of others were read, in
+/// milliseconds: the others may send their hits so late.
+pub(crate) const BELOW_LAG_MS: i64 = 2_000;
+
 /// Keys that an alert names.
 pub const ALERT_KEYS: usize = 5;
 

@@ -9,10 +9,12 @@ mod tests;
 
 use std::sync::Arc;
 
+use futures_util::future::join_all;
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::time::MissedTickBehavior;
 
 use crate::alerts::notice::{Cause, Notice, Stage};
-use crate::limits::ALERTS_EVERY;
+use crate::limits::{ALERTS_EVERY, MAX_QUEUED_ALERTS};
 use crate::log::Log;
 use crate::service::Service;
 use crate::stopper::Stopper;
@@ -24,13 +26,15 @@ pub(crate) async fn keep(service: Arc<Service>, stopper: Stopper, log: Log) {
     // Before the first evaluation: what starts in it is delivered, too.
     let feed = service.alerts.subscribe();
     let delivery = tokio::spawn(delivery::keep(Arc::clone(&service), feed, stopper.clone(), log));
-    evaluate(service, stopper).await;
+    let (sender, changed) = mpsc::unbounded_channel();
+    let published = tokio::spawn(publish(Arc::clone(&service), changed));
+    evaluate(service, stopper, sender).await;
     // A panic has been reported.
-    let _ = delivery.await;
+    let _ = (published.await, delivery.await);
 }
 
-/// Evaluates the rules until the server stops. Each alert that starts or ends is published.
-async fn evaluate(service: Arc<Service>, stopper: Stopper) {
+/// Evaluates the rules until the server stops. Each alert that starts or ends goes to `changed`.
+async fn evaluate(service: Arc<Service>, stopper: Stopper, changed: UnboundedSender<Notice>) {
     let mut ticks = tokio::time::interval(ALERTS_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut has_begun = false;
@@ -47,10 +51,23 @@ async fn evaluate(service: Arc<Service>, stopper: Stopper) {
             service.begin_alerts();
         }
         for notice in service.evaluate_alerts() {
-            let notice = match notice.stage {
-                Stage::Firing => Notice { keys: service.causes(&notice).await, ..notice },
-                _ => notice,
-            };
+            // What takes them ends later than this.
+            let _ = changed.send(notice);
+        }
+    }
+}
+
+/// Publishes alerts that start and end, in their order. Of those that start, the keys that contributed most are found first: that takes
+/// a walk over all keys, and the rules are evaluated meanwhile. If too many wait, it is left out.
+async fn publish(service: Arc<Service>, mut changed: UnboundedReceiver<Notice>) {
+    let mut notices = Vec::new();
+    while changed.recv_many(&mut notices, MAX_QUEUED_ALERTS).await > 0 {
+        let is_behind = changed.len() > MAX_QUEUED_ALERTS;
+        let whole = notices.drain(..).map(async |notice: Notice| match notice.stage {
+            Stage::Firing if !is_behind => Notice { keys: service.causes(&notice).await, ..notice },
+            _ => notice,
+        });
+        for notice in join_all(whole).await {
             service.publish_alert(notice);
         }
     }

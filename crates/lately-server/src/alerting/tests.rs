@@ -209,6 +209,34 @@ async fn a_webhook_gets_signed_events_in_order() {
     it.stopper.stop();
 }
 
+/// Symptom: while the keys of alerts that had started were searched, other alerts were missed. Cause: the search held up the evaluation. Fix:
+/// it has a task of its own.
+#[tokio::test(start_paused = true)]
+async fn rules_are_evaluated_while_the_keys_of_an_alert_are_searched() {
+    let it = Fixture::new("[[alert]]\nname = \"b\"\nmatch = \"b\"\nabove = 2\nwindow = \"1s\"");
+    // No walk over the keys may begin.
+    let turns = it.service.all_walks().await;
+    it.hit(3);
+    it.pass(seconds(1)).await;
+    let mut batch = crate::service::Batch::default();
+    batch.hit(b"b", 3, None);
+    it.service.execute(&mut batch, &mut crate::service::commit::Changes::default(), it.service.now());
+    it.pass(seconds(5)).await;
+    let starts = || it.service.alert_figures().iter().map(|alert| alert.starts).collect::<Vec<_>>();
+    assert_eq!((starts(), it.log().len()), (vec![1, 1], 0));
+    drop(turns);
+    it.pass(seconds(10)).await;
+    let log = it.log();
+    let begins: Vec<_> = log.iter().map(|line| &line[..line.len().min(17)]).collect();
+    assert_eq!(
+        begins,
+        ["alert a: started:", "alert b: started:", "alert b: ended: 0", "alert a: ended: 0"],
+        "{log:?}"
+    );
+    assert!(log[0].ends_with("most by k:1 100 %"), "{log:?}");
+    it.stopper.stop();
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_webhook_that_fails_gets_the_same_message_again() {
     let receiver =
@@ -229,6 +257,16 @@ async fn a_webhook_that_fails_gets_the_same_message_again() {
     // It got that one, and then gets the next.
     it.pass(seconds(12)).await;
     assert_eq!(receiver.first(5).await[4].json()["type"], "alert.ended");
+    // The first failure is logged at once.
+    let log = it.log();
+    let of_webhook: Vec<_> = log.iter().filter(|line| line.contains("the webhook")).collect();
+    assert_eq!(of_webhook.len(), 2, "{log:?}");
+    assert!(
+        of_webhook[0]
+            .ends_with("did not take a message: it answered 500 Internal Server Error: it is sent again"),
+        "{log:?}"
+    );
+    assert!(of_webhook[1].ends_with("takes messages again"), "{log:?}");
 }
 
 /// Hits are counted at once, whatever a receiver does. What waits for it is bounded, and is given up in the end.

@@ -67,8 +67,19 @@ pub(super) async fn deliver(
     log: Log,
 ) {
     let Ok(url) = webhook.url.parse::<Uri>() else { return };
+    let mut is_failing = false;
     while let Some(message) = messages.recv().await {
-        if let Err(why) = deliver_one(&service, &webhook, &url, &message).await {
+        let mut fail = |why: &str| {
+            // Once, until it takes messages again.
+            if !std::mem::replace(&mut is_failing, true) {
+                log(&format!("alerts: the webhook {url} did not take a message: {why}: it is sent again"));
+            }
+        };
+        let delivered = deliver_one(&service, &webhook, &url, &message, &mut fail).await;
+        if delivered.is_ok() && std::mem::take(&mut is_failing) {
+            log(&format!("alerts: the webhook {url} takes messages again"));
+        }
+        if let Err(why) = delivered {
             Stats::add(&service.stats.failed_deliveries, 1);
             let name = &message.notice.rule().name;
             let change = message.notice.stage.change();
@@ -77,12 +88,14 @@ pub(super) async fn deliver(
     }
 }
 
-/// Sends a message, again and again until the webhook takes it or [`DELIVERED_WITHIN`] is over.
+/// Sends a message, again and again until the webhook takes it or [`DELIVERED_WITHIN`] is over. Each
+/// failure goes to `fail`.
 async fn deliver_one(
     service: &Service,
     webhook: &Webhook,
     url: &Uri,
     message: &Message,
+    mut fail: impl FnMut(&str),
 ) -> Result<(), String> {
     let body = message.notice.event();
     let (mut waited, mut next) = (Duration::ZERO, RETRY_PAUSE);
@@ -103,7 +116,10 @@ async fn deliver_one(
         match sent {
             Ok(()) => return Ok(()),
             Err(why) if waited >= DELIVERED_WITHIN => return Err(why),
-            Err(_) => pause(next).await,
+            Err(why) => {
+                fail(&why);
+                pause(next).await;
+            }
         }
         (waited, next) = (waited + next, (next * 2).min(MAX_RETRY_PAUSE));
     }

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use lately::Span;
-use serde::Deserialize;
+use serde::de;
+use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
 use super::error::Problem;
-use super::value::{Length, Timeout};
+use super::value::{Length, Timeout, shown};
 use crate::limits::MAX_READ_TIMEOUT;
 use crate::service::cluster::ClusterConfig;
 
@@ -16,10 +17,32 @@ use crate::service::cluster::ClusterConfig;
 pub(super) struct ClusterSection {
     engine: Option<Spanned<String>>,
     node: Option<Spanned<String>>,
-    urls: Option<Spanned<Vec<String>>>,
-    upstream: Option<Spanned<Vec<String>>>,
+    urls: Option<Spanned<Urls>>,
+    upstream: Option<Spanned<Urls>>,
     flush: Option<Length>,
     read_timeout: Option<Spanned<Timeout>>,
+}
+
+/// The addresses of servers.
+struct Urls(Vec<String>);
+
+impl<'de> Deserialize<'de> for Urls {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Urls, D::Error> {
+        const EXAMPLE: &str = "such as [\"redis://127.0.0.1:6379\"]";
+        match toml::Value::deserialize(deserializer)? {
+            toml::Value::Array(values) if values.is_empty() => {
+                Err(de::Error::custom(format!("no address: give a list of them, {EXAMPLE}")))
+            }
+            toml::Value::Array(values) => {
+                let text = |value: toml::Value| match value {
+                    toml::Value::String(text) => Ok(text),
+                    other => Err(de::Error::custom(format!("{} is no address: give a text", shown(&other)))),
+                };
+                values.into_iter().map(text).collect::<Result<_, _>>().map(Urls)
+            }
+            other => Err(de::Error::custom(format!("{} is no list of addresses, {EXAMPLE}", shown(&other)))),
+        }
+    }
 }
 
 /// Checks the section. Without an engine, or with `engine = "none"`, the server counts alone.
@@ -44,21 +67,23 @@ pub(super) fn settle(section: Option<Spanned<ClusterSection>>) -> Result<Option<
     let Some(urls) = section.urls else {
         return Err(problem(at, "[cluster] names no server: add urls = [\"redis://HOST:PORT\"]"));
     };
-    let config = ClusterConfig::new(node.get_ref(), urls.get_ref()).map_err(|message| {
+    let config = ClusterConfig::new(node.get_ref(), &urls.get_ref().0).map_err(|message| {
         let at = if message.contains("node name") { node.span() } else { urls.span() };
         Problem { at, message }
     })?;
     let config = match section.upstream {
         Some(upstream) => config
-            .with_upstream(upstream.get_ref())
+            .with_upstream(&upstream.get_ref().0)
             .map_err(|message| Problem { at: upstream.span(), message })?,
         None => config,
     };
     let time = |span: Span| Duration::from_millis(u64::try_from(span.as_millis()).unwrap_or(0));
     let read_timeout = match section.read_timeout {
         Some(timeout) if timeout.get_ref().0.is_some_and(|timeout| timeout > MAX_READ_TIMEOUT) => {
-            let most = MAX_READ_TIMEOUT.as_secs();
-            return Err(Problem { at: timeout.span(), message: format!("read_timeout is at most {most}s") });
+            let (most, ms) =
+                (MAX_READ_TIMEOUT.as_secs(), timeout.get_ref().0.unwrap_or_default().as_millis());
+            let message = format!("read_timeout of {ms}ms is too long: at most {most}s");
+            return Err(Problem { at: timeout.span(), message });
         }
         Some(timeout) => timeout.into_inner().0,
         None => config.read_timeout,

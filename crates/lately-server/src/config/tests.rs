@@ -520,7 +520,12 @@ fn a_cluster_needs_an_engine_a_node_and_an_address() {
     let several = parse(&good.replace("[\"redis", "[\"redis://a\", \"redis")).expect("valid").cluster;
     assert_eq!(several.expect("it is there").urls, ["redis://a", "redis://127.0.0.1:7100"]);
     check(&good.replace("[\"redis", "[\"redis://me@a\", \"redis"), "have the same scheme, user, password");
-    check(&good.replace("\"redis://127.0.0.1:7100\"", ""), "give redis://HOST:PORT");
-    check(&format!("{good}read_timeout = \"5001ms\""), "read_timeout is at most 5s");
+    let list = "[\"redis://127.0.0.1:7100\"]";
+    let example = "such as [\"redis://127.0.0.1:6379\"]";
+    check(&good.replace(list, "[]"), &format!("no address: give a list of them, {example}"));
+    check(&good.replace(list, "\"redis://a\""), &format!("\"redis://a\" is no list of addresses, {example}"));
+    check(&good.replace(list, "[6379]"), "6379 is no address: give a text");
+    check(&format!("{good}upstream = []"), "no address");
+    check(&format!("{good}read_timeout = \"5001ms\""), "read_timeout of 5001ms is too long: at most 5s");
     check(&format!("{good}flash = 1"), "unknown field `flash`");
 }

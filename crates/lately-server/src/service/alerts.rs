@@ -14,12 +14,13 @@ use tokio::sync::{Notify, broadcast};
 
 use super::commit::Changes;
 use super::effect::Effect;
-use super::{Service, TopQuestion};
+use super::{Asked, Service, TopQuestion};
 use crate::alerts::notice::{Cause, Notice, Stage};
-use crate::alerts::{Change, Reading, State, Watched, total_settings};
+use crate::alerts::{AlertRule, Change, Condition, Reading, State, Watched, total_settings};
 use crate::config::Alert;
 use crate::limits::{
-    ALERT_KEYS, LEAST_ALERT_WINDOW, MAX_ALERTS, MAX_ENDED_ALERTS, MAX_UNREAD_ALERTS, RUN_OPERATIONS,
+    ALERT_KEYS, BELOW_LAG_MS, LEAST_ALERT_WINDOW, MAX_ALERTS, MAX_ENDED_ALERTS, MAX_UNREAD_ALERTS,
+    RUN_OPERATIONS,
 };
 
 /// The start of the keys that have totals. The pattern follows.
@@ -456,7 +457,8 @@ impl Service {
                 let op = Op::Hits { key: &key, window: Some(window), at: Some(at) };
                 self.ask(std::iter::once(op), now).first().map_or(0, |count| count.estimate)
             };
-            match active.watched.step(now, hits) {
+            let Some(judged) = self.judged_at(&active.alert.rule, &key, now) else { continue };
+            match active.watched.step(judged, hits) {
                 None => {}
                 Some(Change::Started) => {
                     active.keys = Arc::default();
@@ -467,6 +469,19 @@ impl Service {
             }
         }
         changed
+    }
+
+    /// The time as of which a rule is evaluated: now. A rule that fires below a number needs all hits, so in a cluster that is a little before
+    /// the total was read: what others had counted by then is known. `None` if it was not read lately.
+    fn judged_at(&self, rule: &AlertRule, key: &[u8], now: Timestamp) -> Option<Timestamp> {
+        let is_below = matches!(rule.condition, Condition::Below(_));
+        let Some(cluster) = self.cluster.as_ref().filter(|_| is_below) else { return Some(now) };
+        let asked = Asked { key, window: Some(rule.window), at: None };
+        self.note_question(asked, now);
+        let read = cluster.read_at(key, asked.reach(&self.store, now))?;
+        // As of an older reading it was evaluated before.
+        let is_new = now.as_millis() - read.as_millis() <= BELOW_LAG_MS;
+        Timestamp::from_millis(read.as_millis() - BELOW_LAG_MS).filter(|_| is_new)
     }
 
     /// The keys that contributed most to the total of an alert, and their share of it.

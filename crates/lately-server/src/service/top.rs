@@ -222,6 +222,15 @@ impl Drop for Held {
 }
 
 impl Service {
+    /// Has no walk over all keys begin while this is held.
+    #[cfg(test)]
+    pub(crate) async fn all_walks(&self) -> tokio::sync::SemaphorePermit<'_> {
+        self.walks
+            .acquire_many(u32::try_from(crate::limits::MAX_WALKS).expect("few"))
+            .await
+            .expect("it is never closed")
+    }
+
     /// The most-hit keys, and the charge for them. For async callers: other requests have their turns meanwhile.
     ///
     /// # Errors

@@ -10,6 +10,7 @@ use lately::{
 use super::*;
 use crate::config::Config;
 use crate::protocol::fixture::service_at;
+use crate::service::cluster::ClusterConfig;
 use crate::service::{Batch, CoolestWalk, ScanWalk};
 
 const NOW_S: u64 = 1_700_000_040;
@@ -275,6 +276,34 @@ fn busy_keys_are_at_hand_beside_totals() {
     let it = Fixture::with(config);
     it.hit("k", 5);
     assert!(it.service.store.busy_keys(None, b"", it.now()).is_some_and(|busy| busy.keys.len() == 1));
+}
+
+/// Symptom: `below` fired on all nodes that did not reach the engine. Cause: it was compared as of now, without the hits of others. Fix: it is
+/// compared as of a little before these were read.
+#[test]
+fn below_in_a_cluster_waits_for_the_hits_of_others() {
+    let cluster = ClusterConfig::new("a", &["redis://127.0.0.1:1"]).expect("a name");
+    let alerts = alerts("match = \"host:*\", below = 1 | match = \"host:*\", above = 0");
+    let it = Fixture::with(Config { alerts, cluster: Some(cluster), ..Config::default() });
+    let read = || it.service.cluster.as_ref().expect("it has one").read_all(it.now());
+    it.service.begin_alerts();
+    it.hit("host:1", 1);
+    assert_eq!(it.evaluate(), ["a1 started 1"]);
+    // Others may have hit it: they were not read, or last before the window was empty.
+    it.set(NOW_S + 30);
+    assert_eq!(it.evaluate(), ["a1 ended 0"]);
+    it.set(NOW_S + 31);
+    read();
+    it.hit("host:1", 1);
+    assert_eq!(it.evaluate(), ["a0 started 0", "a1 started 1"]);
+    // It ends when what was read is two seconds newer than the hit.
+    it.set(NOW_S + 33);
+    assert_eq!(it.evaluate(), [""; 0]);
+    read();
+    assert_eq!(it.evaluate(), ["a0 ended 1"]);
+    // The engine is away: it stays as it is.
+    it.set(NOW_S + 100);
+    assert_eq!(it.evaluate(), ["a1 ended 0"]);
 }
 
 #[test]

@@ -329,21 +329,25 @@ impl<E: Engine> Worker<E> {
         self.groups(key, range_ms, now).iter().flat_map(|group| group.blocks(key)).collect()
     }
 
-    /// Looks at all keys before the stop, when nothing is counted any more.
+    /// Looks at all keys before the stop, when nothing is counted any more, for [`DRAIN_SENDS_MS`] at most.
     pub(super) async fn reconcile_all(&mut self) -> Result<(), EngineError> {
         let service = Arc::clone(&self.service);
         let (begun, mut cursor) = (service.now(), Cursor::START);
         let above = if parts(&service).0.upstream.is_some() { Above::Away } else { Above::None };
+        let is_over = |now: Timestamp| now.as_millis() - begun.as_millis() > DRAIN_SENDS_MS;
         loop {
-            let now = service.now();
-            let page = service.store.scan(cursor, None, RECONCILE_KEYS, now);
+            let page = service.store.scan(cursor, None, RECONCILE_KEYS, service.now());
             let mut keys = &page.keys[..];
             while !keys.is_empty() {
+                let now = service.now();
+                if is_over(now) {
+                    return Ok(());
+                }
                 let done = self.compare(keys, (i64::MIN, i64::MAX), &above, now).await?;
                 keys = &keys[done..];
             }
             cursor = page.next;
-            if cursor == Cursor::START || now.as_millis() - begun.as_millis() > DRAIN_SENDS_MS {
+            if cursor == Cursor::START {
                 return Ok(());
             }
         }
