@@ -104,7 +104,7 @@ pub enum HitError {
         /// Length of the key in bytes.
         bytes: usize,
     },
-    /// The key is one that the program around the store keeps for itself. A store does not return this.
+    /// The server keeps this key for itself, such as the total of an alert. A store on its own never returns this.
     Reserved {
         /// Which keys are, and what to do.
         hint: &'static str,

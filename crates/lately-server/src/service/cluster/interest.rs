@@ -36,7 +36,7 @@ pub(super) struct Interest {
     known_bytes: AtomicUsize,
     /// Questions that wait, once for each key.
     waiting: AtomicUsize,
-    /// When a question was refused last. Its keys may never have been read: no other one has waited for them before that.
+    /// When a question was refused last. Its keys may not have been read, so from then on the wait for a key begins anew.
     refused_ms: AtomicI64,
     /// Readers made so far.
     readers: AtomicUsize,
@@ -445,20 +445,19 @@ impl Interest {
             forget(&due.key);
             return false;
         };
-        if reader.number != due.number {
-            // It was forgotten and asked for again. What is known is not counted for the new reader.
-            forget(&due.key);
-            return false;
-        }
-        let queues = &mut queues[index(tier)];
         self.known_bytes.fetch_add(known_bytes, Relaxed);
         self.known_bytes.fetch_sub(reader.known_bytes, Relaxed);
         let is_refused = reader.learned(known_bytes);
         if is_refused {
             self.note_refusal(now);
         }
-        let Reading::Since(begun) = reader.sides[index(tier)].reading else { return is_refused };
+        if reader.number != due.number {
+            // It was forgotten and asked for again. The new reader has what is known, and has yet to read.
+            return is_refused;
+        }
         let side = &mut reader.sides[index(tier)];
+        let queues = &mut queues[index(tier)];
+        let Reading::Since(begun) = side.reading else { return is_refused };
         side.read = Some((begun, due.window));
         side.reading = Reading::No;
         if reader.window > due.window {
@@ -556,7 +555,7 @@ impl Interest {
         !self.is_full()
     }
 
-    /// Forgets those of a part's keys that are not needed.
+    /// Forgets the keys of a part of which `goes` is true, except those that are needed.
     fn remove_if(
         &self,
         Part { keys, queues }: &mut Part,
@@ -923,5 +922,10 @@ mod tests {
         let _ = ask(&interest, b"a", minutes(5), 1);
         assert!(!interest.note_read(Tier::Local, &due[0], 100, at(0), |_| forgotten += 1));
         assert_eq!(interest.read_at(b"a", minutes(5)), None);
+        // Nothing that the new one knows is forgotten, and its memory is counted once.
+        assert_eq!((forgotten, interest.known_bytes.load(Relaxed)), (1, 100));
+        let again = interest.due(Tier::Local, 9, true, at(1));
+        let _ = interest.note_read(Tier::Local, &again[0], 70, at(1), |_| forgotten += 1);
+        assert_eq!((forgotten, interest.known_bytes.load(Relaxed)), (1, 70));
     }
 }

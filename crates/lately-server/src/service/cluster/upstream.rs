@@ -16,7 +16,7 @@ use super::interest::Due;
 use super::name_claim::{Claim, NameClaim};
 use super::outgoing::{Pending, writes};
 use super::tables;
-use super::worker::{ClusterError, Signals, Warned, all_told_of, has_room, learn, parts, told_of};
+use super::worker::{ClusterError, Signals, Warned, all_told_of, end_reading, learn, parts, told_of};
 use crate::clock::thread_cpu_time;
 use crate::limits::{
     CLUSTER_READ_KEYS, DELETIONS_SHARE, EXCHANGE_REST, MAX_EXCHANGE_REST, RECONCILE_MOST_OLDER_KEYS,
@@ -386,20 +386,11 @@ impl<E: Engine> UpstreamReader<E> {
     /// `all` is set.
     async fn read(&mut self, all: bool) -> Result<(), EngineError> {
         let service = Arc::clone(&self.service);
-        let cluster = parts(&service).0;
         let now = service.now();
-        let due = cluster.interest.due(Tier::Upstream, CLUSTER_READ_KEYS, all, now);
+        let due = parts(&service).0.interest.due(Tier::Upstream, CLUSTER_READ_KEYS, all, now);
         let mut is_over = false;
         let done = self.read_keys(&due, now, &mut is_over).await;
-        if done.is_err() {
-            is_over |= cluster.interest.note_failure(Tier::Upstream, &due);
-        } else if !due.is_empty() && has_room(&service) {
-            // There may be more. They are read after a flush that is due.
-            cluster.interest.want(Tier::Upstream);
-        }
-        if is_over {
-            service.wake();
-        }
+        end_reading(&service, (Tier::Upstream, &due), done.is_ok(), is_over);
         done
     }
 

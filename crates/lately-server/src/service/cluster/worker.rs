@@ -554,16 +554,8 @@ impl<E: Engine> Worker<E> {
         let due = interest.due(Tier::Local, CLUSTER_READ_KEYS, all, now);
         let mut is_over = false;
         let done = self.read_keys(&due, now, &mut is_over).await;
-        if done.is_err() {
-            is_over |= interest.note_failure(Tier::Local, &due);
-        } else if !due.is_empty() && has_room(&service) {
-            // There may be more. They are read after a flush that is due.
-            interest.want(Tier::Local);
-        }
+        end_reading(&service, (Tier::Local, &due), done.is_ok(), is_over);
         interest.tidy(now, |key| service.store.unlearn(key));
-        if is_over {
-            service.wake();
-        }
         done
     }
 
@@ -592,10 +584,24 @@ impl<E: Engine> Worker<E> {
 }
 
 /// Forgets keys that are read, if memory is full. Whether there is room for more then.
-pub(super) fn has_room(service: &Service) -> bool {
+fn has_room(service: &Service) -> bool {
     let interest = &parts(service).0.interest;
     interest.make_room(|key| service.store.unlearn(key));
     !interest.is_full()
+}
+
+/// Notes that keys were read from an engine as far as there is room, or that they could not be read.
+pub(super) fn end_reading(service: &Service, (tier, due): (Tier, &[Due]), is_done: bool, mut is_over: bool) {
+    let interest = &parts(service).0.interest;
+    if !is_done {
+        is_over |= interest.note_failure(tier, due);
+    } else if !due.is_empty() && has_room(service) {
+        // There may be more. They are read after a flush that is due.
+        interest.want(tier);
+    }
+    if is_over {
+        service.wake();
+    }
 }
 
 /// What an engine has of the first keys, at least one, that windows which end now may need, in the order of the keys. `None` if there
