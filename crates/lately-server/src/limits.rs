@@ -540,7 +540,7 @@ pub(crate) const EXCHANGE_REST: u32 = 9;
 /// The longest such pause.
 pub(crate) const MAX_EXCHANGE_REST: Duration = Duration::from_secs(1);
 
-/// The share of the ceiling, one sixteenth, for what a node knows of deletions.
+/// The share of the ceiling, one sixteenth, for what a node knows of deletions, and once more for the marks that it sent last.
 pub(crate) const DELETIONS_SHARE: u64 = 16;
 
 /// Keys whose counts are compared with those in the engine between two flushes, after a start and when the engine may

@@ -69,6 +69,9 @@ pub struct OwnSpan {
     pub end_ms: i64,
     /// The hits in all of them.
     pub hits: u64,
+    /// The widest pane of this age that has the span: its first millisecond, and one past its last. Before a restart, the hits may have
+    /// been in any cell of it.
+    pub pane_ms: (i64, i64),
 }
 
 impl OwnSpan {
@@ -251,11 +254,18 @@ impl Store {
             let oldest_ms = from_ms.max(settings.horizon_ms(now));
             let mut of_level: Vec<OwnSpan> = Vec::new();
             for &(start_ms, end_ms, hits) in &panes {
+                let (pane_ms, width_ms) = settings.ladder().cell(start_ms, now.as_millis());
                 let start_ms = level.cell_of_ms(start_ms).start_ms;
                 let end_ms = level.cell_of_ms(end_ms - 1).end_ms();
+                let pane_ms = (start_ms.min(pane_ms), end_ms.max(pane_ms + width_ms));
                 match of_level.last_mut().filter(|last| start_ms < last.end_ms) {
-                    Some(last) => (last.end_ms, last.hits) = (last.end_ms.max(end_ms), last.hits + hits),
-                    None => of_level.push(OwnSpan { width_ms: level.width_ms, start_ms, end_ms, hits }),
+                    Some(last) => {
+                        (last.end_ms, last.hits) = (last.end_ms.max(end_ms), last.hits + hits);
+                        last.pane_ms = (last.pane_ms.0.min(pane_ms.0), last.pane_ms.1.max(pane_ms.1));
+                    }
+                    None => {
+                        of_level.push(OwnSpan { width_ms: level.width_ms, start_ms, end_ms, hits, pane_ms });
+                    }
                 }
             }
             spans.extend(of_level.into_iter().filter(|span| oldest_ms <= span.start_ms));

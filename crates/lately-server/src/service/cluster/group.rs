@@ -39,11 +39,10 @@ impl Cells {
 pub(super) fn groups(spans: Vec<OwnSpan>, sets: &LevelSets<'_>, now: Timestamp) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     for span in spans {
-        let OwnSpan { width_ms, start_ms, end_ms, .. } = span;
+        let OwnSpan { width_ms, pane_ms, .. } = span;
         // A wider level is read later, and then others are, too.
         let at = read_from(&span, sets.own()).max(now);
-        let (start_ms, end_ms) =
-            sets.others().fold((start_ms, end_ms), |range, levels| widened(range, levels, at));
+        let (start_ms, end_ms) = sets.others().fold(pane_ms, |range, levels| widened(range, levels, at));
         match groups.last_mut().filter(|last| last.width_ms == width_ms && start_ms < last.end_ms) {
             Some(last) => {
                 (last.start_ms, last.end_ms) = (last.start_ms.min(start_ms), last.end_ms.max(end_ms));
@@ -122,21 +121,32 @@ impl Group {
 
     /// The hits of each span that were not sent. Of the hits in a cell with several spans it is not known which were sent. Those that
     /// are in `narrower` cells of these levels are taken to be in these levels here, too; of the others, the newest are taken to be sent.
+    /// If more were sent in a cell than it has, the rest was in a pane that was wider then, with the hits of its other cells.
     pub(super) fn missing(&self, own: &[&Known], narrower: &[(OwnSpan, u64)]) -> Vec<(OwnSpan, u64)> {
         let sent = own.iter().copied().filter(|known| self.cells().any(|cells| cells.has(known)));
         let (here, mut elsewhere): (Vec<&Known>, Vec<&Known>) =
             sent.partition(|known| known.levels == self.levels);
         elsewhere.sort_by_key(|known| known.cell.width_ms);
         let mut left: Vec<Left> = self.spans.iter().map(|span| Left::of(span, narrower)).collect();
+        let mut of_panes = Vec::new();
         for known in here {
             let (left, mut hits) = self.in_cell(known, &mut left);
             left.iter_mut().rev().for_each(|left| take(&mut left.here, &mut hits));
             left.iter_mut().rev().for_each(|left| take(&mut left.others, &mut hits));
+            of_panes.push((known.cell.start_ms, hits));
         }
         for known in elsewhere {
             let (left, mut hits) = self.in_cell(known, &mut left);
             left.iter_mut().rev().for_each(|left| take(&mut left.others, &mut hits));
             left.iter_mut().rev().for_each(|left| take(&mut left.here, &mut hits));
+        }
+        for (start_ms, mut hits) in of_panes.into_iter().filter(|(_, hits)| *hits > 0) {
+            for (span, left) in self.spans.iter().zip(&mut left) {
+                if (span.pane_ms.0..span.pane_ms.1).contains(&start_ms) {
+                    take(&mut left.here, &mut hits);
+                    take(&mut left.others, &mut hits);
+                }
+            }
         }
         let left = self.spans.iter().zip(left).map(|(span, left)| (*span, left.here + left.others));
         left.filter(|(_, hits)| *hits > 0).collect()
@@ -157,7 +167,8 @@ impl Group {
         let sent = own.iter().filter(|known| cells.has(known)).map(|known| {
             let hits = known.tally.counted.saturating_sub(known.removed);
             let Cell { start_ms, width_ms } = known.cell;
-            (OwnSpan { width_ms, start_ms, end_ms: known.cell.end_ms(), hits }, hits)
+            let end_ms = known.cell.end_ms();
+            (OwnSpan { width_ms, start_ms, end_ms, hits, pane_ms: (start_ms, end_ms) }, hits)
         });
         sent.chain(missing.iter().copied()).collect()
     }
@@ -203,7 +214,8 @@ mod tests {
         let start_ms = Cell::of(now.as_millis() - 300_000, 60_000).start_ms;
         let span = |after_ms: i64, hits: u64| {
             let start_ms = start_ms + after_ms;
-            OwnSpan { width_ms: 1_000, start_ms, end_ms: start_ms + 1_000, hits }
+            let end_ms = start_ms + 1_000;
+            OwnSpan { width_ms: 1_000, start_ms, end_ms, hits, pane_ms: (start_ms, end_ms) }
         };
         let spans = vec![span(1_000, 3), span(59_000, 4), span(60_000, 5)];
         // One set of levels: each span is a group.
@@ -255,7 +267,8 @@ mod tests {
         let now = Timestamp::from_millis(1_700_000_000_000).expect("a time");
         let store = Store::builder().build().expect("the defaults are valid");
         let start_ms = Cell::of(now.as_millis() - 300_000, 60_000).start_ms;
-        let span = OwnSpan { width_ms: 1_000, start_ms, end_ms: start_ms + 60_000, hits: 9 };
+        let end_ms = start_ms + 60_000;
+        let span = OwnSpan { width_ms: 1_000, start_ms, end_ms, hits: 9, pane_ms: (start_ms, end_ms) };
         let groups = groups(vec![span], &store.level_sets(b"a"), now);
         let known = |node: &str, after_ms: i64, counted: u64| Known {
             origin: Origin::new(node, 1).expect("a name"),
@@ -267,5 +280,40 @@ mod tests {
         let own = [known("a", 0, 2), known("a", 59_000, 3), known("b", 0, 1)];
         let own: Vec<_> = own.iter().collect();
         assert_eq!(groups[0].missing(&own, &[]), [(span, 3)]);
+    }
+
+    /// Symptom: after a restart, other nodes had 1 to 4 hits too many. Cause: hits that came into a wide pane were sent in its last cell.
+    /// After the restart the panes were narrower, and these cells lacked hits. Fix: what one cell has too much is not missing in another
+    /// of the widest pane of that age.
+    #[test]
+    fn hits_of_a_pane_may_have_been_sent_in_its_other_cells() {
+        let now = Timestamp::from_millis(1_700_000_000_000).expect("a time");
+        let store = Store::builder().build().expect("the defaults are valid");
+        let start_ms = Cell::of(now.as_millis() - 4_000_000, 30_000).start_ms;
+        let at = |after_ms: i64| Timestamp::from_millis(start_ms + after_ms).expect("a time");
+        for (after_ms, hits) in [(0, 6), (10_000, 8), (20_000, 6), (30_000, 2)] {
+            store.hit_n(b"k", hits, Some(at(after_ms)), now).expect("counted");
+        }
+        let spans = store.own_spans(b"k", now);
+        let groups = groups(spans, &store.level_sets(b"k"), now);
+        let groups: Vec<_> = groups.into_iter().filter(|group| group.width_ms == 10_000).collect();
+        assert_eq!(groups.iter().map(|group| group.spans.len()).collect::<Vec<_>>(), [3, 1]);
+        let missing = |sent: [u64; 3]| {
+            let cells = [0, 10_000, 20_000].map(|after_ms| Cell::of(start_ms + after_ms, 10_000));
+            let known = cells.into_iter().zip(sent).map(|(cell, counted)| Known {
+                origin: Origin::new("a", 1).expect("a name"),
+                levels: Settings::default().levels().id(),
+                cell,
+                tally: Tally { counted, deleted: 0 },
+                removed: 0,
+            });
+            let own: Vec<_> = known.collect();
+            let missing = groups[0].missing(&own.iter().collect::<Vec<_>>(), &[]).into_iter();
+            missing.map(|(span, hits)| (span.start_ms - start_ms, hits)).collect::<Vec<_>>()
+        };
+        assert_eq!(missing([5, 6, 9]), []);
+        assert_eq!(missing([5, 6, 8]), [(10_000, 1)]);
+        assert_eq!(missing([0, 8, 6]), [(0, 6)]);
+        assert_eq!(missing([0, 0, 0]), [(0, 6), (10_000, 8), (20_000, 6)]);
     }
 }

@@ -3,7 +3,7 @@
 //! The store has the hits of a cell. This node sends the hits that were deleted from the cell, too, because counts that others
 //! have merged only grow.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::io;
 use std::path::Path;
@@ -50,6 +50,16 @@ struct Deletions {
     /// Bytes of both, and of the first.
     bytes: usize,
     waiting_bytes: usize,
+    /// The marks that were sent last, in case the engine loses them.
+    sent: VecDeque<SentMarks>,
+    sent_bytes: usize,
+}
+
+/// The marks for a deletion of a key.
+struct SentMarks {
+    at: Timestamp,
+    key: Box<[u8]>,
+    marks: Vec<Known>,
 }
 
 /// Counts of a key to be sent.
@@ -246,6 +256,38 @@ impl Outgoing {
         self.deletions().retain(key, |time| *time > deleted_at);
     }
 
+    /// Keeps marks that were sent, until they are certainly not lost, or there is no room. What was deleted was counted before.
+    pub(super) fn note_sent(&self, sent: &[Pending<'_>], at: Timestamp) {
+        let deletions = &mut *self.deletions();
+        for Pending { key, counts, .. } in sent.iter().filter(|pending| !pending.counts.is_empty()) {
+            deletions.sent_bytes += sent_bytes(key, counts);
+            let whole = |known: &Known| {
+                let deleted = known.tally.deleted.max(known.removed);
+                Known { tally: Tally { counted: deleted, deleted }, ..known.clone() }
+            };
+            let marks = counts.iter().map(whole).collect();
+            deletions.sent.push_back(SentMarks { at, key: (*key).into(), marks });
+        }
+        deletions.drop_sent(Timestamp::MIN, self.most_bytes);
+    }
+
+    /// Merges the marks that were sent last into counts of a key, which the engine may have lost.
+    pub(super) fn merge_sent(&self, key: &[u8], told: &mut Told) {
+        let deletions = self.deletions();
+        for mark in deletions.sent.iter().filter(|sent| *sent.key == *key).flat_map(|sent| &sent.marks) {
+            let is_same = |known: &&mut Known| {
+                (&known.origin, known.levels, known.cell) == (&mark.origin, mark.levels, mark.cell)
+            };
+            told.iter_mut().filter(is_same).for_each(|known| known.merge(mark));
+        }
+    }
+
+    /// The marks that were sent last.
+    pub(super) fn sent(&self) -> Vec<(Box<[u8]>, Vec<Known>)> {
+        let deletions = self.deletions();
+        deletions.sent.iter().map(|SentMarks { key, marks, .. }| (key.clone(), marks.clone())).collect()
+    }
+
     /// All engines have the marks.
     pub(super) fn marked_everywhere(&self, key: &[u8], deleted_at: Timestamp) {
         // If this cannot be written, the marks are sent again after the next start.
@@ -315,6 +357,11 @@ impl Outgoing {
             }
             !cells.is_empty()
         });
+        // The engine has lost nothing that was sent before.
+        deletions.drop_sent(
+            Timestamp::from_millis(now.as_millis() - SENT_WITHIN_MS).unwrap_or(Timestamp::MIN),
+            self.most_bytes,
+        );
         let Deletions { keys, log, .. } = deletions;
         let all_marked = keys.is_empty() && upstream.is_none_or(|upstream| upstream.unsent_deletions() == 0);
         log.tidy(all_marked, || {
@@ -356,8 +403,14 @@ impl Outgoing {
 
     /// Memory of what is known of deletions, in bytes.
     pub(super) fn held_bytes(&self) -> usize {
-        self.deletions().bytes
+        let deletions = self.deletions();
+        deletions.bytes + deletions.sent_bytes
     }
+}
+
+/// What the marks for a key take, in bytes.
+fn sent_bytes(key: &[u8], marks: &[Known]) -> usize {
+    size_of::<SentMarks>() + key.len() + size_of_val(marks)
 }
 
 /// What a deleted key takes: in `keys`, and later in `others_marked`.
@@ -370,6 +423,16 @@ fn newest(times: &[Timestamp]) -> Timestamp {
 }
 
 impl Deletions {
+    /// Drops the oldest marks: those that were sent before a time, and those beyond `most_bytes`.
+    fn drop_sent(&mut self, before: Timestamp, most_bytes: usize) {
+        while let Some(first) = self.sent.front()
+            && (first.at < before || self.sent_bytes > most_bytes)
+        {
+            self.sent_bytes -= sent_bytes(&first.key, &first.marks);
+            self.sent.pop_front();
+        }
+    }
+
     fn insert(&mut self, key: &[u8], at: Timestamp) {
         let mut bytes = DELETION_BYTES;
         if let Some(times) = self.keys.get_mut(key) {

@@ -13,6 +13,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use lately::limits::SENT_WITHIN_MS;
 use lately::{
     Cell, LevelsId, ManualClock, Op, Origin, Pattern, Settings, SettingsBuilder, Span, Store, Timestamp,
     days, hours, milliseconds, minutes, seconds,
@@ -48,7 +49,8 @@ struct World {
     blocks: Blocks,
     replica: Blocks,
     /// Writes that the replica lacks.
-    unreplicated: Vec<OwnWrite>,
+    /// With their times.
+    unreplicated: Vec<(i64, OwnWrite)>,
     /// Writes whose senders were told that they failed, and that arrive later.
     late: Vec<(i64, OwnWrite)>,
     /// Raised when all connections are lost.
@@ -101,7 +103,14 @@ impl World {
             )
         });
         merge(&mut self.blocks, write.clone());
-        self.unreplicated.push(write);
+        self.unreplicated.push((self.now_ms, write));
+    }
+
+    /// No replica lags by more than a minute.
+    fn replicate_old(&mut self) {
+        let old_ms = self.now_ms - SENT_WITHIN_MS / 2;
+        let old: Vec<_> = self.unreplicated.extract_if(.., |(at_ms, _)| *at_ms <= old_ms).collect();
+        old.into_iter().for_each(|(_, write)| merge(&mut self.replica, write));
     }
 
     fn deliver_late(&mut self) {
@@ -495,7 +504,9 @@ impl Simulation {
         let node = &self.nodes[number];
         let ago_ms = match self.rng.below(10) {
             0 => self.rng.below(1_200_000),
-            1 => self.rng.below(100_000_000),
+            1 if self.rng.once_in(2) => self.rng.below(100_000_000),
+            // Panes of this age are wider than the cells of their level.
+            1 => 3_000_000 + self.rng.below(60_000),
             2 | 3 => self.rng.below(5_000),
             _ => 0,
         };
@@ -532,11 +543,12 @@ impl Simulation {
                 let count = world.unreplicated.len();
                 let upto = if count == 0 { 0 } else { world.rng.index(count + 1) };
                 let writes: Vec<_> = world.unreplicated.drain(..upto).collect();
-                writes.into_iter().for_each(|write| merge(&mut world.replica, write));
+                writes.into_iter().for_each(|(_, write)| merge(&mut world.replica, write));
             }
             20 if self.rng.once_in(3) && !self.change_classes => {
                 let (number, world) = self.any_world();
                 let mut world = lock(&world);
+                world.replicate_old();
                 trace(|| {
                     let lost = world.unreplicated.len();
                     format!("{} engine {number} fails over, {lost} writes lost", world.now_ms - START_MS)
@@ -548,15 +560,8 @@ impl Simulation {
                 world.failovers += 1;
             }
             21 if self.rng.once_in(6) && !self.change_classes => {
-                let (number, world) = self.any_world();
-                let mut world = lock(&world);
-                trace(|| format!("{} engine {number} is emptied", world.now_ms - START_MS));
-                world.changed.clear();
-                world.claims.clear();
-                world.texts.clear();
-                (world.blocks, world.replica) = Default::default();
-                world.unreplicated.clear();
-                world.flushes += 1;
+                let (number, _) = self.any_world();
+                self.empty_engine(number);
             }
             22 => {
                 let number = self.rng.index(self.nodes.len());
@@ -584,6 +589,17 @@ impl Simulation {
             }
             _ => {}
         }
+    }
+
+    fn empty_engine(&self, number: usize) {
+        let mut world = lock(&self.worlds[number]);
+        trace(|| format!("{} engine {number} is emptied", world.now_ms - START_MS));
+        world.changed.clear();
+        world.claims.clear();
+        world.texts.clear();
+        (world.blocks, world.replica) = Default::default();
+        world.unreplicated.clear();
+        world.flushes += 1;
     }
 
     /// A node is killed and starts again.
@@ -692,9 +708,18 @@ impl Simulation {
         self.nodes[node].delete(KEYS[key]);
         self.all.forget(KEYS[key], at(self.world().now_ms));
         self.hits.retain(|(of, ..)| *of != key);
-        if self.rng.once_in(2) {
+        match self.rng.below(6) {
             // It is killed before it has told anyone.
-            self.restart(node);
+            0..3 => self.restart(node),
+            3 if !self.has_upstream() && !self.change_classes => {
+                // The others may have read the marks, and the engine loses all.
+                self.nodes[node].exchange().await;
+                let other = self.rng.index(self.nodes.len());
+                self.nodes[other].ask(Span::MAX);
+                self.nodes[other].exchange().await;
+                self.empty_engine(0);
+            }
+            _ => {}
         }
         self.settle().await;
     }

@@ -296,8 +296,12 @@ impl<E: Engine> Worker<E> {
         }
         if self.life != self.engine.life() {
             // What was sent before may be lost by now. What was sent last is sent again at once, the rest is compared.
-            self.life = self.engine.life();
-            let now = service.now();
+            let (life, now) = (self.engine.life(), service.now());
+            for (key, counts) in outgoing.sent() {
+                let sets = service.store.level_sets(&key);
+                self.write(&[Pending { key: &key, sets, counts }]).await?;
+            }
+            self.life = life;
             self.unsettled = Some(now);
             service.store.mark_unsent_since(before(now, SENT_WITHIN_MS / 2));
             self.reconcile.restart(now, cluster.upstream.is_some());
@@ -423,6 +427,10 @@ impl<E: Engine> Worker<E> {
                 rest = next;
                 let (mut pending, mut is_full) = (Vec::with_capacity(read.len()), false);
                 for (Unsent { key, at, is_own_only }, mut told) in read.iter().zip(told) {
+                    if cluster.upstream.is_none() {
+                        // The engine may have lost counts that were read from it.
+                        told = with_known(told, service.store.known(key));
+                    }
                     let local: HashSet<Origin> = told.iter().map(|known| known.origin.clone()).collect();
                     told.retain(
                         |known| {
@@ -442,6 +450,7 @@ impl<E: Engine> Worker<E> {
                 let marked = self.write(&pending).await;
                 self.refused_deletion = marked.as_ref().err().map(ToString::to_string);
                 marked?;
+                outgoing.note_sent(&pending, now);
                 for Unsent { key, at, .. } in &read[..pending.len()] {
                     service.store.unlearn(key);
                     if !is_settled {
@@ -506,6 +515,7 @@ impl<E: Engine> Worker<E> {
         for known in &mut own {
             known.removed = known.removed.max(self.removed.get(&name(known)).copied().unwrap_or(0));
         }
+        outgoing.merge_sent(key, &mut own);
         let sets = service.store.level_sets(key);
         let (hits, removed) = removals(own, &sets, now);
         if removed.is_empty() {
@@ -531,6 +541,7 @@ impl<E: Engine> Worker<E> {
         outgoing.note_deleted(key, &removed);
         let pending = [Pending { key, sets, counts: removed }];
         self.write(&pending).await?;
+        outgoing.note_sent(&pending, now);
         for known in &pending[0].counts {
             self.removed.remove(&name(known));
         }
@@ -785,6 +796,21 @@ fn removals_of(
             note(known, removed_hits);
         }
     }
+}
+
+/// What an engine has of a key, and what is known from it beside that.
+fn with_known(mut told: Told, known: Vec<(Origin, LevelsId, Cell, Tally)>) -> Told {
+    let places =
+        told.iter().enumerate().map(|(place, held)| ((held.origin.clone(), held.levels, held.cell), place));
+    let places: HashMap<_, _> = places.collect();
+    for (origin, levels, cell, tally) in known {
+        let known = Known { origin, levels, cell, tally, removed: 0 };
+        match places.get(&(known.origin.clone(), levels, cell)) {
+            Some(place) => told[*place].merge(&known),
+            None => told.push(known),
+        }
+    }
+    told
 }
 
 /// Keys with new hits.

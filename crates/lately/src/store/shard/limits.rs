@@ -306,6 +306,7 @@ impl Shard {
         if let Some(batch) = context.deltas.as_deref_mut() {
             batch.given_back.push((entry, self.side.places.salt(place)));
         }
+        self.end_ids_without_hits(place);
         let from = Timestamp::from_millis(window.first_ms()).unwrap_or(Timestamp::MIN);
         self.record_change(context, |shard| {
             let generation = shard.generation_at(place);
@@ -326,6 +327,14 @@ impl Shard {
             self.change(place, context.classes, |entry, settings, now| {
                 entry.give_back_from(from.as_millis(), hits, settings, now);
             });
+            self.end_ids_without_hits(place);
+        }
+    }
+
+    /// Hits of the key at `place` were given back. If none are left, their ids count again.
+    fn end_ids_without_hits(&mut self, place: u32) {
+        if self.entry_at(Some(place)).is_none_or(Entry::is_empty) {
+            self.set_salt(place, 0);
         }
     }
 

@@ -88,6 +88,38 @@ fn a_deleted_key_has_no_ids() {
     }
 }
 
+/// Symptom: a hit that was given back, and sent again, did not count. Cause: its key had a denied request or a rate, so it stayed, with
+/// its ids. Fix: ids end with the last hit of their key.
+#[test]
+fn a_key_without_hits_has_no_ids() {
+    let request = |max, cost| Box::new(Request::new(b"k", max, hours(1), cost));
+    let stays = [
+        Op::Decide(request(0, 1)),
+        Op::Throttle { key: b"k", rate: crate::gcra::Rate::new(5, 1, hours(1)).expect("a rate") },
+    ];
+    for op in stays {
+        let (store, copy) = (store(), store());
+        let mut batch = DeltaBatch::default();
+        apply(&store, &[once(b"k", b"1"), op.clone()], START, &mut batch);
+        let (mark, before) = (batch.mark(), hits(&store, b"k", START));
+        apply(&store, &[Op::Refund(request(0, 9))], START, &mut batch);
+        let mut replay = Replay::new(&copy, Portion::ALL);
+        (0..Store::PARTS).for_each(|part| replay.include(part, 0, Timestamp::MIN).expect("a part"));
+        replay.record(batch.deltas()).expect("well formed");
+        for store in [&store, &copy] {
+            assert_eq!((hits(store, b"k", START), store.len()), (0, 1), "{op:?}");
+            assert!(!is_known(store, b"1", START), "{op:?}");
+            store.check_consistency();
+        }
+        assert_eq!(hit(&copy, b"k", b"1", START), Ok(1), "{op:?}");
+        store.roll_back_since(&mut batch, &mark);
+        store.end_rollback();
+        assert!(is_known(&store, b"1", START), "{op:?}");
+        assert_eq!(hits(&store, b"k", START), before, "{op:?}");
+        store.check_consistency();
+    }
+}
+
 #[test]
 fn ids_are_known_after_a_restart() {
     let store = store();
