@@ -147,7 +147,7 @@ impl Service {
                 let (Op::Hit { weight, .. }, Outcome::Hit(outcome)) = (op, outcome) else { continue };
                 match outcome {
                     Ok(_) => accepted = accepted.saturating_add(*weight),
-                    Err(error @ (HitError::OutOfMemory { .. } | HitError::Reserved { .. })) => {
+                    Err(error @ HitError::OutOfMemory { .. }) => {
                         self.store.roll_back_since(&mut changes.deltas, &mark);
                         return Err(IngestError::Hit(error));
                     }

@@ -152,6 +152,11 @@ impl RuleTallies {
         Some(tally)
     }
 
+    /// Whether there are names with values of requests.
+    pub(crate) fn names_values(&self) -> bool {
+        self.lock().left < MAX_DETAILED_RULE_SERIES
+    }
+
     /// All of them, by domain and name.
     pub(crate) fn all(&self) -> Vec<NamedTally> {
         let each = |((domain, name), named): (&(Arc<str>, Arc<str>), &Named)| NamedTally {

@@ -10,8 +10,13 @@ use crate::common::{NOW_S, Running, Wire, config, standing_clock};
 
 /// Sends a request. Returns the status, head and body of the answer.
 pub(crate) fn request(server: &Running, method: &str, path: &str) -> (u16, String, String) {
+    request_to(server, "lately", method, path)
+}
+
+/// Sends a request to a name of the server.
+pub(crate) fn request_to(server: &Running, host: &str, method: &str, path: &str) -> (u16, String, String) {
     let mut wire = Wire::connect(server.http);
-    wire.send(format!("{method} {path} HTTP/1.1\r\nHost: lately\r\nConnection: close\r\n\r\n"));
+    wire.send(format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"));
     let answer = String::from_utf8(wire.rest()).expect("text");
     let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
     let status = head.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a status");

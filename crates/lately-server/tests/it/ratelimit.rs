@@ -7,7 +7,7 @@ use crate::common::{Running, Wire, config, standing_clock};
 use crate::grpc::messages::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
 use crate::grpc::messages::envoy::service::ratelimit::v3::RateLimitRequest;
 use crate::grpc::{answer, asked, check, with_limits_and};
-use crate::http::request;
+use crate::http::request_to;
 
 /// A server with a file of rules for the domain `edge`.
 fn with_rules(descriptors: &str) -> Running {
@@ -159,7 +159,7 @@ fn other_domains_have_the_limits_of_the_config() {
 
 /// The lines of `/metrics` about rules.
 fn metrics(server: &Running) -> Vec<String> {
-    let (status, _, body) = request(server, "GET", "/metrics");
+    let (status, _, body) = request_to(server, "localhost", "GET", "/metrics");
     assert_eq!(status, 200);
     let lines = body.lines().filter_map(|line| line.strip_prefix("lately_ratelimit_"));
     lines.map(str::to_owned).collect()
@@ -204,6 +204,7 @@ fn statistics_of_values_are_bounded() {
 - { key: b, value_to_metric: true, descriptors: [{ key: c, rate_limit: { unit: hour, requests_per_unit: 5 } }] }
 ",
     );
+    assert_eq!(request_to(&server, "evil.example", "GET", "/metrics").0, 200);
     let totals = || {
         let lines = metrics(&server);
         let totals =
@@ -212,6 +213,9 @@ fn statistics_of_values_are_bounded() {
     };
     answer(&server, asked(&["a=1", "b=2 c=3", "b=2 c=4"]));
     assert_eq!(totals(), ["a\"} 0", "a_1\"} 1", "b.c\"} 0", "b_2.c\"} 2"]);
+    // They may be names of users, and a page may give its name the address of this machine.
+    assert_eq!(request_to(&server, "evil.example", "GET", "/metrics").0, 421);
+    assert_eq!(request_to(&server, "evil.example", "GET", "/healthz").0, 200);
     let long = "v".repeat(lately_server::limits::MAX_RULE_LABEL_BYTES - 2);
     answer(&server, asked(&[&format!("a={long}"), &format!("a={long}v")]));
     assert_eq!(totals().iter().filter(|line| line.starts_with("a")).count(), 3);

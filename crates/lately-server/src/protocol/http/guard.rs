@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use axum::Extension;
 use axum::extract::{Request, State};
-use axum::http::header::{CONTENT_TYPE, HOST, HeaderName, ORIGIN};
+use axum::http::header::{CONTENT_TYPE, HOST, HeaderName, ORIGIN, USER_AGENT};
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, StatusCode, Uri, Version};
 use axum::middleware::Next;
@@ -20,6 +20,7 @@ use super::decisions::{AUTH, is_trusted};
 use super::dumps::discard;
 use super::listener::Link;
 use super::problem::problem;
+use super::routes::METRICS;
 use crate::config::HostName;
 use crate::service::Service;
 use crate::service::access::Principal;
@@ -56,11 +57,43 @@ pub(super) async fn refuse_foreign(
         && ADDED_BY_PROXIES.iter().any(|&name| request.headers().contains_key(name));
     let checked = own
         .check_host(request.uri(), request.headers(), request.version())
-        .and_then(|host| if is_forwarded { Ok(()) } else { own.check_site(&host, request.headers()) });
+        .and_then(|host| if is_forwarded { Ok(()) } else { own.check_site(&host, request.headers()) })
+        .and_then(|()| if is_forwarded { Ok(()) } else { check_link(request.uri(), request.headers()) });
+    answer(checked, request, next).await
+}
+
+/// Refuses `/metrics` to a page of another name, if values of requests are in it. The rest is about no key.
+pub(super) async fn refuse_foreign_host(
+    State(service): State<Arc<Service>>,
+    Extension(link): Extension<Link>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let has_values = request.uri().path() == METRICS && service.rate_limits.get().tallies.names_values();
+    let own = Own { local: link.local, hosts: &service.config.hosts };
+    let checked = if has_values {
+        own.check_host(request.uri(), request.headers(), request.version()).map(drop)
+    } else {
+        Ok(())
+    };
+    answer(checked, request, next).await
+}
+
+async fn answer(checked: Result<(), Foreign>, request: Request, next: Next) -> Response {
     let Err(foreign) = checked else { return next.run(request).await };
     let (head, body) = request.into_parts();
     discard(&head.headers, body).await;
     problem(foreign.status(), foreign.title(), &foreign.detail())
+}
+
+/// Refuses a `GET` that counts under a key of its address, if a browser sent it and does not say for which site: on HTTP without TLS
+/// beyond this machine it says so only with `POST`. Any page can have it sent as a picture.
+fn check_link(uri: &Uri, headers: &HeaderMap) -> Result<(), Foreign> {
+    let names_key =
+        || uri.query().is_some_and(|query| query.split('&').any(|field| field.starts_with("key=")));
+    let is_browser = headers.get(USER_AGENT).is_some_and(|agent| agent.as_bytes().starts_with(b"Mozilla/"));
+    let says_site = headers.contains_key(SEC_FETCH_SITE);
+    if uri.path() == AUTH && names_key() && is_browser && !says_site { Err(Foreign::Unknown) } else { Ok(()) }
 }
 
 /// Refuses a peer on another machine, unless clients have to log in. Wraps the routes that read or replace all keys.
@@ -97,6 +130,7 @@ enum Foreign {
     Origin(String),
     Site(String),
     Form(String),
+    Unknown,
 }
 
 impl Foreign {
@@ -115,6 +149,7 @@ impl Foreign {
             Foreign::Origin(_) => "foreign Origin",
             Foreign::Site(_) => "foreign site",
             Foreign::Form(_) => "form content type",
+            Foreign::Unknown => "unknown site",
         }
     }
 
@@ -138,6 +173,11 @@ impl Foreign {
                 format!(
                     "the content type '{form}' is that of a form, which any web page can send: give application/octet-stream or none"
                 )
+            }
+            Foreign::Unknown => {
+                "a browser sent the request, and does not say for which site (Sec-Fetch-Site): let a proxy of trusted_proxies ask, with \
+                 X-Forwarded-For, or a client that is no browser"
+                    .to_owned()
             }
         }
     }
@@ -364,6 +404,26 @@ mod tests {
         for foreign in ["cross-site", "same-site", "", "Same-Origin"] {
             assert_eq!(check(foreign), Err(Foreign::Site(foreign.to_owned())), "{foreign}");
         }
+    }
+
+    /// Symptom: on a server beyond loopback any web page could lock out any key, by a picture.
+    #[test]
+    fn a_browser_that_names_no_site_counts_no_key() {
+        let check = |target: &str, headers: &[(&str, &str)]| {
+            let headers = headers.iter().map(|(name, value)| {
+                (name.parse::<HeaderName>().expect("a name"), value.parse().expect("a value"))
+            });
+            check_link(&target.parse().expect("a target"), &headers.collect())
+        };
+        let (browser, curl) = (("user-agent", "Mozilla/5.0 (X11)"), ("user-agent", "curl/8.5.0"));
+        for target in ["/v1/auth?key=login:a&max=0&window=1s", "/v1/auth?max=0&window=1s&key=login:a"] {
+            assert_eq!(check(target, &[browser]), Err(Foreign::Unknown), "{target}");
+            assert_eq!(check(target, &[browser, ("sec-fetch-site", "none")]), Ok(()), "{target}");
+            assert_eq!((check(target, &[curl]), check(target, &[])), (Ok(()), Ok(())), "{target}");
+        }
+        // The key is that of the client itself.
+        assert_eq!(check("/v1/auth?limit=login", &[browser]), Ok(()));
+        assert_eq!(check("/v1/hits/a?key=b", &[browser]), Ok(()));
     }
 
     #[test]

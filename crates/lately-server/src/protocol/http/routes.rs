@@ -18,7 +18,7 @@ use super::counts;
 use super::decisions::{self, AUTH};
 use super::dumps::{self, discard};
 use super::events::{self, Events};
-use super::guard::{refuse_foreign, refuse_remote};
+use super::guard::{refuse_foreign, refuse_foreign_host, refuse_remote};
 use super::keys;
 use super::listener::{Link, Speaks};
 use super::login::{log_in, refused};
@@ -74,11 +74,13 @@ impl Route {
     }
 }
 
+pub(super) const METRICS: &str = "/metrics";
+
 /// Routes for monitoring. They read no keys and change nothing. On a listener of their own every client may ask.
 static WATCHING: [Route; 3] = [
     Route::new("/healthz", None, || get(health)),
     Route::new("/readyz", None, || get(ready)),
-    Route::new("/metrics", Some(Verb::Read), || get(metrics)),
+    Route::new(METRICS, Some(Verb::Read), || get(metrics)),
 ];
 
 /// Routes about counts, and about the nodes that count.
@@ -117,7 +119,10 @@ pub(crate) fn watching(service: Arc<Service>) -> Router {
 }
 
 fn watched(service: Arc<Service>) -> Router {
-    router(&WATCHING, &service).fallback(not_found).with_state(service)
+    router(&WATCHING, &service)
+        .route_layer(from_fn_with_state(Arc::clone(&service), refuse_foreign_host))
+        .fallback(not_found)
+        .with_state(service)
 }
 
 /// All routes, and the dashboard.
