@@ -179,7 +179,11 @@ impl Prometheus {
         };
         // It waits when nobody takes its log.
         std::thread::spawn(move || log.lines().map_while(Result::ok).for_each(drop));
-        Prometheus { address, child }
+        let prometheus = Prometheus { address, child };
+        // It listens before it has read its data.
+        let ready = format!("http://{}/-/ready", prometheus.address);
+        assert!(becomes(|| curl(&[&ready]).0 == 200), "Prometheus is not ready");
+        prometheus
     }
 
     fn get(&self, path: &str, more: &[&str]) -> Value {
