@@ -15,6 +15,7 @@ use axum::http::uri::Authority;
 use axum::http::{HeaderMap, StatusCode, Uri, Version};
 use axum::middleware::Next;
 use axum::response::Response;
+use percent_encoding::percent_decode_str;
 
 use super::decisions::{AUTH, is_trusted};
 use super::dumps::discard;
@@ -55,10 +56,13 @@ pub(super) async fn refuse_foreign(
     let is_forwarded = request.uri().path() == AUTH
         && is_trusted(&service, link.peer)
         && ADDED_BY_PROXIES.iter().any(|&name| request.headers().contains_key(name));
-    let checked = own
-        .check_host(request.uri(), request.headers(), request.version())
-        .and_then(|host| if is_forwarded { Ok(()) } else { own.check_site(&host, request.headers()) })
-        .and_then(|()| if is_forwarded { Ok(()) } else { check_link(request.uri(), request.headers()) });
+    let checked = own.check_host(request.uri(), request.headers(), request.version()).and_then(|host| {
+        if is_forwarded {
+            return Ok(());
+        }
+        own.check_site(&host, request.headers())?;
+        check_link(request.uri(), request.headers())
+    });
     answer(checked, request, next).await
 }
 
@@ -89,8 +93,8 @@ async fn answer(checked: Result<(), Foreign>, request: Request, next: Next) -> R
 /// Refuses a `GET` that counts under a key of its address, if a browser sent it and does not say for which site: on HTTP without TLS
 /// beyond this machine it says so only with `POST`. Any page can have it sent as a picture.
 fn check_link(uri: &Uri, headers: &HeaderMap) -> Result<(), Foreign> {
-    let names_key =
-        || uri.query().is_some_and(|query| query.split('&').any(|field| field.starts_with("key=")));
+    let is_key = |field: &str| percent_decode_str(field.split('=').next().unwrap_or(field)).eq(*b"key");
+    let names_key = || uri.query().is_some_and(|query| query.split('&').any(is_key));
     let is_browser = headers.get(USER_AGENT).is_some_and(|agent| agent.as_bytes().starts_with(b"Mozilla/"));
     let says_site = headers.contains_key(SEC_FETCH_SITE);
     if uri.path() == AUTH && names_key() && is_browser && !says_site { Err(Foreign::Unknown) } else { Ok(()) }
@@ -416,7 +420,11 @@ mod tests {
             check_link(&target.parse().expect("a target"), &headers.collect())
         };
         let (browser, curl) = (("user-agent", "Mozilla/5.0 (X11)"), ("user-agent", "curl/8.5.0"));
-        for target in ["/v1/auth?key=login:a&max=0&window=1s", "/v1/auth?max=0&window=1s&key=login:a"] {
+        for target in [
+            "/v1/auth?key=login:a&max=0&window=1s",
+            "/v1/auth?max=0&window=1s&key=login:a",
+            "/v1/auth?k%65y=login:a&max=0&window=1s",
+        ] {
             assert_eq!(check(target, &[browser]), Err(Foreign::Unknown), "{target}");
             assert_eq!(check(target, &[browser, ("sec-fetch-site", "none")]), Ok(()), "{target}");
             assert_eq!((check(target, &[curl]), check(target, &[])), (Ok(()), Ok(())), "{target}");

@@ -16,6 +16,7 @@ use lately_engines::{Block, Known, Told, Write};
 use super::deletion_log::{DeletedKeys, DeletionLog, Step};
 use super::group::Group;
 use super::origins::Origins;
+use super::reconcile::before;
 use super::upstream::Upstream;
 use crate::limits::{BLOCK_SLACK_MS, PROMPT_DELETION_MS};
 
@@ -358,10 +359,7 @@ impl Outgoing {
             !cells.is_empty()
         });
         // The engine has lost nothing that was sent before.
-        deletions.drop_sent(
-            Timestamp::from_millis(now.as_millis() - SENT_WITHIN_MS).unwrap_or(Timestamp::MIN),
-            self.most_bytes,
-        );
+        deletions.drop_sent(before(now, SENT_WITHIN_MS), self.most_bytes);
         let Deletions { keys, log, .. } = deletions;
         let all_marked = keys.is_empty() && upstream.is_none_or(|upstream| upstream.unsent_deletions() == 0);
         log.tidy(all_marked, || {

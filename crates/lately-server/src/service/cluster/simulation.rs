@@ -48,8 +48,7 @@ struct World {
     now_ms: i64,
     blocks: Blocks,
     replica: Blocks,
-    /// Writes that the replica lacks.
-    /// With their times.
+    /// Writes that the replica lacks, with their times.
     unreplicated: Vec<(i64, OwnWrite)>,
     /// Writes whose senders were told that they failed, and that arrive later.
     late: Vec<(i64, OwnWrite)>,
