@@ -25,10 +25,15 @@ pub(crate) fn write_part(store: &Store, number: u16, payload: &mut Vec<u8>) -> P
     payload[head + 2..head + 10].copy_from_slice(&part.sequence.number.to_le_bytes());
     payload[head + 10..head + 18].copy_from_slice(&part.now.as_millis().to_le_bytes());
     payload[head + 18..head + CHECKED_BYTES].copy_from_slice(&len.to_le_bytes());
-    let (written, keys) = payload[head..].split_at_mut(PART_HEAD_BYTES);
-    let (checked, checksum) = written.split_at_mut(CHECKED_BYTES);
-    checksum.copy_from_slice(&checksum_of(checked, keys).to_le_bytes());
+    seal_part(&mut payload[head..]);
     part
+}
+
+/// Writes the checksum of a part into its head.
+pub(crate) fn seal_part(part: &mut [u8]) {
+    let (head, keys) = part.split_at_mut(PART_HEAD_BYTES);
+    let (checked, checksum) = head.split_at_mut(CHECKED_BYTES);
+    checksum.copy_from_slice(&checksum_of(checked, keys).to_le_bytes());
 }
 
 fn checksum_of(head: &[u8], keys: &[u8]) -> u32 {

@@ -13,6 +13,9 @@ use crate::limits::SHARES;
 use crate::part::{WrittenPart, take_part};
 use crate::shares::Shares;
 
+#[cfg(test)]
+mod altered_dumps;
+
 /// A dump in a file.
 pub struct Spool<F> {
     shares: Shares<F>,
@@ -95,6 +98,10 @@ impl<F: Read + Write + Seek> Spool<F> {
         })?;
         replay.settle(0).map_err(|error| damaged(0, error.to_string()))?;
         all_read(replay.take_unreadable()).map_err(|what| damaged(0, what))?;
+        // Otherwise a source could be in two shares.
+        if share != share_of(Store::SOURCES_PART) && !store.positions().is_empty() {
+            return Err(damaged(0, "a source is in a part that has none"));
+        }
         store.set_now(now);
         Ok(())
     }

@@ -68,16 +68,39 @@ impl Ring {
         if back <= self.head_cell { self.head_cell - back } else { self.head_cell + self.cells.len() - back }
     }
 
+    /// The pane of a cell.
+    fn pane(&self, cell: u32) -> i64 {
+        let back = (self.head_cell + self.cells.len() - cell) % self.cells.len();
+        self.head - i64::from(back)
+    }
+
     /// The panes with hits, oldest first.
     pub(super) fn panes(&self, settings: &Settings) -> impl Iterator<Item = Pane> {
         let width_ms = settings.resolution().as_millis();
-        (self.first()..=self.head)
-            .map(move |pane| Pane {
-                start_ms: pane * width_ms,
-                width_ms,
-                hits: self.cells.get(self.cell(pane)),
-            })
-            .filter(|pane| pane.hits > 0)
+        let ranges = self.ranges(self.first()..=self.head).into_iter();
+        ranges.flat_map(|cells| self.filled(cells)).map(move |(cell, hits)| Pane {
+            start_ms: self.pane(cell) * width_ms,
+            width_ms,
+            hits,
+        })
+    }
+
+    /// The cells of a range that have hits, and these.
+    fn filled(&self, cells: Range<u32>) -> impl Iterator<Item = (u32, u64)> {
+        let mut next = cells.start;
+        std::iter::from_fn(move || {
+            loop {
+                let cell = self.cells.next_filled(next);
+                if cell >= cells.end {
+                    return None;
+                }
+                next = cell + 1;
+                let hits = self.cells.get(cell);
+                if hits > 0 {
+                    return Some((cell, hits));
+                }
+            }
+        })
     }
 
     /// The hits in panes of the ring.
@@ -103,8 +126,7 @@ impl Ring {
         for cells in self.ranges(from..=self.head) {
             match self.cells.reach(cells, left) {
                 Ok(cell) => {
-                    let back = (self.head_cell + self.cells.len() - cell) % self.cells.len();
-                    let start_ms = (self.head - i64::from(back)) * width_ms;
+                    let start_ms = self.pane(cell) * width_ms;
                     return Some(Pane { start_ms, width_ms, hits: self.cells.get(cell) });
                 }
                 Err(fewer) => left = fewer,
@@ -182,11 +204,15 @@ impl Ring {
         let mut len = i64::from(self.len) + passed;
         if len > cells {
             len = least_panes(settings).into();
-            for old in self.first()..=(pane - len).min(self.head) {
-                let hits = self.cells.take(self.cell(old), u64::MAX);
-                if hits > 0 {
-                    self.total -= hits;
-                    leave(old * settings.resolution().as_millis(), hits);
+            for cells in self.ranges(self.first()..=(pane - len).min(self.head)) {
+                let mut cell = self.cells.next_filled(cells.start);
+                while cell < cells.end {
+                    let hits = self.cells.take(cell, u64::MAX);
+                    if hits > 0 {
+                        self.total -= hits;
+                        leave(self.pane(cell) * settings.resolution().as_millis(), hits);
+                    }
+                    cell = self.cells.next_filled(cell + 1);
                 }
             }
         }

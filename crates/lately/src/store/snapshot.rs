@@ -29,6 +29,9 @@ impl Store {
     /// The number of parts. Each has its own keys, and numbers its changes with [`Sequence`].
     pub const PARTS: u16 = 1 << super::SHARD_BITS;
 
+    /// The part that has the positions of sources.
+    pub const SOURCES_PART: u16 = 0;
+
     /// Appends the keys of a part with their hits to `out`, as of one moment. Expired keys are left out. Hits on keys of
     /// the part wait meanwhile.
     pub fn write_part(&self, part: u16, now: Timestamp, out: &mut Vec<u8>) -> Part {

@@ -30,7 +30,7 @@ impl<'a> Source<'a> {
 }
 
 /// The shard that holds the sources.
-pub(super) const SOURCES_SHARD: usize = 0;
+pub(super) const SOURCES_SHARD: usize = Store::SOURCES_PART as usize;
 const _: () = assert!(SOURCES_SHARD < SHARDS, "there is such a shard");
 
 /// The memory of a source besides its name: its part of a tree node, which is at least half full.
