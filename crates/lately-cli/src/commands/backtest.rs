@@ -4,7 +4,7 @@ use std::fmt;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 use lately::{Factor, Lockout, LockoutError, Span};
 use lately_logs::{Backtest, Exempt, Limit, Prefix, Replay, Template, Verdict};
 use lately_server::Config;
@@ -34,15 +34,11 @@ use crate::table;
 /// Lines that do not parse are skipped. Their number, the reasons, and the first line of each reason go to standard
 /// error. If no line parses, that is an error.
 #[derive(Args)]
+#[command(group(ArgGroup::new("rule").required(true).multiple(true)))]
 pub(crate) struct BacktestArgs {
     /// The most requests of a key in any window, such as 100/1m or 5/s. May be repeated: then all limits must allow a
     /// request. MAX may be 0. WINDOW: seconds, or a number with ms, s, m, h, d or w, or a unit alone.
-    #[arg(
-        long = "limit",
-        required_unless_present = "alert",
-        value_name = "MAX/WINDOW",
-        allow_negative_numbers = true
-    )]
+    #[arg(long = "limit", group = "rule", value_name = "MAX/WINDOW", allow_negative_numbers = true)]
     limits: Vec<Limit>,
 
     /// After a denial, deny all requests of the key for this long: seconds, or a number with ms, s, m, h, d or w.
@@ -72,7 +68,7 @@ pub(crate) struct BacktestArgs {
     exempt: Vec<Exempt>,
 
     /// Replay the alert of this name in --config.
-    #[arg(long, value_name = "NAME", requires = "config", conflicts_with_all = ["limits", "lockout", "exempt"])]
+    #[arg(long, value_name = "NAME", group = "rule", requires = "config", conflicts_with_all = ["limits", "lockout", "exempt"])]
     alert: Option<String>,
 
     /// The config file with the alert.

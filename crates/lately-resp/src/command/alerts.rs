@@ -9,6 +9,7 @@ use crate::error::{CommandError, echo};
 pub const ALERTS_CHANNEL: &str = "lately:alerts";
 
 const GROUP: &str = "alerts";
+const GROUP_OF_REDIS: &str = "pubsub";
 const CHANNEL: ArgumentSpec = ArgumentSpec::of("channel", "string");
 
 pub(super) static SPECS: [CommandSpec; 3] = [
@@ -19,13 +20,13 @@ pub(super) static SPECS: [CommandSpec; 3] = [
         channels(args).map(|channels| Command::Subscribe { channels })
     })
     .flags(&[CommandFlag::NoMulti])
-    .doc(GROUP, "Gets a message when an alert starts or ends")
+    .doc(GROUP_OF_REDIS, "Gets a message when an alert starts or ends")
     .arguments(&[CHANNEL.multiple()]),
     CommandSpec::new("unsubscribe", -1, None, |args| {
         channels(args).map(|channels| Command::Unsubscribe { channels })
     })
     .flags(&[CommandFlag::NoMulti])
-    .doc(GROUP, "Gets no more messages")
+    .doc(GROUP_OF_REDIS, "Gets no more messages")
     .arguments(&[CHANNEL.multiple().optional()]),
 ];
 

@@ -66,6 +66,10 @@ fn parse_limit(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
             }
         };
     }
+    if max.first().is_some_and(u8::is_ascii_alphabetic) {
+        let expected = "give a whole number, such as 5 before 1m, or the name of a limit behind an @";
+        return Err(invalid("max", max, expected));
+    }
     let most = self::max(max)?;
     let window = args.get(3).ok_or(CommandError::Arity { name: "limit" })?;
     let (max, window) = (most, span(window)?);

@@ -317,7 +317,7 @@ impl CommandSpec {
 
     /// Whether Redis has the command, too.
     pub(crate) fn is_in_redis(&self) -> bool {
-        !["hits", "limits"].contains(&self.group)
+        !["hits", "limits", "alerts"].contains(&self.group)
     }
 
     /// Parses a request of this command.

@@ -11,6 +11,7 @@ use tokio::sync::mpsc::Receiver;
 
 use crate::alerts::notice::{Cause, Notice, Stage, rfc3339};
 use crate::client;
+use crate::config::ALERTS_PATH;
 use crate::limits::{
     ALERTMANAGER_ENDED, ALERTMANAGER_ENDS, ALERTMANAGER_EVERY, MAX_RETRY_PAUSE, RETRY_PAUSE,
 };
@@ -59,7 +60,7 @@ impl Posted {
 fn endpoint(url: &Uri) -> Result<Uri, hyper::http::Error> {
     let path = url.path().trim_end_matches('/');
     let mut parts = url.clone().into_parts();
-    parts.path_and_query = Some(format!("{path}/api/v2/alerts").parse()?);
+    parts.path_and_query = Some(format!("{path}{ALERTS_PATH}").parse()?);
     Ok(Uri::from_parts(parts)?)
 }
 

@@ -115,6 +115,13 @@ fn settle_one(alert: Spanned<AlertConfig>, names: &mut BTreeSet<String>) -> Resu
     };
     let alertmanager =
         alert.alertmanager.as_ref().map(|url| url_of(url, "alertmanager", EXAMPLE)).transpose()?;
+    if let Some(url) = &alert.alertmanager
+        && alertmanager.as_ref().is_some_and(|uri| uri.path().trim_end_matches('/').ends_with(ALERTS_PATH))
+    {
+        let text = url.get_ref();
+        let message = format!("invalid alertmanager '{text}': leave out {ALERTS_PATH}: the server adds it");
+        return Err(Problem { at: url.span(), message });
+    }
     Ok(Alert { rule, webhook, alertmanager })
 }
 
@@ -193,6 +200,9 @@ fn window_of(window: &Spanned<Length>, condition: Condition) -> Result<Span, Pro
 const EXAMPLE: &str = "http://127.0.0.1:9093/";
 
 /// A URL of a receiver, with an example of a right one.
+/// Where Alertmanager takes alerts, below its address.
+pub(crate) const ALERTS_PATH: &str = "/api/v2/alerts";
+
 pub(super) fn url_of(url: &Spanned<String>, name: &str, example: &str) -> Result<Uri, Problem> {
     let (text, at) = (url.get_ref(), url.span());
     let problem =
@@ -289,6 +299,15 @@ mod tests {
         of(
             "above = 1\nwebhook_secret_file = \"f\"",
             "webhook_secret_file goes with webhook: give the URL that gets requests",
+        );
+        of(
+            "above = 1\nalertmanager = \"http://a:9093/api/v2/alerts\"",
+            "invalid alertmanager 'http://a:9093/api/v2/alerts': leave out /api/v2/alerts: the server adds it",
+        );
+        let large = "99999999999999999999";
+        of(
+            &format!("above = {large}"),
+            &format!("invalid number {large}: it is too large: no number is above 9223372036854775807"),
         );
         for url in ["", "/hook", "ftp://a/", "127.0.0.1:9000", "http:///x"] {
             of(

@@ -30,6 +30,7 @@ use serde::Deserialize;
 use toml::Spanned;
 use toml::de::DeTable;
 
+pub(crate) use alert::ALERTS_PATH;
 pub use alert::{Alert, Webhook};
 pub use doors::{Deny, RateLimitHeaders};
 pub use error::ConfigError;

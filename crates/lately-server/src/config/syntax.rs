@@ -190,6 +190,12 @@ const EXPECTED: [(&str, &str); 3] = [
 
 /// A better message for a value of the wrong type, and for a key outside any table.
 pub(super) fn of_values(problem: Problem) -> Problem {
+    let too_large =
+        problem.message.strip_prefix("invalid type: integer `").and_then(|rest| rest.split_once("` as "));
+    if let Some((number, _)) = too_large {
+        let message = format!("invalid number {number}: it is too large: no number is above {}", i64::MAX);
+        return Problem { message, ..problem };
+    }
     for (expected, better) in EXPECTED {
         if let Some(told) = problem.message.strip_suffix(expected) {
             return Problem { message: format!("{told}{better}"), ..problem };

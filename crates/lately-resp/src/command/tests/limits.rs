@@ -13,7 +13,7 @@ fn limit() {
     check("limit k 5 60 cost 3", limit(3, false, None, None));
     check("LIMIT k 5 1m PEEK", limit(1, true, None, None));
     check("LIMIT k 5 1m AT 9 lockout 15m PEEK COST 0", limit(0, true, Some(span("15m")), at(9)));
-    check_error("LIMIT k x 1m", &not_a_count("max", "x"));
+    check_error("LIMIT k x 1m", &not_a_max("x"));
     check_error("LIMIT k 1m 5", &not_a_count("max", "1m"));
     check_error("LIMIT k -1 1m", &not_a_count("max", "-1"));
     for bad in ["x", "-0", "-9223372036854775808", "1.5"] {
@@ -22,9 +22,11 @@ fn limit() {
     let as_two = "ERR invalid max '5/1m': give max and window as two arguments, 5 1m";
     check_error("LIMIT k 5/1m", as_two);
     check_error("LIMIT k 5/1m PEEK", as_two);
-    for no_limit in ["5/", "/1m", "5/1m/1", "a/b"] {
+    for no_limit in ["5/", "/1m", "5/1m/1"] {
         check_error(&format!("LIMIT k {no_limit}"), &not_a_count("max", no_limit));
     }
+    check_error("LIMIT k a/b", &not_a_max("a/b"));
+    check_error("LIMIT k login", &not_a_max("login"));
     check_error("LIMIT k 5 1m COST", "ERR COST needs a number of hits after it");
     check_error("LIMIT k 5 1m LOCKOUT", "ERR LOCKOUT needs a duration, such as 5m, after it");
     check_error("LIMIT k 5 1m AT", AT_NEEDS);
@@ -37,6 +39,13 @@ fn limit() {
         usage_of("limit"),
         "LIMIT <key> (<max> <window>|<@name>) [COST <cost>] [PEEK] [OVERDRAFT] [LOCKOUT <lockout> [FACTOR <factor>] [MAX <longest>]] [AT <time>]"
     );
+}
+
+/// The error about a max of `LIMIT` that begins with a letter.
+fn not_a_max(value: &str) -> String {
+    format!(
+        "ERR invalid max '{value}': give a whole number, such as 5 before 1m, or the name of a limit behind an @"
+    )
 }
 
 /// The error about the cost of `LIMIT`.
@@ -251,6 +260,6 @@ fn a_limit_by_its_name() {
     check_error("LIMIT k @a PEEK PEEK", &twice("PEEK"));
     check_error("LIMIT k @a now", &unexpected("now"));
     check_error("LIMIT k @a COST x", &not_a_cost("x"));
-    check_error("LIMIT k a@ 1m", &not_a_count("max", "a@"));
+    check_error("LIMIT k a@ 1m", &not_a_max("a@"));
     check_error("LIMIT k", &arity("limit"));
 }

@@ -318,6 +318,8 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for AtOnce {
 fn http1_builder() -> http1::Builder {
     let mut builder = http1::Builder::new();
     builder
+        // A client may close its sending half after the request, and still read the answer.
+        .half_close(true)
         .max_header_size(MAX_HTTP_HEAD_BYTES)
         .max_buf_size(MAX_HTTP_HEAD_BYTES)
         .max_headers(MAX_HTTP_HEADERS);

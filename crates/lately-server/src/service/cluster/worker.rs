@@ -380,7 +380,7 @@ impl<E: Engine> Worker<E> {
                 pending.push(Pending { key: &visited.key, sets: store.level_sets(&visited.key), counts });
             }
         }
-        let sent = self.send_writes(&writes(&pending)).await;
+        let sent = self.send_writes(writes(&pending)).await;
         if sent.is_err() {
             self.unsettled = Some(service.now());
             visit.keys.iter().for_each(put_back);
@@ -474,9 +474,13 @@ impl<E: Engine> Worker<E> {
         }
     }
 
-    /// Sends counts, and notes their blocks for the node that copies them upstream.
-    async fn send_writes(&mut self, writes: &[Write<'_>]) -> Result<(), EngineError> {
-        self.engine.send(writes).await?;
+    /// Sends counts, and notes their blocks for the node that copies them upstream. Wider cells come once the narrower ones have
+    /// arrived: if the node is killed in between and starts with other classes, [`Worker::complete`] finds what the wider ones lack.
+    async fn send_writes(&mut self, mut writes: Vec<Write<'_>>) -> Result<(), EngineError> {
+        writes.sort_by_key(|write| write.block.width_ms);
+        for of_width in writes.chunk_by(|one, next| one.block.width_ms == next.block.width_ms) {
+            self.engine.send(of_width).await?;
+        }
         if parts(&self.service).0.upstream.is_some() {
             // After the counts: who finds the note finds the counts.
             let blocks: Vec<_> = writes.iter().map(|write| write.block).collect();
@@ -487,7 +491,7 @@ impl<E: Engine> Worker<E> {
 
     /// Sends counts that are not made from keys with new hits.
     pub(super) async fn write(&mut self, pending: &[Pending<'_>]) -> Result<(), EngineError> {
-        let sent = self.send_writes(&writes(pending)).await;
+        let sent = self.send_writes(writes(pending)).await;
         if sent.is_err() {
             self.unsettled = Some(self.service.now());
         }
