@@ -1,7 +1,9 @@
-//! A file in the data folder: which deletions are not marked in all engines. A node that is killed marks them after its next start.
+//! A file in the data folder: which deletions are not marked in all engines, and which own hits were removed lately because
+//! another node had deleted them. A node that is killed marks the former after its next start, and does not remove the latter again.
 //!
 //! A line is `+`, or `-` once the marks are there, then the time of the deletion in milliseconds, the key in base64, and the
-//! checksum of the line.
+//! checksum of the line. For hits that were removed it is `~`, the time, the key, the number of the levels, the width and the start of
+//! the cell, how many hits, their origin, and the checksum.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -13,7 +15,8 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use lately::Timestamp;
+use lately::{Cell, LevelsId, Origin, Tally, Timestamp};
+use lately_engines::Known;
 
 use super::lines;
 use crate::limits::DELETION_LOG_BYTES;
@@ -39,28 +42,56 @@ pub(super) struct DeletionLog {
     is_stale: bool,
 }
 
-/// Whether a deletion is to be marked, or is marked.
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// What happened to a key.
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Step {
+    /// Its deletion is to be marked.
     Deleted,
+    /// Its deletion is marked.
     Marked,
+    /// Own hits of it were removed.
+    Removed(Known),
 }
 
-fn line(step: Step, key: &[u8], at: Timestamp) -> String {
-    let sign = if step == Step::Deleted { '+' } else { '-' };
-    lines::line(&format!("{sign} {} {}", at.as_millis(), STANDARD.encode(key)))
+/// A step, the key, and when.
+pub(super) type Line = (Step, Box<[u8]>, Timestamp);
+
+/// What the file says.
+#[derive(PartialEq, Eq, Default, Debug)]
+pub(super) struct Logged {
+    pub(super) deleted: DeletedKeys,
+    /// Hits that were removed.
+    pub(super) removed: Vec<(Box<[u8]>, Timestamp, Known)>,
 }
 
-fn read_line(line: &str) -> Option<(Step, Box<[u8]>, Timestamp)> {
-    let mut words = line.split(' ');
-    let step = match words.next()? {
+fn line((step, key, at): &Line) -> String {
+    let (at, key) = (at.as_millis(), STANDARD.encode(key));
+    lines::line(&match step {
+        Step::Deleted => format!("+ {at} {key}"),
+        Step::Marked => format!("- {at} {key}"),
+        Step::Removed(Known { origin, levels, cell: Cell { start_ms, width_ms }, removed, .. }) => {
+            format!("~ {at} {key} {} {width_ms} {start_ms} {removed} {origin}", levels.number())
+        }
+    })
+}
+
+fn read_line(line: &str) -> Option<Line> {
+    let mut words = line.splitn(8, ' ');
+    let (sign, at) = (words.next()?, Timestamp::from_millis(words.next()?.parse().ok()?)?);
+    let key = STANDARD.decode(words.next()?).ok()?.into();
+    let step = match sign {
         "+" => Step::Deleted,
         "-" => Step::Marked,
+        "~" => {
+            let levels = LevelsId::new(words.next()?.parse().ok()?);
+            let (width_ms, start_ms) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+            let (removed, origin) = (words.next()?.parse().ok()?, words.next()?.parse::<Origin>().ok()?);
+            let (cell, tally) = (Cell { start_ms, width_ms }, Tally { counted: removed, deleted: removed });
+            Step::Removed(Known { origin, levels, cell, tally, removed })
+        }
         _ => return None,
     };
-    let at = Timestamp::from_millis(words.next()?.parse().ok()?)?;
-    let key = STANDARD.decode(words.next()?).ok()?;
-    words.next().is_none().then_some((step, key.into(), at))
+    words.next().is_none().then_some((step, key, at))
 }
 
 impl DeletionLog {
@@ -68,9 +99,9 @@ impl DeletionLog {
     ///
     /// # Errors
     /// The file cannot be read or written, or has a line that is damaged.
-    pub(super) fn load(folder: Option<&Path>) -> io::Result<(DeletionLog, DeletedKeys)> {
-        let mut keys = DeletedKeys::new();
-        let Some(folder) = folder else { return Ok((DeletionLog::default(), keys)) };
+    pub(super) fn load(folder: Option<&Path>) -> io::Result<(DeletionLog, Logged)> {
+        let mut logged = Logged::default();
+        let Some(folder) = folder else { return Ok((DeletionLog::default(), logged)) };
         let path = folder.join(FILE);
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
@@ -81,9 +112,10 @@ impl DeletionLog {
         let (steps, bytes) = lines::read(&path, &bytes, WITHOUT, read_line)?;
         for (step, key, at) in steps {
             match step {
-                Step::Deleted => keys.entry(key).or_default().push(at),
+                Step::Deleted => logged.deleted.entry(key).or_default().push(at),
+                Step::Removed(known) => logged.removed.push((key, at, known)),
                 Step::Marked => {
-                    if let Entry::Occupied(mut times) = keys.entry(key) {
+                    if let Entry::Occupied(mut times) = logged.deleted.entry(key) {
                         times.get_mut().retain(|time| *time > at);
                         if times.get().is_empty() {
                             times.remove();
@@ -94,23 +126,16 @@ impl DeletionLog {
         }
         file.set_len(bytes)?;
         let file = Some((Arc::new(file), path));
-        Ok((DeletionLog { file, bytes, is_stale: bytes > 0, ..DeletionLog::default() }, keys))
+        Ok((DeletionLog { file, bytes, is_stale: bytes > 0, ..DeletionLog::default() }, logged))
     }
 
     /// Adds lines.
     ///
     /// # Errors
     /// They cannot be written, and are not there.
-    pub(super) fn add<'k>(
-        &mut self,
-        step: Step,
-        keys: impl Iterator<Item = (&'k [u8], Timestamp)>,
-    ) -> io::Result<()> {
+    pub(super) fn add(&mut self, lines: impl Iterator<Item = Line>) -> io::Result<()> {
         let Some((file, _)) = &self.file else { return Ok(()) };
-        let lines = keys.fold(String::new(), |mut lines, (key, at)| {
-            lines.push_str(&line(step, key, at));
-            lines
-        });
+        let lines: String = lines.map(|of| line(&of)).collect();
         if let Err(error) = file.write_all_at(lines.as_bytes(), self.bytes) {
             // A part of them may be there.
             self.is_stale = true;
@@ -126,20 +151,21 @@ impl DeletionLog {
         self.is_stale = true;
     }
 
-    /// Writes the file anew with the deletions that are not marked, if most of it is over. Returns the file if it is to be synced.
+    /// Writes the file anew with the `left` lines, if it has others. Returns the file if it is to be synced. With `is_over`, no line is
+    /// left.
     ///
     /// # Errors
     /// The disk does not work. It is tried again with the next call.
     pub(super) fn tidy(
         &mut self,
-        all_marked: bool,
-        waiting: impl FnOnce() -> Vec<(Box<[u8]>, Timestamp)>,
+        is_over: bool,
+        left: impl FnOnce() -> Vec<Line>,
     ) -> io::Result<Option<Arc<File>>> {
         let Some((file, path)) = &mut self.file else { return Ok(None) };
-        let is_over = self.bytes > 0 && all_marked;
+        let is_over = self.bytes > 0 && is_over;
         if is_over || self.is_stale || self.bytes > 2 * self.whole_bytes + DELETION_LOG_BYTES {
             let folder = path.parent().unwrap_or(path);
-            let lines: String = waiting().iter().map(|(key, at)| line(Step::Deleted, key, *at)).collect();
+            let lines: String = left().iter().map(line).collect();
             if lines.is_empty() {
                 file.set_len(0)?;
             } else {
@@ -164,29 +190,54 @@ mod tests {
         Timestamp::from_millis(ms).expect("a time")
     }
 
+    fn deleted(keys: &[(&[u8], i64)]) -> Logged {
+        let mut logged = Logged::default();
+        keys.iter().for_each(|(key, ms)| logged.deleted.entry((*key).into()).or_default().push(at(*ms)));
+        logged
+    }
+
+    fn line_of(step: Step, key: &[u8], ms: i64) -> Line {
+        (step, key.into(), at(ms))
+    }
+
     #[test]
     fn deletions_are_kept_until_they_are_marked() {
         let folder = tempfile::tempdir().expect("a folder");
         let load = || DeletionLog::load(Some(folder.path())).expect("good lines");
-        let (mut log, keys) = load();
-        assert!(keys.is_empty());
+        let (mut log, logged) = load();
+        assert_eq!(logged, Logged::default());
         let odd: &[u8] = b"\xff \n+";
-        log.add(Step::Deleted, [(&b"a"[..], at(1)), (odd, at(2)), (b"a", at(3))].into_iter()).expect("room");
-        log.add(Step::Marked, [(&b"a"[..], at(1))].into_iter()).expect("room");
-        let expected = DeletedKeys::from([(b"a"[..].into(), vec![at(3)]), (odd.into(), vec![at(2)])]);
-        let (mut log, keys) = load();
-        assert_eq!(keys, expected);
+        let lines = [(&b"a"[..], 1), (odd, 2), (b"a", 3)];
+        log.add(lines.into_iter().map(|(key, ms)| line_of(Step::Deleted, key, ms))).expect("room");
+        log.add([line_of(Step::Marked, b"a", 1)].into_iter()).expect("room");
+        let (mut log, logged) = load();
+        assert_eq!(logged, deleted(&[(b"a", 3), (odd, 2)]));
         // It was loaded, so it is written anew.
-        log.tidy(false, || vec![(odd.into(), at(2))]).expect("room");
-        let (mut log, keys) = load();
-        assert_eq!(keys, DeletedKeys::from([(odd.into(), vec![at(2)])]));
-        log.add(Step::Marked, [(odd, at(2))].into_iter()).expect("room");
+        log.tidy(false, || vec![line_of(Step::Deleted, odd, 2)]).expect("room");
+        let (mut log, logged) = load();
+        assert_eq!(logged, deleted(&[(odd, 2)]));
+        log.add([line_of(Step::Marked, odd, 2)].into_iter()).expect("room");
         assert!(log.tidy(true, Vec::new).expect("room").is_none());
         assert_eq!(std::fs::metadata(folder.path().join(FILE)).expect("it is there").len(), 0);
-        assert!(load().1.is_empty());
-        let (mut none, keys) = DeletionLog::load(None).expect("no file");
-        none.add(Step::Deleted, [(odd, at(2))].into_iter()).expect("no file");
-        assert!(keys.is_empty());
+        assert_eq!(load().1, Logged::default());
+        let (mut none, logged) = DeletionLog::load(None).expect("no file");
+        none.add([line_of(Step::Deleted, odd, 2)].into_iter()).expect("no file");
+        assert_eq!(logged, Logged::default());
+    }
+
+    #[test]
+    fn removed_hits_are_kept() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let load = || DeletionLog::load(Some(folder.path())).expect("good lines");
+        let known = Known {
+            origin: Origin::new("node-1", 7).expect("a name"),
+            levels: LevelsId::new(u32::MAX),
+            cell: Cell { start_ms: -60_000, width_ms: 60_000 },
+            tally: Tally { counted: 3, deleted: 3 },
+            removed: 3,
+        };
+        load().0.add([line_of(Step::Removed(known.clone()), b"k", 5)].into_iter()).expect("room");
+        assert_eq!(load().1.removed, [(Box::from(&b"k"[..]), at(5), known)]);
     }
 
     #[test]
@@ -194,14 +245,16 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join(FILE);
         std::fs::write(&path, lines::line("+ 5 YQ==") + "+ 6 Y").expect("room");
-        let (mut log, keys) = DeletionLog::load(Some(folder.path())).expect("good lines");
-        assert_eq!(keys, DeletedKeys::from([(b"a"[..].into(), vec![at(5)])]));
-        log.add(Step::Deleted, [(&b"b"[..], at(7))].into_iter()).expect("room");
+        let (mut log, logged) = DeletionLog::load(Some(folder.path())).expect("good lines");
+        assert_eq!(logged, deleted(&[(b"a", 5)]));
+        log.add([line_of(Step::Deleted, b"b", 7)].into_iter()).expect("room");
         assert_eq!(
             std::fs::read_to_string(&path).expect("it is there"),
             lines::line("+ 5 YQ==") + &lines::line("+ 7 Yg==")
         );
-        for text in ["strange", "+ 5 YQ== 1", "+ x YQ==", "+ 5 ?", "* 5 YQ=="] {
+        for text in
+            ["strange", "+ 5 YQ== 1", "+ x YQ==", "+ 5 ?", "* 5 YQ==", "~ 5 YQ==", "~ 5 YQ== 1 1 1 x a.1"]
+        {
             std::fs::write(&path, lines::line(text)).expect("room");
             let error = DeletionLog::load(Some(folder.path())).expect_err(text);
             assert!(error.to_string().contains("deletions:1: this line is damaged"), "{error}");

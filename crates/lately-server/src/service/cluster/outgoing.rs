@@ -13,7 +13,7 @@ use lately::limits::SENT_WITHIN_MS;
 use lately::{Cell, LevelSets, LevelsId, Origin, OwnSpan, Tally, Timestamp};
 use lately_engines::{Block, Known, Told, Write};
 
-use super::deletion_log::{DeletedKeys, DeletionLog, Step};
+use super::deletion_log::{DeletedKeys, DeletionLog, Line, Logged, Step};
 use super::group::Group;
 use super::origins::Origins;
 use super::reconcile::before;
@@ -61,6 +61,10 @@ struct SentMarks {
     at: Timestamp,
     key: Box<[u8]>,
     marks: Vec<Known>,
+    /// Whether they are of own hits that another node deleted. They are in the data folder.
+    is_logged: bool,
+    /// Whether the engine had them.
+    is_sent: bool,
 }
 
 /// Counts of a key to be sent.
@@ -104,11 +108,14 @@ impl Outgoing {
         let mut origins = Origins::load(folder)?;
         let origin = origins.add(node, now)?;
         let life = RwLock::new(Life { origin, origins, alone_from_ms: None });
-        let (log, deleted) = DeletionLog::load(folder)?;
+        let (log, Logged { deleted, removed }) = DeletionLog::load(folder)?;
         let mut deletions = Deletions { log, ..Deletions::default() };
         deleted
             .into_iter()
             .for_each(|(key, times)| times.into_iter().for_each(|at| deletions.insert(&key, at)));
+        for (key, at, known) in removed {
+            deletions.keep(SentMarks { at, key, marks: vec![known], is_logged: true, is_sent: true });
+        }
         Ok(Outgoing { life, most_bytes, deletions: Mutex::new(deletions) })
     }
 
@@ -202,7 +209,7 @@ impl Outgoing {
         at: Timestamp,
     ) -> io::Result<()> {
         let deletions = &mut *self.deletions();
-        deletions.log.add(Step::Deleted, keys.clone().map(|key| (key, at)))?;
+        deletions.log.add(keys.clone().map(|key| (Step::Deleted, key.into(), at)))?;
         keys.for_each(|key| deletions.insert(key, at));
         Ok(())
     }
@@ -261,15 +268,38 @@ impl Outgoing {
     pub(super) fn note_sent(&self, sent: &[Pending<'_>], at: Timestamp) {
         let deletions = &mut *self.deletions();
         for Pending { key, counts, .. } in sent.iter().filter(|pending| !pending.counts.is_empty()) {
-            deletions.sent_bytes += sent_bytes(key, counts);
-            let whole = |known: &Known| {
-                let deleted = known.tally.deleted.max(known.removed);
-                Known { tally: Tally { counted: deleted, deleted }, ..known.clone() }
-            };
             let marks = counts.iter().map(whole).collect();
-            deletions.sent.push_back(SentMarks { at, key: (*key).into(), marks });
+            deletions.keep(SentMarks { at, key: (*key).into(), marks, is_logged: false, is_sent: true });
         }
         deletions.drop_sent(Timestamp::MIN, self.most_bytes);
+    }
+
+    /// Notes that own hits have left the store because another node deleted them, before the engine is told. The next start knows it,
+    /// too: it does not remove as many hits again, also if the engine does not know it, or loses it.
+    ///
+    /// # Errors
+    /// It cannot be written to the data folder.
+    pub(super) fn note_removed(&self, key: &[u8], removed: &[Known], at: Timestamp) -> io::Result<()> {
+        let deletions = &mut *self.deletions();
+        let marks: Vec<_> = removed.iter().map(whole).collect();
+        let written = deletions.log_removed(key, &marks, at);
+        deletions.keep(SentMarks { at, key: key.into(), marks, is_logged: true, is_sent: false });
+        deletions.drop_sent(Timestamp::MIN, self.most_bytes);
+        written
+    }
+
+    /// The engine knows which hits of a key were removed.
+    ///
+    /// # Errors
+    /// See [`Outgoing::note_removed`].
+    pub(super) fn removed_sent(&self, key: &[u8], at: Timestamp) -> io::Result<()> {
+        let deletions = &mut *self.deletions();
+        let mut sent_now = Vec::new();
+        for sent in deletions.sent.iter_mut().filter(|sent| !sent.is_sent && *sent.key == *key) {
+            (sent.is_sent, sent.at) = (true, at);
+            sent_now.extend_from_slice(&sent.marks);
+        }
+        deletions.log_removed(key, &sent_now, at)
     }
 
     /// Merges the marks that were sent last into counts of a key, which the engine may have lost.
@@ -292,7 +322,7 @@ impl Outgoing {
     /// All engines have the marks.
     pub(super) fn marked_everywhere(&self, key: &[u8], deleted_at: Timestamp) {
         // If this cannot be written, the marks are sent again after the next start.
-        let _ = self.deletions().log.add(Step::Marked, [(key, deleted_at)].into_iter());
+        let _ = self.deletions().log.add([(Step::Marked, key.into(), deleted_at)].into_iter());
     }
 
     /// The marks for a key that was deleted at a time, of what an engine has of it now.
@@ -360,11 +390,14 @@ impl Outgoing {
         });
         // The engine has lost nothing that was sent before.
         deletions.drop_sent(before(now, SENT_WITHIN_MS), self.most_bytes);
-        let Deletions { keys, log, .. } = deletions;
+        let Deletions { keys, log, sent, .. } = deletions;
         let all_marked = keys.is_empty() && upstream.is_none_or(|upstream| upstream.unsent_deletions() == 0);
-        log.tidy(all_marked, || {
+        let is_over = all_marked && !sent.iter().any(|sent| sent.is_logged);
+        log.tidy(is_over, || {
             let here = keys.iter().flat_map(|(key, times)| times.iter().map(|at| (key.clone(), *at)));
-            here.chain(upstream.into_iter().flat_map(Upstream::deletions)).collect()
+            let deleted = here.chain(upstream.into_iter().flat_map(Upstream::deletions));
+            let removed = sent.iter().filter(|sent| sent.is_logged).flat_map(SentMarks::lines);
+            deleted.map(|(key, at)| (Step::Deleted, key, at)).chain(removed).collect()
         })
     }
 
@@ -406,9 +439,20 @@ impl Outgoing {
     }
 }
 
-/// What the marks for a key take, in bytes.
-fn sent_bytes(key: &[u8], marks: &[Known]) -> usize {
-    size_of::<SentMarks>() + key.len() + size_of_val(marks)
+/// A mark of hits that were deleted, with as many counted.
+fn whole(known: &Known) -> Known {
+    let deleted = known.tally.deleted.max(known.removed);
+    Known { tally: Tally { counted: deleted, deleted }, ..known.clone() }
+}
+
+impl SentMarks {
+    fn bytes(&self) -> usize {
+        size_of::<SentMarks>() + self.key.len() + size_of_val(&self.marks[..])
+    }
+
+    fn lines(&self) -> impl Iterator<Item = Line> {
+        self.marks.iter().map(|known| (Step::Removed(known.clone()), self.key.clone(), self.at))
+    }
 }
 
 /// What a deleted key takes: in `keys`, and later in `others_marked`.
@@ -421,14 +465,23 @@ fn newest(times: &[Timestamp]) -> Timestamp {
 }
 
 impl Deletions {
+    fn keep(&mut self, sent: SentMarks) {
+        self.sent_bytes += sent.bytes();
+        self.sent.push_back(sent);
+    }
+
     /// Drops the oldest marks: those that were sent before a time, and those beyond `most_bytes`.
     fn drop_sent(&mut self, before: Timestamp, most_bytes: usize) {
         while let Some(first) = self.sent.front()
-            && (first.at < before || self.sent_bytes > most_bytes)
+            && (first.is_sent && first.at < before || self.sent_bytes > most_bytes)
         {
-            self.sent_bytes -= sent_bytes(&first.key, &first.marks);
+            self.sent_bytes -= first.bytes();
             self.sent.pop_front();
         }
+    }
+
+    fn log_removed(&mut self, key: &[u8], removed: &[Known], at: Timestamp) -> io::Result<()> {
+        self.log.add(removed.iter().map(|known| (Step::Removed(known.clone()), key.into(), at)))
     }
 
     fn insert(&mut self, key: &[u8], at: Timestamp) {

@@ -511,8 +511,11 @@ impl Simulation {
         };
         let (now, hits) = (node.service().now(), 1 + self.rng.below(3));
         let time = at(now.as_millis() - i64::try_from(ago_ms).expect("small"));
-        let is_now = ago_ms == 0;
-        node.apply(Op::Hit { key: KEYS[key], weight: hits, at: (!is_now).then_some(time) });
+        self.count(number, key, hits, time, ago_ms == 0);
+    }
+
+    fn count(&mut self, number: usize, key: usize, hits: u64, time: Timestamp, is_now: bool) {
+        self.nodes[number].apply(Op::Hit { key: KEYS[key], weight: hits, at: (!is_now).then_some(time) });
         self.all.hit_n(KEYS[key], hits, Some(time), at(self.world().now_ms)).expect("counted");
         self.hits.push((key, time.as_millis(), hits));
         trace(|| format!("{} hit {key} {hits} on node {number}", time.as_millis() - START_MS));
@@ -704,6 +707,8 @@ impl Simulation {
     async fn delete(&mut self) {
         let (node, key) = (self.rng.index(self.nodes.len()), self.rng.index(KEYS.len()));
         trace(|| format!("{} node {node} deletes key {key}", self.world().now_ms - START_MS));
+        let times_ms: Vec<i64> =
+            self.hits.iter().filter(|(of, ..)| *of == key).map(|(_, at_ms, _)| *at_ms).collect();
         self.nodes[node].delete(KEYS[key]);
         self.all.forget(KEYS[key], at(self.world().now_ms));
         self.hits.retain(|(of, ..)| *of != key);
@@ -716,6 +721,24 @@ impl Simulation {
                 let other = self.rng.index(self.nodes.len());
                 self.nodes[other].ask(Span::MAX);
                 self.nodes[other].exchange().await;
+                self.empty_engine(0);
+            }
+            4 if !self.has_upstream() && !self.change_classes => {
+                // The others have removed their hits. One counts more in the same cell and is killed, and the engine loses all.
+                for _ in 0..3 {
+                    self.pass(500);
+                    for node in &mut self.nodes {
+                        node.ask(Span::MAX);
+                        node.exchange().await;
+                    }
+                }
+                let other = self.rng.index(self.nodes.len());
+                if !times_ms.is_empty() {
+                    let (time, hits) = (at(times_ms[self.rng.index(times_ms.len())]), 1 + self.rng.below(3));
+                    self.count(other, key, hits, time, false);
+                }
+                self.nodes[other].exchange().await;
+                self.restart(other);
                 self.empty_engine(0);
             }
             _ => {}

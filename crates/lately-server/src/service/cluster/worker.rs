@@ -1,6 +1,7 @@
 //! The worker: sends what this node counted, and reads what others counted of the keys that are read here.
 
 use std::collections::{HashMap, HashSet};
+use std::io;
 use std::mem;
 use std::pin::pin;
 use std::sync::Arc;
@@ -98,8 +99,6 @@ pub(super) struct Worker<E> {
     /// The life of the engine to which everything was sent that is confirmed.
     life: u64,
     claim: NameClaim,
-    /// Own hits that were deleted by another node and left the store, and of which the engine may not know that.
-    removed: HashMap<(Box<[u8]>, Origin, Cell), u64>,
 }
 
 /// The cluster of a service that has one, and what it has to send.
@@ -198,7 +197,6 @@ impl<E: Engine> Worker<E> {
             engine,
             life: 0,
             claim: NameClaim::default(),
-            removed: HashMap::new(),
         }
     }
 
@@ -307,10 +305,15 @@ impl<E: Engine> Worker<E> {
             self.reconcile.restart(now, cluster.upstream.is_some());
             cluster.set_state(|state| state.is_reconciled = false);
         }
-        if let Err(error) = outgoing.tidy(cluster.upstream.as_ref(), service.now()) {
-            self.warning = Some(format!("deletions that wait cannot be kept in the data folder: {error}"));
-        }
+        self.warn_of(outgoing.tidy(cluster.upstream.as_ref(), service.now()));
         Ok(())
+    }
+
+    /// Warns that deletions could not be written to the data folder.
+    fn warn_of(&mut self, written: io::Result<()>) {
+        if let Err(error) = written {
+            self.warning = Some(format!("deletions cannot be kept in the data folder: {error}"));
+        }
     }
 
     /// Takes the counts of some keys with new hits out of the store.
@@ -515,12 +518,22 @@ impl<E: Engine> Worker<E> {
         }
         let mut own = all_told(&mut self.engine, &service, key, now).await?;
         own.retain(|known| outgoing.is_own(&known.origin));
-        let name = |known: &Known| (Box::<[u8]>::from(key), known.origin.clone(), known.cell);
-        for known in &mut own {
-            known.removed = known.removed.max(self.removed.get(&name(known)).copied().unwrap_or(0));
-        }
+        let told = own.clone();
         outgoing.merge_sent(key, &mut own);
         let sets = service.store.level_sets(key);
+        let removed_before = own.iter().filter(|known| {
+            let held = told.iter().find(|held| {
+                (&held.origin, held.levels, held.cell) == (&known.origin, known.levels, known.cell)
+            });
+            held.is_some_and(|held| held.removed < known.removed)
+        });
+        let removed_before: Vec<Known> = removed_before.cloned().collect();
+        if !removed_before.is_empty() {
+            // The engine has lost that they were removed. What it tells of the key is read again.
+            self.reconcile.note_older(key);
+            self.write(&[Pending { key, sets: service.store.level_sets(key), counts: removed_before }])
+                .await?;
+        }
         let (hits, removed) = removals(own, &sets, now);
         if removed.is_empty() {
             return Ok(());
@@ -541,14 +554,10 @@ impl<E: Engine> Worker<E> {
             service.store.roll_back(&mut deltas);
             return Err(EngineError::Away(refused.to_string()));
         }
-        self.removed.extend(removed.iter().map(|known| (name(known), known.removed)));
+        self.warn_of(outgoing.note_removed(key, &removed, now));
         outgoing.note_deleted(key, &removed);
-        let pending = [Pending { key, sets, counts: removed }];
-        self.write(&pending).await?;
-        outgoing.note_sent(&pending, now);
-        for known in &pending[0].counts {
-            self.removed.remove(&name(known));
-        }
+        self.write(&[Pending { key, sets, counts: removed }]).await?;
+        self.warn_of(outgoing.removed_sent(key, now));
         Ok(())
     }
 
