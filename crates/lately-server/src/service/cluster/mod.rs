@@ -35,6 +35,7 @@ use std::time::Duration;
 #[cfg(test)]
 use lately::Tier;
 use lately::{Delta, DeltaBatch, Forgotten, Span, Store, Timestamp};
+use tokio::sync::Notify;
 
 use crate::limits::{INTEREST_SHARE, READ_BLOCK_CEILING, READ_BLOCKS_WITHIN};
 use crate::service::Service;
@@ -63,6 +64,8 @@ pub(crate) struct Cluster {
     state: Mutex<State>,
     /// Changes that wait for the disk: they are in the store, and not yet in what is to be sent.
     waiting: Mutex<WaitingChanges>,
+    /// Notified when some of them wait no more.
+    settled: Notify,
     nodes: Nodes,
     tables: Tables,
     pub(crate) upstream: Option<Upstream>,
@@ -117,6 +120,7 @@ impl Cluster {
             outgoing: OnceLock::new(),
             state: Mutex::default(),
             waiting: Mutex::default(),
+            settled: Notify::new(),
             nodes: Nodes::default(),
             tables: Tables::default(),
         }
@@ -138,6 +142,7 @@ impl Cluster {
     /// A batch waits no more.
     pub(crate) fn settled(&self, WaitingId(id): WaitingId) {
         self.waiting().waiting.remove(&id);
+        self.settled.notify_waiters();
     }
 
     /// Waits until all that was counted before is committed or rolled back.
@@ -145,13 +150,13 @@ impl Cluster {
         service.quiesce();
         let last = self.waiting().last;
         loop {
-            let mut verdict = std::pin::pin!(service.verdicts.notified());
+            let mut settled = std::pin::pin!(self.settled.notified());
             // Registered before the check, so that no notification is missed.
-            verdict.as_mut().enable();
+            settled.as_mut().enable();
             if self.waiting().waiting.first().is_none_or(|first| *first > last) {
                 return;
             }
-            verdict.await;
+            settled.await;
         }
     }
 

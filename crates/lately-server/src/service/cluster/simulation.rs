@@ -10,7 +10,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use lately::limits::SENT_WITHIN_MS;
@@ -831,6 +834,36 @@ fn a_deletion_right_after_a_start_takes_no_later_hits() {
     assert_eq!(unsent(&simulation), Some(0));
     for node in &simulation.nodes {
         assert_eq!(node.store().hits(KEYS[0], hours(1), node.service().now()).estimate, 100);
+    }
+}
+
+/// Symptom: a node sent nothing any more until its next command, once the disk had been slow. Cause: the worker waited for changes that
+/// wait for the disk, and was woken when the disk had answered, a little before they were settled. Fix: it is woken when they are.
+#[test]
+fn a_worker_goes_on_when_changes_that_waited_for_the_disk_are_settled() {
+    let simulation = Simulation::new(0, 1, false);
+    let service = simulation.nodes[0].service();
+    let cluster = service.cluster.as_ref().expect("it has one");
+    let id = cluster.note_waiting();
+    let woken = Arc::new(Woken::default());
+    let waker = Waker::from(Arc::clone(&woken));
+    let mut context = Context::from_waker(&waker);
+    let mut committed = std::pin::pin!(cluster.committed(service));
+    assert!(committed.as_mut().poll(&mut context).is_pending());
+    service.verdicts.notify_waiters();
+    assert!(committed.as_mut().poll(&mut context).is_pending());
+    woken.0.store(false, Relaxed);
+    cluster.settled(id);
+    assert!(woken.0.load(Relaxed));
+    assert!(committed.as_mut().poll(&mut context).is_ready());
+}
+
+#[derive(Default)]
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Relaxed);
     }
 }
 
