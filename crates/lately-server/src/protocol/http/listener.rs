@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
@@ -19,16 +20,19 @@ use axum::http::header::CONNECTION;
 use axum::http::{HeaderValue, StatusCode, Version};
 use axum::middleware::{Next, from_fn};
 use axum::response::Response;
+use axum::routing::future::RouteFuture;
 use axum::{Extension, Router};
+use hyper::body::Incoming;
 use hyper::rt::Executor;
 use hyper::server::conn::{http1, http2};
+use hyper::service::Service as HyperService;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
 use rustls::ServerConfig;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::timeout;
+use tower::Service as _;
 
 use super::heads::{Checked, Start};
 use super::pace::{Pace, TooSlow};
@@ -126,6 +130,25 @@ impl Link {
     }
 }
 
+/// The routes, for the requests of one connection. All connections share them: a layer for each connection would copy every route.
+#[derive(Clone)]
+struct Linked {
+    router: Router,
+    link: Link,
+}
+
+impl HyperService<Request<Incoming>> for Linked {
+    type Response = Response;
+    type Error = Infallible;
+    type Future = RouteFuture<Infallible>;
+
+    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+        request.extensions_mut().insert(self.link.clone());
+        // A router is always ready.
+        self.router.clone().call(request)
+    }
+}
+
 /// Serves until the stop, then finishes the requests under way.
 pub(crate) async fn serve(
     (listener, speaks, ceiling_bytes): (TcpListener, Speaks, u64),
@@ -134,6 +157,7 @@ pub(crate) async fn serve(
     stopper: Stopper,
 ) {
     let http2 = http2_builder(speaks, ceiling_bytes);
+    let router = router.layer(from_fn(renew));
     let mut connections = Connections {
         most: speaks.most_connections(ceiling_bytes),
         running: JoinSet::new(),
@@ -204,7 +228,7 @@ impl Connections {
         stopper: &Stopper,
     ) {
         let pace = Arc::clone(&link.pace);
-        let service = TowerToHyperService::new(router.clone().layer(from_fn(renew)).layer(Extension(link)));
+        let service = Linked { router: router.clone(), link };
         let client = (Arc::clone(&pace), self.http2.clone());
         let connection = self.running.spawn(serve_one(client, stream, service, stopper.clone()));
         self.oldest.push_back((connection, pace));
@@ -215,7 +239,7 @@ impl Connections {
 async fn serve_one(
     (pace, http2): (Arc<Pace>, http2::Builder<AtOnce>),
     stream: impl Future<Output = io::Result<Stream>>,
-    service: TowerToHyperService<Router>,
+    service: Linked,
     stopper: Stopper,
 ) {
     // At a stop, a handshake in progress is dropped. An error is the client's. A handshake counts as waiting for the client,
@@ -269,7 +293,7 @@ async fn while_it_keeps_up(
 /// Answers requests until the client ends. At a stop, it does not wait for a client that has sent nothing.
 async fn answer(
     (socket, http2): (&mut Stream, http2::Builder<AtOnce>),
-    service: TowerToHyperService<Router>,
+    service: Linked,
     stopper: Stopper,
     has_fragment: &AtomicBool,
 ) {
