@@ -370,13 +370,20 @@ pub const PROCESS_BYTES: u64 = 5 << 19;
 /// The share of the ceiling that may be fragmented without a charge, one twentieth. See [`PROCESS_BYTES`].
 pub const RESIDENT_SHARE: u64 = 20;
 
+/// The bound on the resident memory of the process: the ceiling, this share of it, and these bytes.
+pub const RESIDENT_BOUND_SHARE: u64 = 10;
+/// See [`RESIDENT_BOUND_SHARE`].
+pub const RESIDENT_BOUND_BYTES: u64 = 16 << 20;
+/// The system takes out the pages of the program when the process is this near to the bound.
+pub const NEAR_BOUND_BYTES: u64 = 4 << 20;
+
 /// The share of the ceiling that is charged for fragmented memory at most, one half.
 pub const FRAGMENTATION_SHARE: u64 = 2;
 /// The share of the ceiling, one sixty-fourth, that bounds the growth charged at one check.
 pub const FRAGMENTATION_STEPS: u64 = 64;
 
 /// The interval at which the allocator of a fragmented process returns memory to the system. That takes some
-/// milliseconds, during which threads wait.
+/// milliseconds, during which threads wait. Pages of the program are given back at the same interval.
 pub const RETURN_EVERY_MS: i64 = 250;
 
 /// Time between checks for something to log.

@@ -63,6 +63,7 @@ use clients::Clients;
 use cluster::Cluster;
 pub(crate) use decisions::{DecideError, Decided, LimitRequest, Limiting};
 pub(crate) use fragmentation::Fragmentation;
+use fragmentation::Process;
 pub(crate) use history::PerSecond;
 use history::{History, Totals};
 use ingest::BusySources;
@@ -70,6 +71,7 @@ pub(crate) use ingest::{IngestError, Ingested, Stretch};
 pub(crate) use keys::DeleteError;
 use login::Logins;
 use named_limits::CurrentRules;
+use process::Resident;
 use ratelimit::CurrentRateLimits;
 pub(crate) use reads::Asked;
 pub(crate) use response::{Response, code_of, rate};
@@ -349,13 +351,12 @@ impl Service {
         if self.is_loading() {
             return;
         }
-        let return_memory = || _ = lately::give_memory_back();
-        let bytes = fragmentation.update(
-            self.config.ceiling_bytes,
-            self.now(),
-            process::anonymous_bytes,
-            return_memory,
-        );
+        let process = Process {
+            resident: &Resident::read,
+            return_memory: &|| _ = lately::give_memory_back(),
+            return_program: &|| _ = lately::give_program_back(),
+        };
+        let bytes = fragmentation.update(self.config.ceiling_bytes, self.now(), &process);
         self.charge_as(&self.stats.fragmented_bytes, bytes);
     }
 
