@@ -11,8 +11,8 @@ use lately::Timestamp;
 
 use super::process::Resident;
 use crate::limits::{
-    FRAGMENTATION_SHARE, FRAGMENTATION_STEPS, NEAR_BOUND_BYTES, PROCESS_BYTES, RESIDENT_BOUND_BYTES,
-    RESIDENT_BOUND_SHARE, RESIDENT_SHARE, RETURN_EVERY_MS,
+    CLOSE_LOOK_SHARE, FRAGMENTATION_SHARE, FRAGMENTATION_STEPS, NEAR_BOUND_BYTES, PROCESS_BYTES,
+    RESIDENT_BOUND_BYTES, RESIDENT_BOUND_SHARE, RESIDENT_SHARE, RETURN_EVERY_MS, WATCH_EVERY,
 };
 
 /// What a process can do about its memory.
@@ -32,9 +32,17 @@ pub(crate) struct Fragmentation {
     peak_bytes: u64,
     returned: Option<Timestamp>,
     returned_program: Option<Timestamp>,
+    /// When the charge became less.
+    lowered: Option<Timestamp>,
+    is_close: bool,
 }
 
 impl Fragmentation {
+    /// Whether the process had about as much memory at the last look as it should have, or more.
+    pub(crate) fn is_close(&self) -> bool {
+        self.is_close
+    }
+
     /// The charge for the memory that the process has now.
     pub(crate) fn update(&mut self, ceiling_bytes: u64, now: Timestamp, process: &Process<'_>) -> u64 {
         let should_bytes = ceiling_bytes + ceiling_bytes / RESIDENT_SHARE + PROCESS_BYTES;
@@ -42,18 +50,24 @@ impl Fragmentation {
         let step_bytes = (ceiling_bytes / FRAGMENTATION_STEPS).max(1);
         let Some(resident) = (process.resident)() else { return 0 };
         let mut bytes = resident.own_bytes;
-        if resident.all_bytes() > bound_bytes - NEAR_BOUND_BYTES && is_due(self.returned_program, now) {
+        if resident.all_bytes() > bound_bytes - NEAR_BOUND_BYTES
+            && is_due(self.returned_program, now, RETURN_EVERY_MS)
+        {
             self.returned_program = Some(now);
             (process.return_program)();
         }
-        if bytes > should_bytes && is_due(self.returned, now) {
+        if bytes > should_bytes && is_due(self.returned, now, RETURN_EVERY_MS) {
             self.returned = Some(now);
             (process.return_memory)();
             bytes = (process.resident)().map_or(bytes, |resident| resident.own_bytes);
         }
+        self.is_close = bytes > should_bytes - ceiling_bytes / CLOSE_LOOK_SHARE;
         if bytes <= should_bytes {
             self.peak_bytes = should_bytes;
-            self.charged_bytes = self.charged_bytes.saturating_sub(step_bytes);
+            if is_due(self.lowered, now, i64::from(WATCH_EVERY.subsec_millis())) {
+                self.lowered = Some(now);
+                self.charged_bytes = self.charged_bytes.saturating_sub(step_bytes);
+            }
             return self.charged_bytes;
         }
         // In steps: evictions are committed, and clients wait for that.
@@ -66,8 +80,8 @@ impl Fragmentation {
     }
 }
 
-fn is_due(last: Option<Timestamp>, now: Timestamp) -> bool {
-    last.is_none_or(|last| now.as_millis() - last.as_millis() >= RETURN_EVERY_MS)
+fn is_due(last: Option<Timestamp>, now: Timestamp, every_ms: i64) -> bool {
+    last.is_none_or(|last| now.as_millis() - last.as_millis() >= every_ms)
 }
 
 #[cfg(test)]
@@ -100,6 +114,7 @@ mod tests {
         let mut fragmentation = Fragmentation::default();
         for (ms, bytes) in [(0, 0), (1, CEILING_BYTES), (2, SHOULD_BYTES)] {
             assert_eq!(update(&mut fragmentation, ms, bytes), 0);
+            assert_eq!(fragmentation.is_close(), bytes == SHOULD_BYTES);
         }
         let nothing = || panic!("there is no reason");
         let process = Process { resident: &|| None, return_memory: &nothing, return_program: &nothing };
@@ -118,8 +133,10 @@ mod tests {
         assert_eq!(update(&mut fragmentation, 400, SHOULD_BYTES + 3 * MIB), 4 * MIB);
         assert_eq!(update(&mut fragmentation, 500, SHOULD_BYTES + 3 * MIB), 6 * MIB);
         assert_eq!(update(&mut fragmentation, 600, SHOULD_BYTES + 3 * MIB), 6 * MIB);
-        let charged = (700..707).map(|ms| update(&mut fragmentation, ms, SHOULD_BYTES));
-        assert_eq!(charged.collect::<Vec<_>>(), [5, 4, 3, 2, 1, 0, 0].map(|mib| mib * MIB));
+        assert!(fragmentation.is_close());
+        let looks = (700..=1_400).step_by(50);
+        let charged = looks.map(|ms| update(&mut fragmentation, ms, SHOULD_BYTES)).step_by(2);
+        assert_eq!(charged.collect::<Vec<_>>(), [5, 4, 3, 2, 1, 0, 0, 0].map(|mib| mib * MIB));
         // More than half of the ceiling is never charged.
         let most = (0..100).map(|ms| update(&mut fragmentation, ms, u64::MAX / 2)).last();
         assert_eq!(most, Some(CEILING_BYTES / FRAGMENTATION_SHARE));

@@ -336,6 +336,18 @@ impl Service {
         self.charge_store(before_bytes, after_bytes);
     }
 
+    /// Charges a connection over HTTP or gRPC, until the result is dropped.
+    pub(crate) fn charge_http(self: &Arc<Service>, bytes: usize) -> ChargedHttp {
+        self.stats.http_bytes.fetch_add(bytes as u64, Relaxed);
+        self.charge_store(0, bytes);
+        ChargedHttp { service: Arc::clone(self), bytes }
+    }
+
+    /// The memory of all connections, with that of their requests.
+    pub(crate) fn connection_bytes(&self) -> u64 {
+        self.stats.connection_bytes.load(Relaxed) + self.stats.http_bytes.load(Relaxed)
+    }
+
     /// Charges the memory of the journal and of dumps. Called by one thread.
     pub(crate) fn charge_journal_and_dumps(&self) {
         let journal_bytes = self.journal().map_or(0, Journal::held_bytes);
@@ -462,6 +474,19 @@ fn build(config: &Config) -> Result<Store, SettingsError> {
     builder.build()
 }
 
+/// The charge for a connection over HTTP or gRPC.
+pub(crate) struct ChargedHttp {
+    service: Arc<Service>,
+    bytes: usize,
+}
+
+impl Drop for ChargedHttp {
+    fn drop(&mut self) {
+        self.service.stats.http_bytes.fetch_sub(self.bytes as u64, Relaxed);
+        self.service.charge_store(self.bytes, 0);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use lately::ManualClock;
@@ -547,6 +572,19 @@ mod tests {
         assert!(service.may_hold(0, share / 4) && !service.may_hold(0, share / 4 + 1));
         service.charge(0, share / 4 + 1);
         assert!(!service.may_hold(0, share / 4) && service.may_hold(0, share / 4 - 1));
+    }
+
+    #[test]
+    fn connections_over_http_are_charged_and_take_no_share_of_others() {
+        let config = Config { ceiling_bytes: 1 << 20, ..Config::default() };
+        let share: usize = (1 << 20) / 8;
+        let service = Service::new(config, Arc::new(ManualClock::new(Timestamp::MIN))).expect("valid");
+        let service = Arc::new(service);
+        let charged = [(); 2].map(|()| service.charge_http(share));
+        assert_eq!((service.store.memory().used_bytes, service.connection_bytes()), (1 << 18, 1 << 18));
+        assert!(service.may_hold(0, share) && !service.holds_too_much(share));
+        drop(charged);
+        assert_eq!((service.store.memory().used_bytes, service.connection_bytes()), (0, 0));
     }
 
     #[test]

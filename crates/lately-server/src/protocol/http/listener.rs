@@ -40,18 +40,18 @@ use super::problem::raw_problem;
 use super::requests::{most_calls, most_requests};
 use super::stream::Stream;
 use crate::limits::{
-    ACCEPT_RETRY, CONNECTIONS_SHARE, DRAIN_TIMEOUT, GRPC_CONNECTION_BYTES, GRPC_CONNECTION_MEMORY_BYTES,
-    GRPC_PING_EVERY, GRPC_PING_TIMEOUT, GRPC_STREAM_BYTES, GRPC_STREAM_SHARE, GRPC_UNARY_PART,
-    HTTP_LOOK_EVERY, HTTP_SEND_BYTES, HTTP_TIMEOUT, HTTP2_CONNECTION_BYTES, HTTP2_SEND_BYTES,
-    HTTP2_STREAM_SHARE, HTTP2_STREAMS_SHARE, LEAST_GRPC_CONNECTIONS, LINGER, MAX_GRPC_CONNECTIONS,
-    MAX_HTTP_CONNECTIONS, MAX_HTTP_HEAD_BYTES, MAX_HTTP_HEADERS, MAX_HTTP2_ERRORS, MAX_HTTP2_RESETS,
-    MAX_HTTP2_STREAMS,
+    ACCEPT_RETRY, CONNECTIONS_SHARE, DRAIN_TIMEOUT, GRPC_CONNECTION_BYTES, GRPC_PING_EVERY,
+    GRPC_PING_TIMEOUT, GRPC_STREAM_BYTES, GRPC_STREAM_SHARE, GRPC_UNARY_PART, HTTP_CONNECTION_BYTES,
+    HTTP_LOOK_EVERY, HTTP_PLACE_BYTES, HTTP_SEND_BYTES, HTTP_TIMEOUT, HTTP2_CONNECTION_BYTES,
+    HTTP2_SEND_BYTES, HTTP2_STREAM_SHARE, HTTP2_STREAMS_SHARE, LEAST_HTTP_CONNECTIONS, LINGER,
+    MAX_GRPC_CONNECTIONS, MAX_HTTP_CONNECTIONS, MAX_HTTP_HEAD_BYTES, MAX_HTTP_HEADERS, MAX_HTTP2_ERRORS,
+    MAX_HTTP2_RESETS, MAX_HTTP2_STREAMS, TLS_BYTES,
 };
 use crate::protocol::pause;
-use crate::service::Service;
 use crate::service::access::Principal;
 use crate::service::caller::Caller;
 use crate::service::sessions::Token;
+use crate::service::{ChargedHttp, Service};
 use crate::stopper::Stopper;
 use crate::tls::CurrentTls;
 
@@ -65,15 +65,20 @@ pub(crate) enum Speaks {
 }
 
 impl Speaks {
-    fn most_connections(self, ceiling_bytes: u64) -> usize {
-        match self {
+    pub(super) fn most_connections(self, ceiling_bytes: u64) -> usize {
+        let most = match self {
             Speaks::Http => MAX_HTTP_CONNECTIONS,
-            Speaks::Grpc => {
-                let fit = ceiling_bytes / CONNECTIONS_SHARE / GRPC_CONNECTION_MEMORY_BYTES;
-                let fit = usize::try_from(fit).unwrap_or(usize::MAX);
-                fit.clamp(LEAST_GRPC_CONNECTIONS, MAX_GRPC_CONNECTIONS)
-            }
-        }
+            Speaks::Grpc => MAX_GRPC_CONNECTIONS,
+        };
+        let fit = ceiling_bytes / CONNECTIONS_SHARE / HTTP_PLACE_BYTES;
+        usize::try_from(fit).unwrap_or(most).clamp(LEAST_HTTP_CONNECTIONS, most)
+    }
+
+    /// What a connection is charged to the ceiling.
+    fn connection_bytes(self, ceiling_bytes: u64, has_tls: bool) -> usize {
+        let part = ceiling_bytes / CONNECTIONS_SHARE / self.most_connections(ceiling_bytes) as u64;
+        let bytes = HTTP_CONNECTION_BYTES + if has_tls { TLS_BYTES } else { 0 };
+        usize::try_from(part).unwrap_or(bytes).min(bytes)
     }
 
     fn pace(self) -> Pace {
@@ -151,12 +156,14 @@ impl HyperService<Request<Incoming>> for Linked {
 
 /// Serves until the stop, then finishes the requests under way.
 pub(crate) async fn serve(
-    (listener, speaks, ceiling_bytes): (TcpListener, Speaks, u64),
+    (listener, speaks, service): (TcpListener, Speaks, Arc<Service>),
     router: Router,
     tls: Option<Arc<CurrentTls>>,
     stopper: Stopper,
 ) {
+    let ceiling_bytes = service.config.ceiling_bytes;
     let http2 = http2_builder(speaks, ceiling_bytes);
+    let connection_bytes = speaks.connection_bytes(ceiling_bytes, tls.is_some());
     let router = router.layer(from_fn(renew));
     let mut connections = Connections {
         most: speaks.most_connections(ceiling_bytes),
@@ -181,7 +188,10 @@ pub(crate) async fn serve(
         let _ = socket2::SockRef::from(&socket).set_send_buffer_size(HTTP_SEND_BYTES);
         let stream = Stream::accept(socket, tls.as_ref().map(|tls| speaks.tls(&tls.get())));
         tokio::select! {
-            () = connections.make_room() => connections.add(link, stream, &router, &stopper),
+            () = connections.make_room() => {
+                let charged = service.charge_http(connection_bytes);
+                connections.add((link, charged), stream, &router, &stopper);
+            }
             () = stopper.stopped() => break,
         }
     }
@@ -222,14 +232,14 @@ impl Connections {
 
     fn add(
         &mut self,
-        link: Link,
+        (link, charged): (Link, ChargedHttp),
         stream: impl Future<Output = io::Result<Stream>> + Send + 'static,
         router: &Router,
         stopper: &Stopper,
     ) {
         let pace = Arc::clone(&link.pace);
         let service = Linked { router: router.clone(), link };
-        let client = (Arc::clone(&pace), self.http2.clone());
+        let client = (Arc::clone(&pace), self.http2.clone(), charged);
         let connection = self.running.spawn(serve_one(client, stream, service, stopper.clone()));
         self.oldest.push_back((connection, pace));
     }
@@ -237,7 +247,7 @@ impl Connections {
 
 /// Serves a client until it is too slow. A slow upload gets an error, and so does a target that is none.
 async fn serve_one(
-    (pace, http2): (Arc<Pace>, http2::Builder<AtOnce>),
+    (pace, http2, _charged): (Arc<Pace>, http2::Builder<AtOnce>, ChargedHttp),
     stream: impl Future<Output = io::Result<Stream>>,
     service: Linked,
     stopper: Stopper,
@@ -409,6 +419,22 @@ mod tests {
         // Without a runtime: nothing is queued.
         AtOnce.execute(count);
         assert_eq!(begun.load(Relaxed), 1);
+    }
+
+    #[test]
+    fn connections_are_charged_within_a_share_of_the_ceiling() {
+        let check = |speaks: Speaks, ceiling_mib: u64, has_tls, expected| {
+            let bytes = speaks.connection_bytes(ceiling_mib << 20, has_tls);
+            assert_eq!(bytes, expected, "{speaks:?} {ceiling_mib}");
+            let all_bytes = (bytes * speaks.most_connections(ceiling_mib << 20)) as u64;
+            assert!(all_bytes <= (ceiling_mib << 20) / CONNECTIONS_SHARE);
+        };
+        check(Speaks::Http, 1, false, 5_461);
+        check(Speaks::Http, 8, true, 43_690);
+        check(Speaks::Http, 16, false, HTTP_CONNECTION_BYTES);
+        check(Speaks::Http, 1_024, true, HTTP_CONNECTION_BYTES + TLS_BYTES);
+        check(Speaks::Grpc, 1, false, 5_461);
+        check(Speaks::Grpc, 1_024, false, HTTP_CONNECTION_BYTES);
     }
 
     #[test]
