@@ -103,7 +103,6 @@ pub fn give_memory_back() -> bool {
 /// microseconds. Returns whether the system did it; false on systems other than 64-bit Linux.
 ///
 /// A debugger's breakpoints in the program are lost.
-#[expect(clippy::must_use_candidate, reason = "it is a wish")]
 pub fn give_program_back() -> bool {
     #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
     {

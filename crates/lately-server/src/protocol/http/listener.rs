@@ -205,7 +205,7 @@ struct Connections {
     most: usize,
     http2: http2::Builder<AtOnce>,
     running: JoinSet<()>,
-    /// The same connections, oldest first. Some may have ended.
+    /// The same connections, oldest first, without those that were closed for another. Some may have ended.
     oldest: VecDeque<(AbortHandle, Arc<Pace>)>,
 }
 
@@ -213,16 +213,21 @@ impl Connections {
     /// Waits until there is room for another connection. Closes the oldest that the server is waiting for.
     async fn make_room(&mut self) {
         loop {
+            // One that has ended has its memory until then.
+            while self.running.try_join_next().is_some() {}
+            if self.running.len() < self.most {
+                return;
+            }
             self.oldest.retain(|(connection, _)| !connection.is_finished());
-            if self.oldest.len() < self.most {
-                return;
+            let is_one_ending = self.oldest.len() < self.running.len();
+            if !is_one_ending {
+                if let Some(index) = self.oldest.iter().position(|(_, pace)| pace.may_go()) {
+                    self.oldest.remove(index).iter().for_each(|(connection, _)| connection.abort());
+                } else {
+                    // All are at work for their clients: of those that would go on with another request, the oldest does not.
+                    let _ = self.oldest.iter().any(|(_, pace)| pace.want());
+                }
             }
-            if let Some(index) = self.oldest.iter().position(|(_, pace)| pace.may_go()) {
-                self.oldest.remove(index).iter().for_each(|(connection, _)| connection.abort());
-                return;
-            }
-            // All are at work for their clients: of those that would go on with another request, the oldest does not.
-            let _ = self.oldest.iter().any(|(_, pace)| pace.want());
             tokio::select! {
                 _ = self.running.join_next() => {}
                 () = pause(HTTP_LOOK_EVERY) => {}
@@ -403,9 +408,11 @@ async fn renew(Extension(link): Extension<Link>, request: Request, next: Next) -
 
 #[cfg(test)]
 mod tests {
+    use std::future::pending;
     use std::sync::atomic::AtomicUsize;
 
     use super::*;
+    use crate::protocol::fixture::service;
 
     /// Symptom: clients of HTTP/2 took more memory than the ceiling allows, by requests alone. Cause: all heads of all
     /// connections were read before the first request began. Fix: each request begins at once.
@@ -419,6 +426,30 @@ mod tests {
         // Without a runtime: nothing is queued.
         AtOnce.execute(count);
         assert_eq!(begun.load(Relaxed), 1);
+    }
+
+    /// Symptom: clients that connected again and again took 10 MiB more than the ceiling allows. Cause: connections that had ended, or
+    /// were closed for another, kept their memory until the listener had time for them. Fix: they leave before another comes.
+    #[test]
+    fn a_connection_comes_when_the_one_before_it_has_left() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            let (service, router, stopper) = (service(), Router::new(), Stopper::new());
+            let mut connections = Connections {
+                most: 2,
+                running: JoinSet::new(),
+                oldest: VecDeque::new(),
+                http2: http2_builder(Speaks::Http, service.config.ceiling_bytes),
+            };
+            let address = SocketAddr::from(([127, 0, 0, 1], 1));
+            for count in 1..100 {
+                connections.make_room().await;
+                let link = Link::new(address, address, Speaks::Grpc);
+                connections.add((link, service.charge_http(1_000)), pending(), &router, &stopper);
+                assert_eq!(connections.running.len(), count.min(2));
+                assert_eq!(service.connection_bytes(), 1_000 * count.min(2) as u64);
+            }
+        });
     }
 
     #[test]
