@@ -127,9 +127,19 @@ pub const MAX_QUEUED_COMMANDS: usize = 1 << 20;
 /// Bytes of commands one `MULTI` queues.
 pub const MAX_QUEUED_BYTES: usize = 64 << 20;
 
-/// HTTP connections of a listener at once. Another one replaces the oldest that the server is waiting for, dumps and
+/// HTTP connections of a listener at once: one for each [`HTTP_PLACE_BYTES`] of [`CONNECTIONS_SHARE`], at least
+/// [`LEAST_HTTP_CONNECTIONS`] and at most this many. Another one replaces the oldest that the server is waiting for, dumps and
 /// restores excepted. If there is none, it waits until one ends.
 pub const MAX_HTTP_CONNECTIONS: usize = 64;
+/// See [`MAX_HTTP_CONNECTIONS`] and [`MAX_GRPC_CONNECTIONS`].
+pub const LEAST_HTTP_CONNECTIONS: usize = 24;
+
+/// Memory of a connection of HTTP/2 that has had all its streams at once, without the streams.
+pub const HTTP_PLACE_BYTES: u64 = 64 << 10;
+
+/// What a connection over HTTP or gRPC is charged to the memory ceiling, without its requests and TLS: what one of HTTP/2
+/// takes. The connections of a listener together are charged no more than [`CONNECTIONS_SHARE`].
+pub const HTTP_CONNECTION_BYTES: usize = 48 << 10;
 
 /// Bytes of the request line and headers of an HTTP request.
 pub const MAX_HTTP_HEAD_BYTES: usize = 16 << 10;
@@ -163,11 +173,8 @@ pub const MAX_REJECTED_LINES: usize = 1_000;
 pub const REQUEST_BYTES: usize = 16 << 10;
 
 /// Memory that a request over HTTP may take: a piece of a long answer, and what of it waits in the buffer of a stream. A
-/// listener has as many places for requests as fit in [`CONNECTIONS_SHARE`], and at least [`LEAST_HTTP_REQUESTS`].
+/// listener has as many places for requests as fit in [`CONNECTIONS_SHARE`], and at least one for each connection.
 pub const HTTP_ANSWER_BYTES: usize = 128 << 10;
-
-/// Requests over HTTP that are in progress at once however low the ceiling is: one for each connection.
-pub const LEAST_HTTP_REQUESTS: usize = MAX_HTTP_CONNECTIONS;
 
 /// Requests over HTTP/2 that wait for a place. Further ones are refused. Requests over HTTP/1 all wait.
 pub const MAX_WAITING_REQUESTS: usize = MAX_HTTP_CONNECTIONS;
@@ -201,14 +208,9 @@ pub const MAX_HTTP2_RESETS: usize = 64;
 /// that does not know the bound on its streams yet may open 100, and each that is refused counts twice when it has a body.
 pub const MAX_HTTP2_ERRORS: usize = 256;
 
-/// gRPC connections at once: one for each [`GRPC_CONNECTION_MEMORY_BYTES`] of [`CONNECTIONS_SHARE`], within these bounds.
-/// Another one replaces the oldest without an open request. If there is none, it waits until one ends.
+/// gRPC connections at once: one for each [`HTTP_PLACE_BYTES`] of [`CONNECTIONS_SHARE`], at least [`LEAST_HTTP_CONNECTIONS`] and at
+/// most this many. Another one replaces the oldest without an open request. If there is none, it waits until one ends.
 pub const MAX_GRPC_CONNECTIONS: usize = 256;
-/// See [`MAX_GRPC_CONNECTIONS`].
-pub const LEAST_GRPC_CONNECTIONS: usize = 64;
-
-/// Memory of a gRPC connection that has had all its streams at once, without the streams.
-pub const GRPC_CONNECTION_MEMORY_BYTES: u64 = 64 << 10;
 
 /// Bytes of a message that a gRPC client sends.
 pub const MAX_GRPC_MESSAGE_BYTES: usize = 64 << 10;
@@ -370,13 +372,24 @@ pub const PROCESS_BYTES: u64 = 5 << 19;
 /// The share of the ceiling that may be fragmented without a charge, one twentieth. See [`PROCESS_BYTES`].
 pub const RESIDENT_SHARE: u64 = 20;
 
+/// The bound on the resident memory of the process: the ceiling, this share of it, and these bytes.
+pub const RESIDENT_BOUND_SHARE: u64 = 10;
+/// See [`RESIDENT_BOUND_SHARE`].
+pub const RESIDENT_BOUND_BYTES: u64 = 16 << 20;
+/// The system takes out the pages of the program when the process is this near to the bound.
+pub const NEAR_BOUND_BYTES: u64 = 4 << 20;
+
 /// The share of the ceiling that is charged for fragmented memory at most, one half.
 pub const FRAGMENTATION_SHARE: u64 = 2;
 /// The share of the ceiling, one sixty-fourth, that bounds the growth charged at one check.
 pub const FRAGMENTATION_STEPS: u64 = 64;
 
+/// When the process is this share of the ceiling below what it should have, or above it, its memory is checked every
+/// [`SWEEP_EVERY`] instead of every [`WATCH_EVERY`].
+pub const CLOSE_LOOK_SHARE: u64 = 16;
+
 /// The interval at which the allocator of a fragmented process returns memory to the system. That takes some
-/// milliseconds, during which threads wait.
+/// milliseconds, during which threads wait. Pages of the program are given back at the same interval.
 pub const RETURN_EVERY_MS: i64 = 250;
 
 /// Time between checks for something to log.

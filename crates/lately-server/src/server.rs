@@ -237,15 +237,14 @@ impl Server {
         let tend = tend(Arc::clone(&service), stopper.clone(), Arc::clone(&tell));
         let resp = tokio::spawn(resp.serve());
         let all = protocol::http::all(Arc::clone(&service), stopper.clone());
-        let ceiling_bytes = service.config.ceiling_bytes;
-        let http = (http, Speaks::Http, ceiling_bytes);
+        let http = (http, Speaks::Http, Arc::clone(&service));
         let http = tokio::spawn(protocol::http::serve(http, all, tls.clone(), stopper.clone()));
         let methods = protocol::grpc::router(Arc::clone(&service), stopper.clone());
-        let grpc = (grpc, Speaks::Grpc, ceiling_bytes);
+        let grpc = (grpc, Speaks::Grpc, Arc::clone(&service));
         let grpc = tokio::spawn(protocol::http::serve(grpc, methods, tls, stopper.clone()));
         let watching = protocol::http::watching(Arc::clone(&service));
         let metrics = metrics
-            .map(|listener| (listener, Speaks::Http, ceiling_bytes))
+            .map(|listener| (listener, Speaks::Http, Arc::clone(&service)))
             .map(|listener| tokio::spawn(protocol::http::serve(listener, watching, None, stopper.clone())));
         let tend = tokio::spawn(tend);
         let alerting = tokio::spawn(alerting::keep(Arc::clone(&service), stopper.clone(), Arc::clone(&tell)));
@@ -503,7 +502,12 @@ async fn tend(service: Arc<Service>, stopper: Stopper, tell: Log) {
     let (mut watch, mut fragmentation) = (Watch::default(), Fragmentation::default());
     loop {
         tokio::select! {
-            _ = sweep.tick() => cursor = service.sweep(cursor),
+            _ = sweep.tick() => {
+                cursor = service.sweep(cursor);
+                if fragmentation.is_close() {
+                    service.charge_fragmentation(&mut fragmentation);
+                }
+            }
             _ = look.tick() => {
                 service.charge_journal_and_dumps();
                 service.charge_fragmentation(&mut fragmentation);

@@ -78,7 +78,7 @@ pub use hit_counter::HitCounter;
 pub use ladder::{Ladder, RUNGS_MS};
 pub use limit::{Admission, Decision, JointDecision, Retry};
 pub use lockout::{Factor, Lockout, PastLockout, StartedLockout};
-pub use machine::{give_blocks_back, give_memory_back, share_arenas};
+pub use machine::{give_blocks_back, give_memory_back, give_program_back, share_arenas};
 pub use merge::{
     Cell, Changes, KeyChanges, Level, LevelSets, LevelTable, Levels, LevelsId, Merged, NoOrigin, Origin,
     Tally,

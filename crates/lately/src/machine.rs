@@ -1,5 +1,5 @@
-//! Calls to the processor and to the allocator: prefetching, allocator settings, returning memory; and a
-//! clock that the standard library does not read. The only `unsafe` code of this workspace.
+//! Calls to the processor, to the allocator and to the system: prefetching, allocator settings, returning memory and the
+//! pages of the program; and a clock that the standard library does not read. The only `unsafe` code of this workspace.
 
 use std::time::Duration;
 
@@ -98,6 +98,84 @@ pub fn give_memory_back() -> bool {
     false
 }
 
+/// Has the system take the pages of the program out of the memory of the process. Those that are used again come back from the
+/// system's cache of files. Much of a program is used only at its start, and stays resident otherwise. It takes some
+/// microseconds. Returns whether the system did it; false on systems other than 64-bit Linux.
+///
+/// A debugger's breakpoints in the program are lost.
+pub fn give_program_back() -> bool {
+    #[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+    {
+        use std::ffi::{c_char, c_int, c_void};
+        use std::ptr::{null_mut, with_exposed_provenance_mut};
+        /// A part of a program: `Elf64_Phdr` of elf.h.
+        #[repr(C)]
+        struct Segment {
+            kind: u32,
+            flags: u32,
+            _offset: usize,
+            address: usize,
+            _physical_address: usize,
+            file_bytes: usize,
+            _memory_bytes: usize,
+            align_bytes: usize,
+        }
+        /// The start of `dl_phdr_info` of link.h.
+        #[repr(C)]
+        struct Object {
+            base: usize,
+            _name: *const c_char,
+            segments: *const Segment,
+            segment_count: u16,
+        }
+        type Visit = unsafe extern "C" fn(*const Object, usize, *mut c_void) -> c_int;
+        #[expect(unsafe_code, reason = "there is no safe call for it")]
+        // SAFETY: the declarations are those of link.h and of sys/mman.h.
+        unsafe extern "C" {
+            fn dl_iterate_phdr(visit: Visit, data: *mut c_void) -> c_int;
+            fn madvise(start: *mut c_void, bytes: usize, advice: c_int) -> c_int;
+        }
+        /// Gives back an object. Returns 1 if the system did it, else -1. Both end the visits.
+        #[expect(unsafe_code, reason = "C calls it, with pointers")]
+        unsafe extern "C" fn visit(object: *const Object, _: usize, _: *mut c_void) -> c_int {
+            /// `PT_LOAD` and `PF_W` of elf.h, and `MADV_DONTNEED` of mman.h.
+            const LOADED: u32 = 1;
+            const WRITABLE: u32 = 2;
+            const NOT_NEEDED: c_int = 4;
+            // SAFETY: `dl_iterate_phdr` gives an object with this number of segments, for the time of the call.
+            let (base, segments) = unsafe {
+                let object = &*object;
+                (object.base, std::slice::from_raw_parts(object.segments, object.segment_count.into()))
+            };
+            let given = segments
+                .iter()
+                .filter(|segment| segment.kind == LOADED && segment.flags & WRITABLE == 0)
+                .map(|segment| {
+                    // Whole pages: an alignment is a multiple of a page.
+                    let align_bytes = segment.align_bytes.max(1);
+                    let start = (base + segment.address).next_multiple_of(align_bytes);
+                    let end = base + segment.address + segment.file_bytes;
+                    (start, (end - end % align_bytes).saturating_sub(start))
+                })
+                .filter(|&(_, bytes)| bytes > 0)
+                .all(|(start, bytes)| {
+                    // SAFETY: these pages are the file's, and nobody writes to them: relocations change segments that are
+                    // writable first. So they are the same when they are read again. Test: `a_program_that_was_given_back_runs_on`.
+                    unsafe { madvise(with_exposed_provenance_mut(start), bytes, NOT_NEEDED) == 0 }
+                });
+            if given { 1 } else { -1 }
+        }
+        #[expect(unsafe_code, reason = "there is no safe call for it")]
+        // SAFETY: `visit` takes what it gives, and does not unwind. The first object is the program, and it is the only one that is
+        // visited.
+        unsafe {
+            dl_iterate_phdr(visit, null_mut()) == 1
+        }
+    }
+    #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
+    false
+}
+
 /// The time since the machine was booted, including sleep: `CLOCK_BOOTTIME`. `None` if there is no such
 /// clock. `Instant` does not advance while a machine sleeps.
 pub(crate) fn since_boot() -> Option<Duration> {
@@ -144,6 +222,21 @@ mod tests {
         assert!(
             (0..20_000).step_by(2).zip(&kept).all(|(n, piece)| piece.iter().all(|&byte| byte == byte_of(n)))
         );
+    }
+
+    #[test]
+    fn a_program_that_was_given_back_runs_on() {
+        /// A table among the constants of the program.
+        static TABLE: [&str; 3] = ["a", "b", "c"];
+        let is_known = cfg!(all(target_os = "linux", target_pointer_width = "64"));
+        let others: Vec<_> = (0..2)
+            .map(|_| std::thread::spawn(|| (0..1_000).map(|n| format!("{n}").len()).sum::<usize>()))
+            .collect();
+        for _ in 0..100 {
+            assert_eq!(give_program_back(), is_known);
+            assert_eq!(TABLE.concat().to_uppercase(), "ABC");
+        }
+        assert!(others.into_iter().all(|thread| thread.join().is_ok_and(|bytes| bytes == 2_890)));
     }
 
     #[test]

@@ -147,6 +147,8 @@ pub(crate) fn run(serve: &Serve) -> Result<Outcome, CliError> {
         let ready = || {
             announcement();
             service_manager::ready();
+            // Most of it was for the start.
+            lately::give_program_back();
         };
         let served = server.when_ready(ready).run().await;
         // A start that failed is a stop, too.

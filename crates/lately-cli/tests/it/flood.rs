@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 
-use crate::running::{Running, serve_with_ceiling};
+use crate::running::{Running, becomes, serve_with_ceiling};
 
 const CEILING_BYTES: u64 = 16 << 20;
 /// The number of keys of the flood, several times as many as fit.
@@ -168,6 +168,18 @@ fn floods_of_keys_with_lists_and_limits_stay_below_the_ceiling() {
     most_bytes.push(pour(&server, short(4 << 32)));
     let bound = CEILING_BYTES + CEILING_BYTES / 10 + BASE_BYTES;
     assert!(most_bytes.iter().all(|&bytes| bytes <= bound), "{most_bytes:?}: {bound} is the bound");
+}
+
+/// Much of the program is only used at its start.
+#[test]
+fn a_server_gives_back_what_only_its_start_needs() {
+    let (server, _folder) = serve_with_ceiling(CEILING_BYTES);
+    let is_given_back = || {
+        let (file_bytes, peak_bytes) = server.file_and_peak_bytes();
+        file_bytes <= peak_bytes * 2 / 3
+    };
+    assert!(becomes(is_given_back), "{:?}", server.file_and_peak_bytes());
+    assert_eq!(server.ask::<u64>("HIT k"), 1);
 }
 
 /// An attacker floods the server with keys, to make it evict the attacker's own keys with their limits.

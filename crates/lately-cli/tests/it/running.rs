@@ -172,6 +172,16 @@ impl Running {
         1_024 * anonymous.unwrap_or_else(|| panic!("no size in {status}"))
     }
 
+    /// The pages of the program and of other files that are resident, and the most that was resident of everything.
+    pub(crate) fn file_and_peak_bytes(&self) -> (u64, u64) {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("a process");
+        let bytes = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("a size");
+            line.trim().trim_end_matches("kB").trim().parse::<u64>().expect("a number") << 10
+        };
+        (bytes("RssFile:"), bytes("VmHWM:"))
+    }
+
     /// The size of the process's file table.
     pub(crate) fn file_table(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("a process");

@@ -124,7 +124,7 @@ fn general(service: &Service) -> Vec<Part> {
     all.gauge(
         "lately_memory_connections_bytes",
         "Bytes of connections, as accounted for.",
-        stats.connection_bytes.load(Relaxed),
+        service.connection_bytes(),
     );
     all.gauge("lately_memory_dumps_bytes", "Bytes held for dumps, restores and other long answers over HTTP: what changed meanwhile, what clients have yet to take, and keys that are checked.",
         stats.dump_bytes.load(Relaxed) + stats.restore_bytes.load(Relaxed),

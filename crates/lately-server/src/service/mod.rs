@@ -63,6 +63,7 @@ use clients::Clients;
 use cluster::Cluster;
 pub(crate) use decisions::{DecideError, Decided, LimitRequest, Limiting};
 pub(crate) use fragmentation::Fragmentation;
+use fragmentation::Process;
 pub(crate) use history::PerSecond;
 use history::{History, Totals};
 use ingest::BusySources;
@@ -70,6 +71,7 @@ pub(crate) use ingest::{IngestError, Ingested, Stretch};
 pub(crate) use keys::DeleteError;
 use login::Logins;
 use named_limits::CurrentRules;
+use process::Resident;
 use ratelimit::CurrentRateLimits;
 pub(crate) use reads::Asked;
 pub(crate) use response::{Response, code_of, rate};
@@ -334,6 +336,18 @@ impl Service {
         self.charge_store(before_bytes, after_bytes);
     }
 
+    /// Charges a connection over HTTP or gRPC, until the result is dropped.
+    pub(crate) fn charge_http(self: &Arc<Service>, bytes: usize) -> ChargedHttp {
+        self.stats.http_bytes.fetch_add(bytes as u64, Relaxed);
+        self.charge_store(0, bytes);
+        ChargedHttp { service: Arc::clone(self), bytes }
+    }
+
+    /// The memory of all connections, with that of their requests.
+    pub(crate) fn connection_bytes(&self) -> u64 {
+        self.stats.connection_bytes.load(Relaxed) + self.stats.http_bytes.load(Relaxed)
+    }
+
     /// Charges the memory of the journal and of dumps. Called by one thread.
     pub(crate) fn charge_journal_and_dumps(&self) {
         let journal_bytes = self.journal().map_or(0, Journal::held_bytes);
@@ -349,13 +363,12 @@ impl Service {
         if self.is_loading() {
             return;
         }
-        let return_memory = || _ = lately::give_memory_back();
-        let bytes = fragmentation.update(
-            self.config.ceiling_bytes,
-            self.now(),
-            process::anonymous_bytes,
-            return_memory,
-        );
+        let process = Process {
+            resident: &Resident::read,
+            return_memory: &|| _ = lately::give_memory_back(),
+            return_program: &|| _ = lately::give_program_back(),
+        };
+        let bytes = fragmentation.update(self.config.ceiling_bytes, self.now(), &process);
         self.charge_as(&self.stats.fragmented_bytes, bytes);
     }
 
@@ -461,6 +474,19 @@ fn build(config: &Config) -> Result<Store, SettingsError> {
     builder.build()
 }
 
+/// The charge for a connection over HTTP or gRPC.
+pub(crate) struct ChargedHttp {
+    service: Arc<Service>,
+    bytes: usize,
+}
+
+impl Drop for ChargedHttp {
+    fn drop(&mut self) {
+        self.service.stats.http_bytes.fetch_sub(self.bytes as u64, Relaxed);
+        self.service.charge_store(self.bytes, 0);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use lately::ManualClock;
@@ -546,6 +572,19 @@ mod tests {
         assert!(service.may_hold(0, share / 4) && !service.may_hold(0, share / 4 + 1));
         service.charge(0, share / 4 + 1);
         assert!(!service.may_hold(0, share / 4) && service.may_hold(0, share / 4 - 1));
+    }
+
+    #[test]
+    fn connections_over_http_are_charged_and_take_no_share_of_others() {
+        let config = Config { ceiling_bytes: 1 << 20, ..Config::default() };
+        let share: usize = (1 << 20) / 8;
+        let service = Service::new(config, Arc::new(ManualClock::new(Timestamp::MIN))).expect("valid");
+        let service = Arc::new(service);
+        let charged = [(); 2].map(|()| service.charge_http(share));
+        assert_eq!((service.store.memory().used_bytes, service.connection_bytes()), (1 << 18, 1 << 18));
+        assert!(service.may_hold(0, share) && !service.holds_too_much(share));
+        drop(charged);
+        assert_eq!((service.store.memory().used_bytes, service.connection_bytes()), (0, 0));
     }
 
     #[test]

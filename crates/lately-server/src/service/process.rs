@@ -2,23 +2,38 @@
 
 use std::time::Duration;
 
+/// Resident memory of the process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Resident {
+    /// All but the pages of files.
+    pub(crate) own_bytes: u64,
+    /// The pages of its program and of other files, which the system can drop.
+    pub(crate) file_bytes: u64,
+}
+
+impl Resident {
+    /// `None` where the system does not report it.
+    pub(crate) fn read() -> Option<Resident> {
+        // Unlike `statm`, `status` needs no page size.
+        let status = std::fs::read_to_string("/proc/self/status").ok()?;
+        let bytes = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+            let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+            Some(kibibytes << 10)
+        };
+        let all_bytes = bytes("VmRSS:")?;
+        let own_bytes = bytes("RssAnon:")?;
+        Some(Resident { own_bytes, file_bytes: all_bytes.saturating_sub(own_bytes) })
+    }
+
+    pub(crate) fn all_bytes(self) -> u64 {
+        self.own_bytes + self.file_bytes
+    }
+}
+
 /// Resident memory of the process. `None` where the system does not report it.
 pub(crate) fn resident_bytes() -> Option<u64> {
-    memory("VmRSS:")
-}
-
-/// Resident memory of the process without the pages of its program and other files, which the system can drop. `None` where the
-/// system does not report it.
-pub(crate) fn anonymous_bytes() -> Option<u64> {
-    memory("RssAnon:")
-}
-
-fn memory(name: &str) -> Option<u64> {
-    // Unlike `statm`, `status` needs no page size.
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kibibytes << 10)
+    Resident::read().map(Resident::all_bytes)
 }
 
 /// Processor time in user and system mode, of the process and of its children that have ended.
@@ -52,9 +67,9 @@ mod tests {
     #[test]
     fn a_process_has_memory() {
         let touched = vec![1_u8; 8 << 20];
-        let (resident, anonymous) = (super::resident_bytes(), super::anonymous_bytes());
-        assert!(anonymous.is_some_and(|bytes| bytes > touched.len() as u64));
-        assert!(resident > anonymous);
+        let resident = super::Resident::read().expect("a size");
+        assert!(resident.own_bytes > touched.len() as u64);
+        assert!(resident.file_bytes > 0 && resident.all_bytes() > resident.own_bytes);
     }
 
     #[test]

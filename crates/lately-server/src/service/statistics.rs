@@ -44,8 +44,11 @@ pub(crate) struct Stats {
     pub(crate) rule_errors: AtomicU64,
     /// Whether the last one failed.
     pub(crate) are_rules_failing: AtomicBool,
-    /// Bytes that connections hold.
+    /// Bytes that connections hold, and requests over HTTP and gRPC.
     pub(crate) connection_bytes: AtomicU64,
+    /// Bytes of connections over HTTP and gRPC without their requests. They are apart, because their number bounds them, and what
+    /// others may hold does not depend on them.
+    pub(crate) http_bytes: AtomicU64,
     /// Bytes that the journal holds.
     pub(crate) journal_bytes: AtomicU64,
     /// Bytes that are held for dumps.

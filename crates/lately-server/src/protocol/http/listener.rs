@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
@@ -19,16 +20,19 @@ use axum::http::header::CONNECTION;
 use axum::http::{HeaderValue, StatusCode, Version};
 use axum::middleware::{Next, from_fn};
 use axum::response::Response;
+use axum::routing::future::RouteFuture;
 use axum::{Extension, Router};
+use hyper::body::Incoming;
 use hyper::rt::Executor;
 use hyper::server::conn::{http1, http2};
+use hyper::service::Service as HyperService;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
 use rustls::ServerConfig;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::timeout;
+use tower::Service as _;
 
 use super::heads::{Checked, Start};
 use super::pace::{Pace, TooSlow};
@@ -36,18 +40,18 @@ use super::problem::raw_problem;
 use super::requests::{most_calls, most_requests};
 use super::stream::Stream;
 use crate::limits::{
-    ACCEPT_RETRY, CONNECTIONS_SHARE, DRAIN_TIMEOUT, GRPC_CONNECTION_BYTES, GRPC_CONNECTION_MEMORY_BYTES,
-    GRPC_PING_EVERY, GRPC_PING_TIMEOUT, GRPC_STREAM_BYTES, GRPC_STREAM_SHARE, GRPC_UNARY_PART,
-    HTTP_LOOK_EVERY, HTTP_SEND_BYTES, HTTP_TIMEOUT, HTTP2_CONNECTION_BYTES, HTTP2_SEND_BYTES,
-    HTTP2_STREAM_SHARE, HTTP2_STREAMS_SHARE, LEAST_GRPC_CONNECTIONS, LINGER, MAX_GRPC_CONNECTIONS,
-    MAX_HTTP_CONNECTIONS, MAX_HTTP_HEAD_BYTES, MAX_HTTP_HEADERS, MAX_HTTP2_ERRORS, MAX_HTTP2_RESETS,
-    MAX_HTTP2_STREAMS,
+    ACCEPT_RETRY, CONNECTIONS_SHARE, DRAIN_TIMEOUT, GRPC_CONNECTION_BYTES, GRPC_PING_EVERY,
+    GRPC_PING_TIMEOUT, GRPC_STREAM_BYTES, GRPC_STREAM_SHARE, GRPC_UNARY_PART, HTTP_CONNECTION_BYTES,
+    HTTP_LOOK_EVERY, HTTP_PLACE_BYTES, HTTP_SEND_BYTES, HTTP_TIMEOUT, HTTP2_CONNECTION_BYTES,
+    HTTP2_SEND_BYTES, HTTP2_STREAM_SHARE, HTTP2_STREAMS_SHARE, LEAST_HTTP_CONNECTIONS, LINGER,
+    MAX_GRPC_CONNECTIONS, MAX_HTTP_CONNECTIONS, MAX_HTTP_HEAD_BYTES, MAX_HTTP_HEADERS, MAX_HTTP2_ERRORS,
+    MAX_HTTP2_RESETS, MAX_HTTP2_STREAMS, TLS_BYTES,
 };
 use crate::protocol::pause;
-use crate::service::Service;
 use crate::service::access::Principal;
 use crate::service::caller::Caller;
 use crate::service::sessions::Token;
+use crate::service::{ChargedHttp, Service};
 use crate::stopper::Stopper;
 use crate::tls::CurrentTls;
 
@@ -61,15 +65,20 @@ pub(crate) enum Speaks {
 }
 
 impl Speaks {
-    fn most_connections(self, ceiling_bytes: u64) -> usize {
-        match self {
+    pub(super) fn most_connections(self, ceiling_bytes: u64) -> usize {
+        let most = match self {
             Speaks::Http => MAX_HTTP_CONNECTIONS,
-            Speaks::Grpc => {
-                let fit = ceiling_bytes / CONNECTIONS_SHARE / GRPC_CONNECTION_MEMORY_BYTES;
-                let fit = usize::try_from(fit).unwrap_or(usize::MAX);
-                fit.clamp(LEAST_GRPC_CONNECTIONS, MAX_GRPC_CONNECTIONS)
-            }
-        }
+            Speaks::Grpc => MAX_GRPC_CONNECTIONS,
+        };
+        let fit = ceiling_bytes / CONNECTIONS_SHARE / HTTP_PLACE_BYTES;
+        usize::try_from(fit).unwrap_or(most).clamp(LEAST_HTTP_CONNECTIONS, most)
+    }
+
+    /// What a connection is charged to the ceiling.
+    fn connection_bytes(self, ceiling_bytes: u64, has_tls: bool) -> usize {
+        let part = ceiling_bytes / CONNECTIONS_SHARE / self.most_connections(ceiling_bytes) as u64;
+        let bytes = HTTP_CONNECTION_BYTES + if has_tls { TLS_BYTES } else { 0 };
+        usize::try_from(part).unwrap_or(bytes).min(bytes)
     }
 
     fn pace(self) -> Pace {
@@ -126,14 +135,36 @@ impl Link {
     }
 }
 
+/// The routes, for the requests of one connection. All connections share them: a layer for each connection would copy every route.
+#[derive(Clone)]
+struct Linked {
+    router: Router,
+    link: Link,
+}
+
+impl HyperService<Request<Incoming>> for Linked {
+    type Response = Response;
+    type Error = Infallible;
+    type Future = RouteFuture<Infallible>;
+
+    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+        request.extensions_mut().insert(self.link.clone());
+        // A router is always ready.
+        self.router.clone().call(request)
+    }
+}
+
 /// Serves until the stop, then finishes the requests under way.
 pub(crate) async fn serve(
-    (listener, speaks, ceiling_bytes): (TcpListener, Speaks, u64),
+    (listener, speaks, service): (TcpListener, Speaks, Arc<Service>),
     router: Router,
     tls: Option<Arc<CurrentTls>>,
     stopper: Stopper,
 ) {
+    let ceiling_bytes = service.config.ceiling_bytes;
     let http2 = http2_builder(speaks, ceiling_bytes);
+    let connection_bytes = speaks.connection_bytes(ceiling_bytes, tls.is_some());
+    let router = router.layer(from_fn(renew));
     let mut connections = Connections {
         most: speaks.most_connections(ceiling_bytes),
         running: JoinSet::new(),
@@ -157,7 +188,10 @@ pub(crate) async fn serve(
         let _ = socket2::SockRef::from(&socket).set_send_buffer_size(HTTP_SEND_BYTES);
         let stream = Stream::accept(socket, tls.as_ref().map(|tls| speaks.tls(&tls.get())));
         tokio::select! {
-            () = connections.make_room() => connections.add(link, stream, &router, &stopper),
+            () = connections.make_room() => {
+                let charged = service.charge_http(connection_bytes);
+                connections.add((link, charged), stream, &router, &stopper);
+            }
             () = stopper.stopped() => break,
         }
     }
@@ -171,7 +205,7 @@ struct Connections {
     most: usize,
     http2: http2::Builder<AtOnce>,
     running: JoinSet<()>,
-    /// The same connections, oldest first. Some may have ended.
+    /// The same connections, oldest first, without those that were closed for another. Some may have ended.
     oldest: VecDeque<(AbortHandle, Arc<Pace>)>,
 }
 
@@ -179,16 +213,21 @@ impl Connections {
     /// Waits until there is room for another connection. Closes the oldest that the server is waiting for.
     async fn make_room(&mut self) {
         loop {
+            // One that has ended has its memory until then.
+            while self.running.try_join_next().is_some() {}
+            if self.running.len() < self.most {
+                return;
+            }
             self.oldest.retain(|(connection, _)| !connection.is_finished());
-            if self.oldest.len() < self.most {
-                return;
+            let is_one_ending = self.oldest.len() < self.running.len();
+            if !is_one_ending {
+                if let Some(index) = self.oldest.iter().position(|(_, pace)| pace.may_go()) {
+                    self.oldest.remove(index).iter().for_each(|(connection, _)| connection.abort());
+                } else {
+                    // All are at work for their clients: of those that would go on with another request, the oldest does not.
+                    let _ = self.oldest.iter().any(|(_, pace)| pace.want());
+                }
             }
-            if let Some(index) = self.oldest.iter().position(|(_, pace)| pace.may_go()) {
-                self.oldest.remove(index).iter().for_each(|(connection, _)| connection.abort());
-                return;
-            }
-            // All are at work for their clients: of those that would go on with another request, the oldest does not.
-            let _ = self.oldest.iter().any(|(_, pace)| pace.want());
             tokio::select! {
                 _ = self.running.join_next() => {}
                 () = pause(HTTP_LOOK_EVERY) => {}
@@ -198,14 +237,14 @@ impl Connections {
 
     fn add(
         &mut self,
-        link: Link,
+        (link, charged): (Link, ChargedHttp),
         stream: impl Future<Output = io::Result<Stream>> + Send + 'static,
         router: &Router,
         stopper: &Stopper,
     ) {
         let pace = Arc::clone(&link.pace);
-        let service = TowerToHyperService::new(router.clone().layer(from_fn(renew)).layer(Extension(link)));
-        let client = (Arc::clone(&pace), self.http2.clone());
+        let service = Linked { router: router.clone(), link };
+        let client = (Arc::clone(&pace), self.http2.clone(), charged);
         let connection = self.running.spawn(serve_one(client, stream, service, stopper.clone()));
         self.oldest.push_back((connection, pace));
     }
@@ -213,9 +252,9 @@ impl Connections {
 
 /// Serves a client until it is too slow. A slow upload gets an error, and so does a target that is none.
 async fn serve_one(
-    (pace, http2): (Arc<Pace>, http2::Builder<AtOnce>),
+    (pace, http2, _charged): (Arc<Pace>, http2::Builder<AtOnce>, ChargedHttp),
     stream: impl Future<Output = io::Result<Stream>>,
-    service: TowerToHyperService<Router>,
+    service: Linked,
     stopper: Stopper,
 ) {
     // At a stop, a handshake in progress is dropped. An error is the client's. A handshake counts as waiting for the client,
@@ -269,7 +308,7 @@ async fn while_it_keeps_up(
 /// Answers requests until the client ends. At a stop, it does not wait for a client that has sent nothing.
 async fn answer(
     (socket, http2): (&mut Stream, http2::Builder<AtOnce>),
-    service: TowerToHyperService<Router>,
+    service: Linked,
     stopper: Stopper,
     has_fragment: &AtomicBool,
 ) {
@@ -371,9 +410,11 @@ async fn renew(Extension(link): Extension<Link>, request: Request, next: Next) -
 
 #[cfg(test)]
 mod tests {
+    use std::future::pending;
     use std::sync::atomic::AtomicUsize;
 
     use super::*;
+    use crate::protocol::fixture::service;
 
     /// Symptom: clients of HTTP/2 took more memory than the ceiling allows, by requests alone. Cause: all heads of all
     /// connections were read before the first request began. Fix: each request begins at once.
@@ -387,6 +428,46 @@ mod tests {
         // Without a runtime: nothing is queued.
         AtOnce.execute(count);
         assert_eq!(begun.load(Relaxed), 1);
+    }
+
+    /// Symptom: clients that connected again and again took 10 MiB more than the ceiling allows. Cause: connections that had ended, or
+    /// were closed for another, kept their memory until the listener had time for them. Fix: they leave before another comes.
+    #[test]
+    fn a_connection_comes_when_the_one_before_it_has_left() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            let (service, router, stopper) = (service(), Router::new(), Stopper::new());
+            let mut connections = Connections {
+                most: 2,
+                running: JoinSet::new(),
+                oldest: VecDeque::new(),
+                http2: http2_builder(Speaks::Http, service.config.ceiling_bytes),
+            };
+            let address = SocketAddr::from(([127, 0, 0, 1], 1));
+            for count in 1..100 {
+                connections.make_room().await;
+                let link = Link::new(address, address, Speaks::Grpc);
+                connections.add((link, service.charge_http(1_000)), pending(), &router, &stopper);
+                assert_eq!(connections.running.len(), count.min(2));
+                assert_eq!(service.connection_bytes(), 1_000 * count.min(2) as u64);
+            }
+        });
+    }
+
+    #[test]
+    fn connections_are_charged_within_a_share_of_the_ceiling() {
+        let check = |speaks: Speaks, ceiling_mib: u64, has_tls, expected| {
+            let bytes = speaks.connection_bytes(ceiling_mib << 20, has_tls);
+            assert_eq!(bytes, expected, "{speaks:?} {ceiling_mib}");
+            let all_bytes = (bytes * speaks.most_connections(ceiling_mib << 20)) as u64;
+            assert!(all_bytes <= (ceiling_mib << 20) / CONNECTIONS_SHARE);
+        };
+        check(Speaks::Http, 1, false, 5_461);
+        check(Speaks::Http, 8, true, 43_690);
+        check(Speaks::Http, 16, false, HTTP_CONNECTION_BYTES);
+        check(Speaks::Http, 1_024, true, HTTP_CONNECTION_BYTES + TLS_BYTES);
+        check(Speaks::Grpc, 1, false, 5_461);
+        check(Speaks::Grpc, 1_024, false, HTTP_CONNECTION_BYTES);
     }
 
     #[test]

@@ -94,9 +94,9 @@ impl StatusAnswer {
     pub(super) fn of(service: &Service) -> StatusAnswer {
         let (stats, memory, now) = (&service.stats, service.memory(), service.now());
         let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Relaxed);
-        let [connection_bytes, journal_bytes, cluster_bytes, fragmented_bytes] =
-            [&stats.connection_bytes, &stats.journal_bytes, &stats.cluster_bytes, &stats.fragmented_bytes]
-                .map(load);
+        let connection_bytes = service.connection_bytes();
+        let [journal_bytes, cluster_bytes, fragmented_bytes] =
+            [&stats.journal_bytes, &stats.cluster_bytes, &stats.fragmented_bytes].map(load);
         let dump_bytes = load(&stats.dump_bytes) + load(&stats.restore_bytes);
         let other_bytes = connection_bytes + journal_bytes + dump_bytes + cluster_bytes + fragmented_bytes;
         let journal = service.journal().map(Journal::stats);

@@ -163,7 +163,7 @@ fn all(service: &Service, now: Timestamp) -> Vec<Section> {
     let (config, stats, memory) = (&service.config, &service.stats, service.memory());
     let uptime_s = (now.as_millis() - service.started.as_millis()) / 1_000;
     let keys = service.key_count();
-    let connection_bytes = stats.connection_bytes.load(Relaxed);
+    let connection_bytes = service.connection_bytes();
     let journal_bytes = stats.journal_bytes.load(Relaxed);
     let (resident_bytes, ceiling_bytes) =
         (process::resident_bytes().unwrap_or(0), memory.ceiling_bytes.unwrap_or(0));
