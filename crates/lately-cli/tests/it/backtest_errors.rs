@@ -42,9 +42,9 @@ fn bad_options_of_backtest_are_refused() {
             "see lately backtest --help",
         );
     }
-    let usage = "usage: lately backtest --limit <MAX/WINDOW> <FILE>...";
+    let usage = "usage: lately backtest <--limit <MAX/WINDOW>|--alert <NAME>> <FILE>...";
     let missing = "command line: the following required arguments were not provided:";
-    refused(&[&log], &format!("{missing} --limit <MAX/WINDOW>"), usage);
+    refused(&[&log], &format!("{missing} <--limit <MAX/WINDOW>|--alert <NAME>>"), usage);
     refused(&["--limit", "5/1m"], &format!("{missing} <FILE>..."), usage);
     refused(
         &[&log, "--limit", "5/1m", "--lockout", "soon"],
