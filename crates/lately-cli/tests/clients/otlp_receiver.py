@@ -2,6 +2,7 @@
 
 import http.server
 import json
+import threading
 
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -49,11 +50,17 @@ def spans(body):
     return {"resource": attributes(resource.resource.attributes), "scope": scope.scope.name, "spans": rows}
 
 
+printing = threading.Lock()
+
+
 class Receiver(http.server.BaseHTTPRequestHandler):
     def do_POST(self):
         body = self.rfile.read(int(self.headers["content-length"]))
         assert self.headers["content-type"] == "application/x-protobuf", self.headers
-        print(json.dumps({"/v1/metrics": metrics, "/v1/traces": spans}[self.path](body)), flush=True)
+        line = json.dumps({"/v1/metrics": metrics, "/v1/traces": spans}[self.path](body)) + "\n"
+        # Each request has a thread of its own.
+        with printing:
+            print(line, end="", flush=True)
         self.send_response(200)
         self.send_header("content-length", "0")
         self.end_headers()

@@ -139,8 +139,15 @@ pub(super) fn span(arg: &[u8]) -> Result<Span, CommandError> {
     }
 }
 
+/// Words that stand before or after a duration in some command.
+const OPTIONS: &[&str] =
+    &["AT", "BOUNDS", "BY", "COST", "DENIED", "LOCKOUT", "ORIGIN", "PEEK", "PREFIX", "STALENESS"];
+
 #[cold]
 fn long_span(arg: &[u8]) -> Result<Span, CommandError> {
+    if OPTIONS.iter().any(|word| is_word(arg, word)) {
+        return Err(unexpected(arg, ": a duration, such as 5m, is possible here"));
+    }
     match str::from_utf8(arg) {
         Ok(text) if arg.len() <= MAX_ECHOED_BYTES => Ok(text.parse()?),
         _ => Err(TimeError::Span { text: echo(arg) }.into()),

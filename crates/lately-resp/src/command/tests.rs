@@ -281,7 +281,12 @@ fn hits() {
             "ERR invalid duration '{text}': give whole seconds or a number with ms, s, m, h, d or w, such as 300, 5m or 250ms, from 1ms to 1000000000s"
         )
     };
-    check_error("HITS k BY", &invalid("BY"));
+    let misplaced = |word| format!("{}: a duration, such as 5m, is possible here", unexpected(word));
+    check_error("HITS k BY", &misplaced("BY"));
+    check_error("TOP 5 AT 9", &misplaced("AT"));
+    check_error("UNIQ k at 9", &misplaced("at"));
+    check_error("SERIES k 5m AT 9", &misplaced("AT"));
+    check_error("RATE k BOUNDS", &misplaced("BOUNDS"));
     for line in ["HITS k x", "HITS k 5m x", "HITS k x AT 1", "RATE k x", "MHITS x k"] {
         check_error(line, &invalid("x"));
     }

@@ -1,9 +1,10 @@
-//! A file in the data folder: which deletions are not marked in all engines, and which own hits were removed lately because
-//! another node had deleted them. A node that is killed marks the former after its next start, and does not remove the latter again.
+//! A file in the data folder: which deletions are not marked in all engines, and the marks that were made lately. A node that is
+//! killed makes the former after its next start. The latter it sends again if the engine loses them, and it does not remove the same
+//! own hits again.
 //!
 //! A line is `+`, or `-` once the marks are there, then the time of the deletion in milliseconds, the key in base64, and the
-//! checksum of the line. For hits that were removed it is `~`, the time, the key, the number of the levels, the width and the start of
-//! the cell, how many hits, their origin, and the checksum.
+//! checksum of the line. For a mark it is `~`, the time, the key, the number of the levels, the width and the start of the cell,
+//! how many hits are deleted, how many of them are removed, their origin, and the checksum.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -49,8 +50,8 @@ pub(super) enum Step {
     Deleted,
     /// Its deletion is marked.
     Marked,
-    /// Own hits of it were removed.
-    Removed(Known),
+    /// A mark was made.
+    Mark(Known),
 }
 
 /// A step, the key, and when.
@@ -60,8 +61,8 @@ pub(super) type Line = (Step, Box<[u8]>, Timestamp);
 #[derive(PartialEq, Eq, Default, Debug)]
 pub(super) struct Logged {
     pub(super) deleted: DeletedKeys,
-    /// Hits that were removed.
-    pub(super) removed: Vec<(Box<[u8]>, Timestamp, Known)>,
+    /// In the order in which they were made.
+    pub(super) marks: Vec<(Box<[u8]>, Timestamp, Known)>,
 }
 
 fn line((step, key, at): &Line) -> String {
@@ -69,14 +70,15 @@ fn line((step, key, at): &Line) -> String {
     lines::line(&match step {
         Step::Deleted => format!("+ {at} {key}"),
         Step::Marked => format!("- {at} {key}"),
-        Step::Removed(Known { origin, levels, cell: Cell { start_ms, width_ms }, removed, .. }) => {
-            format!("~ {at} {key} {} {width_ms} {start_ms} {removed} {origin}", levels.number())
+        Step::Mark(Known { origin, levels, cell: Cell { start_ms, width_ms }, tally, removed }) => {
+            let (levels, deleted) = (levels.number(), tally.deleted);
+            format!("~ {at} {key} {levels} {width_ms} {start_ms} {deleted} {removed} {origin}")
         }
     })
 }
 
 fn read_line(line: &str) -> Option<Line> {
-    let mut words = line.splitn(8, ' ');
+    let mut words = line.splitn(9, ' ');
     let (sign, at) = (words.next()?, Timestamp::from_millis(words.next()?.parse().ok()?)?);
     let key = STANDARD.decode(words.next()?).ok()?.into();
     let step = match sign {
@@ -85,9 +87,9 @@ fn read_line(line: &str) -> Option<Line> {
         "~" => {
             let levels = LevelsId::new(words.next()?.parse().ok()?);
             let (width_ms, start_ms) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
-            let (removed, origin) = (words.next()?.parse().ok()?, words.next()?.parse::<Origin>().ok()?);
-            let (cell, tally) = (Cell { start_ms, width_ms }, Tally { counted: removed, deleted: removed });
-            Step::Removed(Known { origin, levels, cell, tally, removed })
+            let (deleted, removed) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+            let (cell, tally) = (Cell { start_ms, width_ms }, Tally { counted: deleted, deleted });
+            Step::Mark(Known { origin: words.next()?.parse::<Origin>().ok()?, levels, cell, tally, removed })
         }
         _ => return None,
     };
@@ -113,7 +115,7 @@ impl DeletionLog {
         for (step, key, at) in steps {
             match step {
                 Step::Deleted => logged.deleted.entry(key).or_default().push(at),
-                Step::Removed(known) => logged.removed.push((key, at, known)),
+                Step::Mark(known) => logged.marks.push((key, at, known)),
                 Step::Marked => {
                     if let Entry::Occupied(mut times) = logged.deleted.entry(key) {
                         times.get_mut().retain(|time| *time > at);
@@ -226,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn removed_hits_are_kept() {
+    fn marks_are_kept() {
         let folder = tempfile::tempdir().expect("a folder");
         let load = || DeletionLog::load(Some(folder.path())).expect("good lines");
         let known = Known {
@@ -234,10 +236,10 @@ mod tests {
             levels: LevelsId::new(u32::MAX),
             cell: Cell { start_ms: -60_000, width_ms: 60_000 },
             tally: Tally { counted: 3, deleted: 3 },
-            removed: 3,
+            removed: 2,
         };
-        load().0.add([line_of(Step::Removed(known.clone()), b"k", 5)].into_iter()).expect("room");
-        assert_eq!(load().1.removed, [(Box::from(&b"k"[..]), at(5), known)]);
+        load().0.add([line_of(Step::Mark(known.clone()), b"k", 5)].into_iter()).expect("room");
+        assert_eq!(load().1.marks, [(Box::from(&b"k"[..]), at(5), known)]);
     }
 
     #[test]
@@ -253,7 +255,7 @@ mod tests {
             lines::line("+ 5 YQ==") + &lines::line("+ 7 Yg==")
         );
         for text in
-            ["strange", "+ 5 YQ== 1", "+ x YQ==", "+ 5 ?", "* 5 YQ==", "~ 5 YQ==", "~ 5 YQ== 1 1 1 x a.1"]
+            ["strange", "+ 5 YQ== 1", "+ x YQ==", "+ 5 ?", "* 5 YQ==", "~ 5 YQ==", "~ 5 YQ== 1 1 1 x 1 a.1"]
         {
             std::fs::write(&path, lines::line(text)).expect("room");
             let error = DeletionLog::load(Some(folder.path())).expect_err(text);

@@ -61,8 +61,6 @@ struct SentMarks {
     at: Timestamp,
     key: Box<[u8]>,
     marks: Vec<Known>,
-    /// Whether they are of own hits that another node deleted. They are in the data folder.
-    is_logged: bool,
     /// Whether the engine had them.
     is_sent: bool,
 }
@@ -108,13 +106,13 @@ impl Outgoing {
         let mut origins = Origins::load(folder)?;
         let origin = origins.add(node, now)?;
         let life = RwLock::new(Life { origin, origins, alone_from_ms: None });
-        let (log, Logged { deleted, removed }) = DeletionLog::load(folder)?;
+        let (log, Logged { deleted, marks }) = DeletionLog::load(folder)?;
         let mut deletions = Deletions { log, ..Deletions::default() };
         deleted
             .into_iter()
             .for_each(|(key, times)| times.into_iter().for_each(|at| deletions.insert(&key, at)));
-        for (key, at, known) in removed {
-            deletions.keep(SentMarks { at, key, marks: vec![known], is_logged: true, is_sent: true });
+        for (key, at, known) in marks {
+            deletions.keep(SentMarks { at, key, marks: vec![known], is_sent: true });
         }
         Ok(Outgoing { life, most_bytes, deletions: Mutex::new(deletions) })
     }
@@ -264,14 +262,13 @@ impl Outgoing {
         self.deletions().retain(key, |time| *time > deleted_at);
     }
 
-    /// Keeps marks that were sent, until they are certainly not lost, or there is no room. What was deleted was counted before.
-    pub(super) fn note_sent(&self, sent: &[Pending<'_>], at: Timestamp) {
-        let deletions = &mut *self.deletions();
-        for Pending { key, counts, .. } in sent.iter().filter(|pending| !pending.counts.is_empty()) {
-            let marks = counts.iter().map(whole).collect();
-            deletions.keep(SentMarks { at, key: (*key).into(), marks, is_logged: false, is_sent: true });
-        }
-        deletions.drop_sent(Timestamp::MIN, self.most_bytes);
+    /// Keeps marks that were sent, until they are certainly not lost, or there is no room; in the data folder, too. What was deleted was
+    /// counted before.
+    ///
+    /// # Errors
+    /// They cannot be written to the data folder.
+    pub(super) fn note_sent(&self, sent: &[Pending<'_>], at: Timestamp) -> io::Result<()> {
+        self.note_marks(sent.iter().map(|Pending { key, counts, .. }| (*key, &counts[..])), at, true)
     }
 
     /// Notes that own hits have left the store because another node deleted them, before the engine is told. The next start knows it,
@@ -280,26 +277,33 @@ impl Outgoing {
     /// # Errors
     /// It cannot be written to the data folder.
     pub(super) fn note_removed(&self, key: &[u8], removed: &[Known], at: Timestamp) -> io::Result<()> {
+        self.note_marks([(key, removed)].into_iter(), at, false)
+    }
+
+    fn note_marks<'m>(
+        &self,
+        marks: impl Iterator<Item = (&'m [u8], &'m [Known])>,
+        at: Timestamp,
+        is_sent: bool,
+    ) -> io::Result<()> {
         let deletions = &mut *self.deletions();
-        let marks: Vec<_> = removed.iter().map(whole).collect();
-        let written = deletions.log_removed(key, &marks, at);
-        deletions.keep(SentMarks { at, key: key.into(), marks, is_logged: true, is_sent: false });
+        let mut lines = Vec::new();
+        for (key, counts) in marks.filter(|(_, counts)| !counts.is_empty()) {
+            let of_key =
+                SentMarks { at, key: key.into(), marks: counts.iter().map(whole).collect(), is_sent };
+            lines.extend(of_key.lines());
+            deletions.keep(of_key);
+        }
         deletions.drop_sent(Timestamp::MIN, self.most_bytes);
-        written
+        deletions.log.add(lines.into_iter())
     }
 
     /// The engine knows which hits of a key were removed.
-    ///
-    /// # Errors
-    /// See [`Outgoing::note_removed`].
-    pub(super) fn removed_sent(&self, key: &[u8], at: Timestamp) -> io::Result<()> {
+    pub(super) fn removed_sent(&self, key: &[u8], at: Timestamp) {
         let deletions = &mut *self.deletions();
-        let mut sent_now = Vec::new();
         for sent in deletions.sent.iter_mut().filter(|sent| !sent.is_sent && *sent.key == *key) {
             (sent.is_sent, sent.at) = (true, at);
-            sent_now.extend_from_slice(&sent.marks);
         }
-        deletions.log_removed(key, &sent_now, at)
     }
 
     /// Merges the marks that were sent last into counts of a key, which the engine may have lost.
@@ -392,12 +396,11 @@ impl Outgoing {
         deletions.drop_sent(before(now, SENT_WITHIN_MS), self.most_bytes);
         let Deletions { keys, log, sent, .. } = deletions;
         let all_marked = keys.is_empty() && upstream.is_none_or(|upstream| upstream.unsent_deletions() == 0);
-        let is_over = all_marked && !sent.iter().any(|sent| sent.is_logged);
-        log.tidy(is_over, || {
+        log.tidy(all_marked && sent.is_empty(), || {
             let here = keys.iter().flat_map(|(key, times)| times.iter().map(|at| (key.clone(), *at)));
             let deleted = here.chain(upstream.into_iter().flat_map(Upstream::deletions));
-            let removed = sent.iter().filter(|sent| sent.is_logged).flat_map(SentMarks::lines);
-            deleted.map(|(key, at)| (Step::Deleted, key, at)).chain(removed).collect()
+            let marks = sent.iter().flat_map(SentMarks::lines);
+            deleted.map(|(key, at)| (Step::Deleted, key, at)).chain(marks).collect()
         })
     }
 
@@ -451,7 +454,7 @@ impl SentMarks {
     }
 
     fn lines(&self) -> impl Iterator<Item = Line> {
-        self.marks.iter().map(|known| (Step::Removed(known.clone()), self.key.clone(), self.at))
+        self.marks.iter().map(|known| (Step::Mark(known.clone()), self.key.clone(), self.at))
     }
 }
 
@@ -478,10 +481,6 @@ impl Deletions {
             self.sent_bytes -= first.bytes();
             self.sent.pop_front();
         }
-    }
-
-    fn log_removed(&mut self, key: &[u8], removed: &[Known], at: Timestamp) -> io::Result<()> {
-        self.log.add(removed.iter().map(|known| (Step::Removed(known.clone()), key.into(), at)))
     }
 
     fn insert(&mut self, key: &[u8], at: Timestamp) {

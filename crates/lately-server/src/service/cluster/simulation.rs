@@ -726,6 +726,15 @@ impl Simulation {
                 self.nodes[other].exchange().await;
                 self.empty_engine(0);
             }
+            5 if !self.has_upstream() && !self.change_classes => {
+                // It is killed once the engine has the marks, which then loses all. Nobody has read them.
+                self.nodes[node].exchange().await;
+                self.pass(500);
+                self.nodes[node].exchange().await;
+                self.restart(node);
+                self.nodes[node].exchange().await;
+                self.empty_engine(0);
+            }
             4 if !self.has_upstream() && !self.change_classes => {
                 // The others have removed their hits. One counts more in the same cell and is killed, and the engine loses all.
                 for _ in 0..3 {

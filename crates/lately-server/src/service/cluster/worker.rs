@@ -453,7 +453,7 @@ impl<E: Engine> Worker<E> {
                 let marked = self.write(&pending).await;
                 self.refused_deletion = marked.as_ref().err().map(ToString::to_string);
                 marked?;
-                outgoing.note_sent(&pending, now);
+                self.warn_of(outgoing.note_sent(&pending, now));
                 for Unsent { key, at, .. } in &read[..pending.len()] {
                     service.store.unlearn(key);
                     if !is_settled {
@@ -557,7 +557,7 @@ impl<E: Engine> Worker<E> {
         self.warn_of(outgoing.note_removed(key, &removed, now));
         outgoing.note_deleted(key, &removed);
         self.write(&[Pending { key, sets, counts: removed }]).await?;
-        self.warn_of(outgoing.removed_sent(key, now));
+        outgoing.removed_sent(key, now);
         Ok(())
     }
 
