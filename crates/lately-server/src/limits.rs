@@ -368,7 +368,7 @@ pub const SWEEP_EVERY: Duration = Duration::from_millis(10);
 
 /// Memory of the process without keys and without its program: the buffers of threads. Beyond this and one [`RESIDENT_SHARE`]th of
 /// the ceiling, memory that is not accounted for counts as fragmented.
-pub const PROCESS_BYTES: u64 = 3 << 19;
+pub const PROCESS_BYTES: u64 = 5 << 19;
 /// The share of the ceiling that may be fragmented without a charge, one twentieth. See [`PROCESS_BYTES`].
 pub const RESIDENT_SHARE: u64 = 20;
 
