@@ -39,7 +39,7 @@ fn name(key: u64) -> Vec<u8> {
     format!("key:{key}{}", "x".repeat(usize::from(key.is_multiple_of(5)) * 60)).into_bytes()
 }
 
-/// Changes of all kinds. Those of a call are appended to a batch.
+/// Makes a change of any kind, and sometimes a deletion and a new position of a source. Appends them to `deltas`.
 fn change(store: &Store, rng: &mut Rng, now: Timestamp, deltas: &mut DeltaBatch) {
     let name = name(rng.below(KEYS));
     let key = &name[..];

@@ -442,6 +442,7 @@ mod tests {
             assert_eq!(cells.heap_bytes(), allocated(least));
         }
     }
+
     #[test]
     fn a_huge_count_widens_its_block_only() {
         let mut cells = Cells::new(1 << 20);

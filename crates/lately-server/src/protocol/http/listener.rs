@@ -213,7 +213,7 @@ impl Connections {
     /// Waits until there is room for another connection. Closes the oldest that the server is waiting for.
     async fn make_room(&mut self) {
         loop {
-            // One that has ended has its memory until then.
+            // A connection that has ended keeps its memory until it is joined.
             while self.running.try_join_next().is_some() {}
             if self.running.len() < self.most {
                 return;

@@ -1,6 +1,6 @@
-//! A file in the data folder: which deletions are not marked in all engines, and the marks that were made lately. A node that is
-//! killed makes the former after its next start. The latter it sends again if the engine loses them, and it does not remove the same
-//! own hits again.
+//! A file in the data folder. It lists the deletions that are not marked in all engines: a node that is killed marks them after its
+//! next start. It also lists the marks of the last two minutes: if the engine loses them, the node sends them again. They say which
+//! own hits are removed already, so these are not removed twice.
 //!
 //! A line is `+`, or `-` once the marks are there, then the time of the deletion in milliseconds, the key in base64, and the
 //! checksum of the line. For a mark it is `~`, the time, the key, the number of the levels, the width and the start of the cell,

@@ -262,8 +262,8 @@ impl Outgoing {
         self.deletions().retain(key, |time| *time > deleted_at);
     }
 
-    /// Keeps marks that were sent, until they are certainly not lost, or there is no room; in the data folder, too. What was deleted was
-    /// counted before.
+    /// Keeps marks that were sent, here and in the data folder. They go when the engine can no longer lose them, or when there is no
+    /// room. What was deleted was counted before.
     ///
     /// # Errors
     /// They cannot be written to the data folder.
@@ -271,8 +271,8 @@ impl Outgoing {
         self.note_marks(sent.iter().map(|Pending { key, counts, .. }| (*key, &counts[..])), at, true)
     }
 
-    /// Notes that own hits have left the store because another node deleted them, before the engine is told. The next start knows it,
-    /// too: it does not remove as many hits again, also if the engine does not know it, or loses it.
+    /// Notes own hits that were removed because another node deleted them. Call it before the engine is told. The note is in the data
+    /// folder, too. So the next start does not remove them a second time, even if the engine has lost that they are removed.
     ///
     /// # Errors
     /// It cannot be written to the data folder.

@@ -846,8 +846,8 @@ fn a_deletion_right_after_a_start_takes_no_later_hits() {
     }
 }
 
-/// Symptom: a node sent nothing any more until its next command, once the disk had been slow. Cause: the worker waited for changes that
-/// wait for the disk, and was woken when the disk had answered, a little before they were settled. Fix: it is woken when they are.
+/// Symptom: after the disk had been slow, a node sent nothing until its next command. Cause: the worker waits until all changes are
+/// settled, and was woken when the disk answered, which is a little earlier. Fix: it is woken when changes are settled.
 #[test]
 fn a_worker_goes_on_when_changes_that_waited_for_the_disk_are_settled() {
     let simulation = Simulation::new(0, 1, false);

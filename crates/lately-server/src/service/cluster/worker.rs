@@ -477,8 +477,8 @@ impl<E: Engine> Worker<E> {
         }
     }
 
-    /// Sends counts, and notes their blocks for the node that copies them upstream. Wider cells come once the narrower ones have
-    /// arrived: if the node is killed in between and starts with other classes, [`Worker::complete`] finds what the wider ones lack.
+    /// Sends counts, and notes their blocks for the node that copies them upstream. Narrower cells go first. A node that is killed
+    /// before the wider ones are sent may start with other classes. Then [`Worker::complete`] sends what the wider ones lack.
     async fn send_writes(&mut self, mut writes: Vec<Write<'_>>) -> Result<(), EngineError> {
         writes.sort_by_key(|write| write.block.width_ms);
         for of_width in writes.chunk_by(|one, next| one.block.width_ms == next.block.width_ms) {
@@ -529,7 +529,7 @@ impl<E: Engine> Worker<E> {
         });
         let removed_before: Vec<Known> = removed_before.cloned().collect();
         if !removed_before.is_empty() {
-            // The engine has lost that they were removed. What it tells of the key is read again.
+            // The engine has lost that these hits were removed. Tell it, and compare the key again.
             self.reconcile.note_older(key);
             self.write(&[Pending { key, sets: service.store.level_sets(key), counts: removed_before }])
                 .await?;
