@@ -306,15 +306,25 @@ impl Outgoing {
         }
     }
 
-    /// Merges the marks that were sent last into counts of a key, which the engine may have lost.
-    pub(super) fn merge_sent(&self, key: &[u8], told: &mut Told) {
+    /// Merges the marks that were sent last into counts of a key, which the engine may have lost. Returns the counts of which the engine
+    /// has fewer removed hits than the marks.
+    pub(super) fn merge_sent(&self, key: &[u8], told: &mut Told) -> Vec<Known> {
         let deletions = self.deletions();
-        for mark in deletions.sent.iter().filter(|sent| *sent.key == *key).flat_map(|sent| &sent.marks) {
-            let is_same = |known: &&mut Known| {
-                (&known.origin, known.levels, known.cell) == (&mark.origin, mark.levels, mark.cell)
-            };
-            told.iter_mut().filter(is_same).for_each(|known| known.merge(mark));
+        let of_key = deletions.sent.iter().filter(|sent| *sent.key == *key);
+        let marks: Vec<&Known> = of_key.flat_map(|sent| &sent.marks).collect();
+        let mut lacking = Vec::new();
+        for known in told {
+            let removed = known.removed;
+            for mark in &marks {
+                if (&known.origin, known.levels, known.cell) == (&mark.origin, mark.levels, mark.cell) {
+                    known.merge(mark);
+                }
+            }
+            if known.removed > removed {
+                lacking.push(known.clone());
+            }
         }
+        lacking
     }
 
     /// The marks that were sent last.

@@ -518,21 +518,12 @@ impl<E: Engine> Worker<E> {
         }
         let mut own = all_told(&mut self.engine, &service, key, now).await?;
         own.retain(|known| outgoing.is_own(&known.origin));
-        let told = own.clone();
-        outgoing.merge_sent(key, &mut own);
+        let lacking = outgoing.merge_sent(key, &mut own);
         let sets = service.store.level_sets(key);
-        let removed_before = own.iter().filter(|known| {
-            let held = told.iter().find(|held| {
-                (&held.origin, held.levels, held.cell) == (&known.origin, known.levels, known.cell)
-            });
-            held.is_some_and(|held| held.removed < known.removed)
-        });
-        let removed_before: Vec<Known> = removed_before.cloned().collect();
-        if !removed_before.is_empty() {
+        if !lacking.is_empty() {
             // The engine has lost that these hits were removed. Tell it, and compare the key again.
             self.reconcile.note_older(key);
-            self.write(&[Pending { key, sets: service.store.level_sets(key), counts: removed_before }])
-                .await?;
+            self.write(&[Pending { key, sets: service.store.level_sets(key), counts: lacking }]).await?;
         }
         let (hits, removed) = removals(own, &sets, now);
         if removed.is_empty() {
