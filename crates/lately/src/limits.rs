@@ -39,8 +39,12 @@ pub const SOURCES_PART_OF_CEILING: u64 = 16;
 /// The longest id of a hit, in bytes.
 pub const MAX_ID_BYTES: usize = 256;
 
-/// One part of the ceiling in this many is the most that ids take. Above it, those that would be over next are forgotten.
+/// One part in this many is the most that ids take of what charges leave of the ceiling. Above it, those that would be over
+/// next are forgotten.
 pub const IDS_PART_OF_CEILING: u64 = 2;
+
+/// One part of the ceiling in this many is left to ids whatever the charges are.
+pub(crate) const LEAST_IDS_PART_OF_CEILING: u64 = 16;
 
 /// When ids take too much memory, one in this many is forgotten, about.
 pub(crate) const IDS_FORGOTTEN_AT_ONCE: usize = 16;

@@ -39,6 +39,8 @@ pub struct Settings {
     window_panes: i64,
     window_ms: i64,
     retain_ms: i64,
+    /// The grid of the edges of panes at the end of the retention.
+    oldest_grid_ms: i64,
 }
 
 /// Borders of panes at one time.
@@ -224,8 +226,7 @@ impl Settings {
 
     /// Hits that end at or before this millisecond cannot show in an answer from `now` on.
     pub(crate) fn horizon_ms(&self, now: Timestamp) -> i64 {
-        let coarsest = self.ladder.edge_grid_ms(self.retain.as_millis(), self.exact);
-        self.edges(now).kept_ms.div_euclid(coarsest) * coarsest
+        self.edges(now).kept_ms.div_euclid(self.oldest_grid_ms) * self.oldest_grid_ms
     }
 }
 
@@ -362,6 +363,7 @@ impl SettingsBuilder {
             hidden: self.hidden,
             unique: self.unique,
             unique_pane_ms: narrowest_ms(resolution_ms, retain_ms),
+            oldest_grid_ms: ladder.edge_grid_ms(retain_ms, exact),
             ladder,
             levels,
             pane_bound,

@@ -181,7 +181,7 @@ fn general(service: &Service) -> Vec<Part> {
     );
     all.counter(
         "lately_forgotten_ids_total",
-        "Ids of hits forgotten before their dedupe was over, because they took half of the ceiling.",
+        "Ids of hits forgotten before their dedupe was over, because ids took half of the memory.",
         memory.forgotten_ids,
     );
     all.counter(

@@ -18,7 +18,7 @@ use crate::delta::{DeltaBatch, Forgotten};
 use crate::error::HitError;
 use crate::limits::{
     EVICTION_LOOKS, EVICTION_SAMPLE, EVICTION_SAMPLE_A_SHARD, FEWER_LOOKS_FOR_NEWCOMERS,
-    ID_BUCKETS_OF_A_SWEEP,
+    ID_BUCKETS_OF_A_SWEEP, IDS_PART_OF_CEILING, LEAST_IDS_PART_OF_CEILING,
 };
 use crate::time::Timestamp;
 
@@ -187,6 +187,14 @@ impl Memory {
     pub(super) fn is_far_over(&self) -> bool {
         let ceiling_bytes = self.ceiling_bytes();
         self.used_bytes.load(Relaxed) >= ceiling_bytes.saturating_add(ceiling_bytes / OVER)
+    }
+
+    /// The most bytes that ids may take: a part of what is left for keys and ids, but never less than a small part of the
+    /// ceiling. Otherwise a burst of charges would make all ids be forgotten.
+    pub(super) fn most_id_bytes(&self) -> u64 {
+        let Some(ceiling) = self.ceiling_bytes else { return u64::MAX };
+        let left = ceiling.saturating_sub(self.other_bytes.load(Relaxed));
+        (left / IDS_PART_OF_CEILING).max(ceiling / LEAST_IDS_PART_OF_CEILING)
     }
 
     /// The most keys that fit below the ceiling.

@@ -1,4 +1,4 @@
-//! The part of the ceiling that ids may take. Past it, those are forgotten first that would be over next.
+//! The part of the memory that ids may take. Past it, those are forgotten first that would be over next.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -11,7 +11,7 @@ impl Store {
     /// is free: each is called for a batch of hits that adds far fewer. No shard may be locked.
     #[inline]
     pub(super) fn keep_ids_to_ceiling(&self, now: Timestamp) {
-        if self.ids.is_full() || self.ids.to_visit().load(Relaxed) > 0 {
+        if self.ids.is_full(&self.memory) || self.ids.to_visit().load(Relaxed) > 0 {
             self.forget_ids(now);
         }
     }
@@ -19,7 +19,7 @@ impl Store {
     /// Forgets ids at once until they take no more than their part. For keys that were loaded: the ceiling may be lower than
     /// before.
     pub(super) fn keep_loaded_ids_to_ceiling(&self) {
-        while self.ids.is_full() {
+        while self.ids.is_full(&self.memory) {
             let before_bytes = self.ids.used_bytes();
             self.raise_floor(Timestamp::MIN);
             (0..SHARDS).for_each(|index| _ = self.lock(index, Timestamp::MIN).prune_ids(&self.ids));

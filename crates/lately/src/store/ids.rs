@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize};
 
 use thin_vec::ThinVec;
 
+use super::eviction::Memory;
 use crate::allocation::allocated;
 use crate::delta::CountedId;
 use crate::leb128;
-use crate::limits::IDS_PART_OF_CEILING;
 use crate::machine::prefetch;
 use crate::time::Timestamp;
 
@@ -445,7 +445,6 @@ pub(super) fn read_saved(mut bytes: &[u8]) -> Option<Vec<CountedId>> {
 /// The memory of all ids of a store. Past a part of the ceiling, the ids that would be over next are forgotten.
 #[derive(Debug)]
 pub(super) struct IdMemory {
-    most_bytes: u64,
     count: AtomicU64,
     used_bytes: AtomicU64,
     /// See [`Known::floor_ms`].
@@ -457,9 +456,8 @@ pub(super) struct IdMemory {
 }
 
 impl IdMemory {
-    pub(super) fn new(ceiling_bytes: Option<u64>) -> IdMemory {
+    pub(super) fn new() -> IdMemory {
         IdMemory {
-            most_bytes: ceiling_bytes.map_or(u64::MAX, |ceiling| ceiling / IDS_PART_OF_CEILING),
             count: AtomicU64::new(0),
             used_bytes: AtomicU64::new(0),
             floor_ms: AtomicI64::new(i64::MIN),
@@ -500,8 +498,9 @@ impl IdMemory {
         self.forgotten.load(Relaxed)
     }
 
-    pub(super) fn is_full(&self) -> bool {
-        self.used_bytes() > self.most_bytes
+    /// Whether ids take more than their part of the memory that is there for keys and ids.
+    pub(super) fn is_full(&self, memory: &Memory) -> bool {
+        self.used_bytes() > memory.most_id_bytes()
     }
 
     pub(super) fn to_visit(&self) -> &AtomicUsize {

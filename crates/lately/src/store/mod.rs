@@ -157,7 +157,7 @@ impl Store {
             generation: AtomicU64::new(0),
             memory,
             busy,
-            ids: ids::IdMemory::new(ceiling_bytes),
+            ids: ids::IdMemory::new(),
             prefetch_tables: prefetch::PrefetchTables::new(
                 SHARDS,
                 available_parallelism().map_or(1, usize::from),
