@@ -239,7 +239,7 @@ impl Server {
         let all = protocol::http::all(Arc::clone(&service), stopper.clone());
         let http = (http, Speaks::Http, Arc::clone(&service));
         let http = tokio::spawn(protocol::http::serve(http, all, tls.clone(), stopper.clone()));
-        let methods = protocol::grpc::router(Arc::clone(&service), stopper.clone());
+        let methods = protocol::grpc::routes(Arc::clone(&service), stopper.clone());
         let grpc = (grpc, Speaks::Grpc, Arc::clone(&service));
         let grpc = tokio::spawn(protocol::http::serve(grpc, methods, tls, stopper.clone()));
         let watching = protocol::http::watching(Arc::clone(&service));

@@ -18,7 +18,7 @@ use tokio::time::timeout;
 use tonic::server::{Grpc, NamedService};
 use tonic::{Status, Streaming};
 use tonic_prost::ProstCodec;
-use tower::service_fn;
+use tower::{Layer, service_fn};
 
 use super::login::log_in;
 use super::messages::DESCRIPTORS;
@@ -27,7 +27,7 @@ use super::{envoy, health, lately};
 use crate::limits::{
     GRPC_HIT_STREAM_PART, GRPC_OPEN_PART, GRPC_UNARY_PART, HTTP_TIMEOUT, MAX_GRPC_MESSAGE_BYTES,
 };
-use crate::protocol::http::{Link, Requests, Speaks, most_calls, traced};
+use crate::protocol::http::{Link, Requests, Routes, Speaks, most_calls, naming_routes, traced};
 use crate::service::Service;
 use crate::service::access::{Forbidden, Principal};
 use crate::stopper::Stopper;
@@ -180,7 +180,7 @@ impl axum::extract::FromRequestParts<Door> for Call {
 }
 
 /// All methods, and reflection.
-pub(crate) fn router(service: Arc<Service>, stopper: Stopper) -> Router {
+pub(crate) fn routes(service: Arc<Service>, stopper: Stopper) -> Routes {
     let places = Places::new(&service);
     let door = Door { service: Arc::clone(&service), stopper };
     let mut router = Router::new();
@@ -197,10 +197,9 @@ pub(crate) fn router(service: Arc<Service>, stopper: Stopper) -> Router {
         .route_service(&path_of(&v1), reflected(v1, door.stopper.clone()))
         .route_service(&path_of(&v1alpha), reflected(v1alpha, door.stopper.clone()))
         .fallback(unknown)
-        .with_state(door)
-        .layer(from_fn_with_state(Arc::clone(&service), log_in))
-        .layer(from_fn_with_state(places, in_time));
-    traced(router, service, Speaks::Grpc)
+        .with_state(door);
+    let logged_in = from_fn_with_state(Arc::clone(&service), log_in).layer(naming_routes(router, &service));
+    traced(from_fn_with_state(places, in_time).layer(logged_in), service, Speaks::Grpc)
 }
 
 fn path_of<S: NamedService>(_: &S) -> String {
@@ -390,7 +389,7 @@ mod tests {
         let body = [&[0], &length[..], message].concat();
         let request = http::Request::post(path).version(Version::HTTP_2).header("te", "trailers");
         let request = request.header("content-type", "application/grpc").body(Body::from(body));
-        let routes = router(Arc::clone(service), Stopper::new()).layer(Extension(link));
+        let routes = Extension(link).layer(routes(Arc::clone(service), Stopper::new()));
         let response = TowerToHyperService::new(routes).call(request.expect("a request")).await;
         let response = response.expect("it does not fail");
         let status = Status::from_header_map(response.headers())?;
@@ -469,7 +468,7 @@ mod tests {
             let local = ([127, 0, 0, 1], 1).into();
             let link = Link::new(local, local, Speaks::Grpc);
             let request = http::Request::post(METHODS[1].path).version(version).header("content-type", kind);
-            let routes = router(service(), Stopper::new()).layer(Extension(link));
+            let routes = Extension(link).layer(routes(service(), Stopper::new()));
             let request = request.body(Body::empty()).expect("a request");
             let response = TowerToHyperService::new(routes).call(request).await.expect("it does not fail");
             assert_eq!(response.status(), expected, "{kind}");

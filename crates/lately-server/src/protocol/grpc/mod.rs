@@ -9,6 +9,6 @@ mod methods;
 mod ratelimit;
 mod status;
 
-pub(crate) use methods::router;
+pub(crate) use methods::routes;
 #[cfg(test)]
 pub(crate) use ratelimit::is_over;

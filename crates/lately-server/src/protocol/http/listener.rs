@@ -20,8 +20,8 @@ use axum::http::header::CONNECTION;
 use axum::http::{HeaderValue, StatusCode, Version};
 use axum::middleware::{Next, from_fn};
 use axum::response::Response;
-use axum::routing::future::RouteFuture;
-use axum::{Extension, Router};
+use axum::Extension;
+use axum::body::Body;
 use hyper::body::Incoming;
 use hyper::rt::Executor;
 use hyper::server::conn::{http1, http2};
@@ -32,7 +32,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::timeout;
-use tower::Service as _;
+use tower::util::BoxCloneSyncService;
+use tower::{Layer, Service as _};
 
 use super::heads::{Checked, Start};
 use super::pace::{Pace, TooSlow};
@@ -135,36 +136,40 @@ impl Link {
     }
 }
 
-/// The routes, for the requests of one connection. All connections share them: a layer for each connection would copy every route.
+/// The routes of a listener, and the steps before them. Each step is around all routes together: `Router::layer` would put it around
+/// each route, and each layer of a route copies those inside it for each request.
+pub(crate) type Routes = BoxCloneSyncService<Request, Response, Infallible>;
+
+/// The routes, for the requests of one connection.
 #[derive(Clone)]
 struct Linked {
-    router: Router,
+    routes: Routes,
     link: Link,
 }
 
 impl HyperService<Request<Incoming>> for Linked {
     type Response = Response;
     type Error = Infallible;
-    type Future = RouteFuture<Infallible>;
+    type Future = <Routes as tower::Service<Request>>::Future;
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         request.extensions_mut().insert(self.link.clone());
-        // A router is always ready.
-        self.router.clone().call(request)
+        // Routes are always ready.
+        self.routes.clone().call(request.map(Body::new))
     }
 }
 
 /// Serves until the stop, then finishes the requests under way.
 pub(crate) async fn serve(
     (listener, speaks, service): (TcpListener, Speaks, Arc<Service>),
-    router: Router,
+    routes: Routes,
     tls: Option<Arc<CurrentTls>>,
     stopper: Stopper,
 ) {
     let ceiling_bytes = service.config.ceiling_bytes;
     let http2 = http2_builder(speaks, ceiling_bytes);
     let connection_bytes = speaks.connection_bytes(ceiling_bytes, tls.is_some());
-    let router = router.layer(from_fn(renew));
+    let routes = Routes::new(from_fn(renew).layer(routes));
     let mut connections = Connections {
         most: speaks.most_connections(ceiling_bytes),
         running: JoinSet::new(),
@@ -190,7 +195,7 @@ pub(crate) async fn serve(
         tokio::select! {
             () = connections.make_room() => {
                 let charged = service.charge_http(connection_bytes);
-                connections.add((link, charged), stream, &router, &stopper);
+                connections.add((link, charged), stream, &routes, &stopper);
             }
             () = stopper.stopped() => break,
         }
@@ -239,11 +244,11 @@ impl Connections {
         &mut self,
         (link, charged): (Link, ChargedHttp),
         stream: impl Future<Output = io::Result<Stream>> + Send + 'static,
-        router: &Router,
+        routes: &Routes,
         stopper: &Stopper,
     ) {
         let pace = Arc::clone(&link.pace);
-        let service = Linked { router: router.clone(), link };
+        let service = Linked { routes: routes.clone(), link };
         let client = (Arc::clone(&pace), self.http2.clone(), charged);
         let connection = self.running.spawn(serve_one(client, stream, service, stopper.clone()));
         self.oldest.push_back((connection, pace));
@@ -436,7 +441,8 @@ mod tests {
     fn a_connection_comes_when_the_one_before_it_has_left() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(async {
-            let (service, router, stopper) = (service(), Router::new(), Stopper::new());
+            let (service, stopper) = (service(), Stopper::new());
+            let routes = Routes::new(axum::Router::new());
             let mut connections = Connections {
                 most: 2,
                 running: JoinSet::new(),
@@ -447,7 +453,7 @@ mod tests {
             for count in 1..100 {
                 connections.make_room().await;
                 let link = Link::new(address, address, Speaks::Grpc);
-                connections.add((link, service.charge_http(1_000)), pending(), &router, &stopper);
+                connections.add((link, service.charge_http(1_000)), pending(), &routes, &stopper);
                 assert_eq!(connections.running.len(), count.min(2));
                 assert_eq!(service.connection_bytes(), 1_000 * count.min(2) as u64);
             }

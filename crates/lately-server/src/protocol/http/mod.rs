@@ -32,8 +32,8 @@ mod top;
 mod traced;
 
 pub(in crate::protocol) use listener::Link;
-pub(crate) use listener::{Speaks, serve};
+pub(crate) use listener::{Routes, Speaks, serve};
 pub(in crate::protocol) use login::{credentials, no_key};
 pub(in crate::protocol) use requests::{Requests, most_calls};
 pub(crate) use routes::{all, watching};
-pub(in crate::protocol) use traced::traced;
+pub(in crate::protocol) use traced::{naming_routes, traced};

@@ -10,6 +10,7 @@ use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, delete, get, post};
 use axum::{Extension, Router};
+use tower::Layer;
 use lately_resp::command::Verb;
 
 use super::alerts;
@@ -20,7 +21,7 @@ use super::dumps::{self, discard};
 use super::events::{self, Events};
 use super::guard::{refuse_foreign, refuse_foreign_host, refuse_remote};
 use super::keys;
-use super::listener::{Link, Speaks};
+use super::listener::{Link, Routes, Speaks};
 use super::login::{log_in, refused};
 use super::long_body::LongBody;
 use super::metrics;
@@ -36,7 +37,7 @@ use super::series;
 use super::session;
 use super::status;
 use super::top;
-use super::traced::traced;
+use super::traced::{naming_routes, traced};
 use crate::service::Service;
 use crate::service::access::{Keys, Principal};
 use crate::service::cluster::Cluster;
@@ -84,7 +85,7 @@ static WATCHING: [Route; 3] = [
 ];
 
 /// Routes about counts, and about the nodes that count.
-static COUNTING: [Route; 19] = [
+static COUNTING: [Route; 18] = [
     Route::new("/v1/hit/", Some(Verb::Hit), || post(counts::hit)).with_key(),
     Route::new("/v1/hits/", Some(Verb::Read), || get(counts::hits)).with_key(),
     Route::new("/v1/unique/", Some(Verb::Read), || get(counts::unique)).with_key(),
@@ -102,9 +103,11 @@ static COUNTING: [Route; 19] = [
     Route::new("/v1/session", None, || post(session::begin)),
     Route::new("/v1/session", None, || delete(session::end)),
     Route::new("/v1/status", Some(Verb::Read), || get(status::status)),
-    Route::new("/v1/events", Some(Verb::Read), || get(events::events)),
     Route::new("/openapi.json", None, || get(openapi::document)),
 ];
+
+/// The stream of events.
+static STREAMS: [Route; 1] = [Route::new("/v1/events", Some(Verb::Read), || get(events::events))];
 
 /// Routes that read or replace all keys.
 static TRANSFERS: [Route; 2] = [
@@ -113,9 +116,9 @@ static TRANSFERS: [Route; 2] = [
 ];
 
 /// The routes for monitoring, for a listener of their own.
-pub(crate) fn watching(service: Arc<Service>) -> Router {
+pub(crate) fn watching(service: Arc<Service>) -> Routes {
     let requests = Requests::of_http(&service);
-    watched(service).layer(from_fn_with_state(requests, in_a_place))
+    Routes::new(from_fn_with_state(requests, in_a_place).layer(watched(service)))
 }
 
 fn watched(service: Arc<Service>) -> Router {
@@ -126,20 +129,20 @@ fn watched(service: Arc<Service>) -> Router {
 }
 
 /// All routes, and the dashboard.
-pub(crate) fn all(service: Arc<Service>, stopper: Stopper) -> Router {
+pub(crate) fn all(service: Arc<Service>, stopper: Stopper) -> Routes {
     let events = Events::new(&service, stopper);
     let requests = Requests::of_http(&service);
     let router = router(&TRANSFERS, &service)
         .route_layer(from_fn(refuse_remote))
         .layer(Extension(Transfers::new(&service)))
-        .merge(router(&COUNTING, &service).layer(Extension(events)))
+        .merge(router(&STREAMS, &service).layer(Extension(events)))
+        .merge(router(&COUNTING, &service))
         .merge(page::routes())
         .route_layer(from_fn_with_state(Arc::clone(&service), refuse_foreign))
         .with_state(Arc::clone(&service))
-        .merge(watched(Arc::clone(&service)))
-        .layer(from_fn_with_state(Arc::clone(&service), log_in))
-        .layer(from_fn_with_state(requests, in_a_place));
-    traced(router, service, Speaks::Http)
+        .merge(watched(Arc::clone(&service)));
+    let logged_in = from_fn_with_state(Arc::clone(&service), log_in).layer(naming_routes(router, &service));
+    traced(from_fn_with_state(requests, in_a_place).layer(logged_in), service, Speaks::Http)
 }
 
 fn router(routes: &'static [Route], service: &Arc<Service>) -> Router<Arc<Service>> {
@@ -283,7 +286,7 @@ mod tests {
         // Streams of events end.
         let stopper = Stopper::new();
         stopper.stop();
-        let routes = TowerToHyperService::new(all(Arc::clone(service), stopper).layer(Extension(link)));
+        let routes = TowerToHyperService::new(Extension(link).layer(all(Arc::clone(service), stopper)));
         let response = routes.call(request.expect("a request")).await.expect("it does not fail");
         let status = response.status();
         let (mut body, mut bytes) = (response.into_body(), Vec::new());
@@ -319,7 +322,7 @@ mod tests {
     #[test]
     fn each_route_needs_its_verb_and_its_keys() {
         const ONE: &[&str] = &["app:1"];
-        let routes: Vec<&Route> = WATCHING.iter().chain(&COUNTING).chain(&TRANSFERS).collect();
+        let routes: Vec<&Route> = WATCHING.iter().chain(&COUNTING).chain(&STREAMS).chain(&TRANSFERS).collect();
         let expected = [
             ("GET", "/healthz", Needs::Nothing),
             ("GET", "/readyz", Needs::Nothing),
@@ -342,8 +345,8 @@ mod tests {
             ("POST", "/v1/session", Needs::Nothing),
             ("DELETE", "/v1/session", Needs::Nothing),
             ("GET", "/v1/status", Needs::AllKeys(Verb::Read)),
-            ("GET", "/v1/events", Needs::AllKeys(Verb::Read)),
             ("GET", "/openapi.json", Needs::Nothing),
+            ("GET", "/v1/events", Needs::AllKeys(Verb::Read)),
             ("GET", "/v1/dump", Needs::AllKeys(Verb::Admin)),
             ("POST", "/v1/restore", Needs::AllKeys(Verb::Admin)),
         ];

@@ -1,23 +1,41 @@
 //! Spans of requests. A span ends when the head of the answer is there.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderValue, Method};
-use axum::middleware::{Next, from_fn_with_state};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::Response;
+use tower::{Layer, Service as TowerService};
 
-use super::listener::Speaks;
+use super::listener::{Routes, Speaks};
 use crate::service::Service;
 use crate::service::tracer::{Span, TracedRequest};
 
-/// The router with spans of its requests, if spans are sent.
-pub(in crate::protocol) fn traced(router: Router, service: Arc<Service>, speaks: Speaks) -> Router {
-    if service.tracer.is_none() {
-        return router;
+/// The router. If spans are sent, its answers name their routes.
+pub(in crate::protocol) fn naming_routes(router: Router, service: &Service) -> Router {
+    if service.tracer.is_some() { router.layer(from_fn(name_route)) } else { router }
+}
+
+async fn name_route(request: Request, next: Next) -> Response {
+    let route = request.extensions().get::<MatchedPath>().cloned();
+    let mut response = next.run(request).await;
+    route.into_iter().for_each(|route| _ = response.extensions_mut().insert(route));
+    response
+}
+
+/// The routes with spans of their requests, if spans are sent.
+pub(in crate::protocol) fn traced<S>(routes: S, service: Arc<Service>, speaks: Speaks) -> Routes
+where
+    S: TowerService<Request, Response = Response, Error = Infallible> + Clone + Send + Sync + 'static,
+    S::Future: Send,
+{
+    match service.tracer {
+        None => Routes::new(routes),
+        Some(_) => Routes::new(from_fn_with_state((service, speaks), trace).layer(routes)),
     }
-    router.layer(from_fn_with_state((service, speaks), trace))
 }
 
 async fn trace(
@@ -32,9 +50,9 @@ async fn trace(
         return next.run(request).await;
     };
     let (start, begun) = (service.now(), (service.moment)());
-    let route = request.extensions().get::<MatchedPath>().map(|path| Arc::from(path.as_str()));
     let method = name_of(request.method());
     let response = next.run(request).await;
+    let route = response.extensions().get::<MatchedPath>().map(|path| Arc::from(path.as_str()));
     let request = match speaks {
         Speaks::Http => TracedRequest::Http { method, route, status: response.status().as_u16() },
         Speaks::Grpc => {
