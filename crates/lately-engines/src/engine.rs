@@ -116,11 +116,16 @@ pub enum List {
 
 /// How far the blocks of an engine are listed.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Place {
-    /// The server whose blocks are listed.
-    pub server: String,
-    /// The place among them.
-    pub cursor: u64,
+pub enum Place {
+    /// A place that a server names.
+    Cursor {
+        /// The server whose blocks are listed.
+        server: String,
+        /// The place among them.
+        cursor: u64,
+    },
+    /// Behind a block, in the order of blocks.
+    Behind(OwnedBlock),
 }
 
 /// A server of an engine, with its part of the data.

@@ -9,9 +9,13 @@ mod error;
 mod layout;
 mod limits;
 mod memory;
+mod postgres;
 mod redis;
+mod url;
 
 pub use engine::{Block, Engine, Known, List, OwnedBlock, Place, Server, Told, Write};
 pub use error::EngineError;
 pub use memory::Memory;
-pub use redis::{Redis, without_password};
+pub use postgres::Postgres;
+pub use redis::Redis;
+pub use url::without_password;

@@ -19,3 +19,9 @@ pub(crate) const CHANGED_LASTS: Duration = Duration::from_secs(3_600);
 
 /// The most redirections of one command by the servers of a cluster.
 pub(crate) const REDIRECTIONS: usize = 5;
+
+/// The blocks of cells in a partition of a table of PostgreSQL, at least.
+pub(crate) const PARTITION_BLOCKS: i64 = 64;
+
+/// The least length of such a partition, in milliseconds.
+pub(crate) const PARTITION_LEAST_MS: i64 = 600_000;

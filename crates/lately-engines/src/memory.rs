@@ -116,11 +116,13 @@ impl Engine for Memory {
         let held = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
         let mut names: Vec<&OwnedBlock> = held.keys().collect();
         names.sort_unstable();
-        // Blocks are only added, so none moves to the front.
-        let first = from.map_or(0, |place| usize::try_from(place.cursor).unwrap_or(usize::MAX));
+        let first = match from {
+            Some(Place::Behind(last)) => names.partition_point(|name| *name <= last),
+            _ => 0,
+        };
         let page: Vec<_> = names.iter().skip(first).take(count).copied().cloned().collect();
-        let next = first.saturating_add(count);
-        let place = Place { server: String::new(), cursor: next as u64 };
-        Ok((page, (next < names.len()).then_some(place)))
+        let is_last = first.saturating_add(count) >= names.len();
+        let next = page.last().filter(|_| !is_last).cloned().map(Place::Behind);
+        Ok((page, next))
     }
 }

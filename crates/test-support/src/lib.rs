@@ -1,6 +1,7 @@
 //! What tests of several crates share: programs that may be missing, servers of others, and random numbers.
 
 mod certificates;
+mod postgres;
 mod programs;
 mod ratelimit;
 mod redis;
@@ -9,6 +10,7 @@ mod seeds;
 mod wait;
 
 pub use certificates::Certificates;
+pub use postgres::{PostgresPrograms, PostgresServer};
 pub use programs::{has, installed, skip};
 pub use ratelimit::{Choices, ModelDescriptor, ModelEntries, ModelFound, ModelRule, model_file, model_find};
 pub use redis::{RedisCluster, RedisProgram, RedisSentinel, RedisServer};

@@ -47,7 +47,7 @@ pub fn installed(variable: &str) -> Option<OsString> {
 }
 
 /// Skips the test that calls it, or fails; false.
-fn lacks(what: &str) -> bool {
+pub(crate) fn lacks(what: &str) -> bool {
     assert!(std::env::var_os("LATELY_TEST_OFFLINE").is_some(), "{what} is not there: run `cargo xtask test`");
     skip(&format!("{what} is not there"));
     false

@@ -397,7 +397,7 @@ fn start_sentinel(program: &RedisProgram, folder: TempDir, file: &str) -> RedisS
     panic!("{} --sentinel does not start", program.0);
 }
 
-fn free_address() -> SocketAddr {
+pub(crate) fn free_address() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.local_addr().expect("it is bound")
 }

@@ -66,6 +66,11 @@ fn missing() -> Vec<&'static str> {
             packages.push(package);
         }
     }
+    // Its programs are not on the PATH.
+    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    if !versions.into_iter().any(|version| version.path().join("bin/initdb").is_file()) {
+        packages.push("postgresql");
+    }
     if nginx::find().is_none() {
         packages.push("nginx");
     }

@@ -8,6 +8,7 @@ use redis::{
 };
 
 use crate::EngineError;
+use crate::url::{Parts, without_password};
 
 /// The port of Sentinels.
 const SENTINEL_PORT: u16 = 26_379;
@@ -107,26 +108,6 @@ impl Servers {
 fn access(url: &str) -> String {
     let Parts { scheme, login, path, query, .. } = Parts::of(url);
     format!("{scheme} {login} {path} {query}")
-}
-
-/// An address in parts: `SCHEME://LOGIN@HOSTS/PATH?QUERY`.
-struct Parts<'u> {
-    scheme: &'u str,
-    login: &'u str,
-    hosts: &'u str,
-    path: &'u str,
-    query: &'u str,
-}
-
-impl<'u> Parts<'u> {
-    fn of(url: &'u str) -> Parts<'u> {
-        let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
-        // A password may contain any character, even a `/` or a `?` that was not encoded.
-        let (login, rest) = rest.rsplit_once('@').unwrap_or(("", rest));
-        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
-        Parts { scheme, login, hosts, path, query }
-    }
 }
 
 /// The servers of one address, or the problem with it.
@@ -231,23 +212,6 @@ impl Options {
 
 fn decoded(text: &str) -> String {
     percent_encoding::percent_decode_str(text).decode_utf8_lossy().into_owned()
-}
-
-/// An address without user and password, for messages.
-#[must_use]
-pub fn without_password(url: &str) -> String {
-    let Parts { scheme, login, hosts, path, query } = Parts::of(url);
-    let scheme = if scheme.is_empty() { String::new() } else { format!("{scheme}://") };
-    let login = if login.is_empty() { "" } else { "…@" };
-    let path = if path.is_empty() { String::new() } else { format!("/{path}") };
-    let shown = query.split('&').filter(|option| !option.is_empty()).map(|option| {
-        let is_shown = ["ca=", "cert=", "key="].iter().any(|name| option.starts_with(name));
-        let name = option.split('=').next().unwrap_or(option);
-        if is_shown { option.to_owned() } else { format!("{name}=…") }
-    });
-    let query = shown.collect::<Vec<_>>().join("&");
-    let query = if query.is_empty() { query } else { format!("?{query}") };
-    format!("{scheme}{login}{hosts}{path}{query}")
 }
 
 #[cfg(test)]

@@ -22,7 +22,6 @@ use crate::layout::{members, name, read_block, read_name};
 use crate::limits::{CHANGED_LASTS, CHANGED_SETS, ENGINE_COMMANDS, LASTING_BLOCKS, REDIRECTIONS};
 use crate::{Block, Engine, EngineError, List, OwnedBlock, Place, Server, Told, Write};
 
-pub use address::without_password;
 use address::{Host, Route, Servers};
 use connection::{Connection, Failure, Mode};
 use slots::{Slots, slot, text};
@@ -637,10 +636,13 @@ impl Engine for Redis {
         let owners = self.slots.iter().flat_map(Slots::owners);
         let mut owners: Vec<_> = owners.map(|owner| (owner.to_string(), owner.clone())).collect();
         owners.sort_unstable();
-        let mut left =
-            owners.into_iter().skip_while(|(name, _)| from.is_some_and(|from| *name < from.server));
+        let from = from.and_then(|place| match place {
+            Place::Cursor { server, cursor } => Some((server, *cursor)),
+            Place::Behind(_) => None,
+        });
+        let mut left = owners.into_iter().skip_while(|(name, _)| from.is_some_and(|(first, _)| name < first));
         let Some((server, owner)) = left.next() else { return Ok((Vec::new(), None)) };
-        let cursor = from.filter(|from| from.server == server).map_or(0, |from| from.cursor);
+        let cursor = from.filter(|(first, _)| **first == server).map_or(0, |(_, cursor)| cursor);
         let mut command = redis::cmd("SCAN");
         command.arg(cursor).arg("MATCH").arg("lately:*").arg("COUNT").arg(count);
         let answer = self.connection(&owner).await?.query("SCAN", &command).await;
@@ -649,7 +651,7 @@ impl Engine for Redis {
             .map_err(|error| EngineError::Refused { server: server.clone(), answer: error.to_string() })?;
         let blocks = names.iter().filter_map(|name| read_name(name)).collect();
         let next = if cursor == 0 { left.next().map(|(server, _)| server) } else { Some(server) };
-        Ok((blocks, next.map(|server| Place { server, cursor })))
+        Ok((blocks, next.map(|server| Place::Cursor { server, cursor })))
     }
 
     fn warning(&mut self) -> Option<String> {

@@ -10,8 +10,8 @@ use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, delete, get, post};
 use axum::{Extension, Router};
-use tower::Layer;
 use lately_resp::command::Verb;
+use tower::Layer;
 
 use super::alerts;
 use super::cluster;
@@ -322,7 +322,8 @@ mod tests {
     #[test]
     fn each_route_needs_its_verb_and_its_keys() {
         const ONE: &[&str] = &["app:1"];
-        let routes: Vec<&Route> = WATCHING.iter().chain(&COUNTING).chain(&STREAMS).chain(&TRANSFERS).collect();
+        let routes: Vec<&Route> =
+            WATCHING.iter().chain(&COUNTING).chain(&STREAMS).chain(&TRANSFERS).collect();
         let expected = [
             ("GET", "/healthz", Needs::Nothing),
             ("GET", "/readyz", Needs::Nothing),
