@@ -11,6 +11,7 @@ mod limits;
 mod memory;
 mod postgres;
 mod redis;
+mod remote;
 mod url;
 
 pub use engine::{Block, Engine, Known, List, OwnedBlock, Place, Server, Told, Write};
@@ -18,4 +19,5 @@ pub use error::EngineError;
 pub use memory::Memory;
 pub use postgres::Postgres;
 pub use redis::Redis;
+pub use remote::Remote;
 pub use url::without_password;

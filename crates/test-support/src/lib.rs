@@ -10,7 +10,7 @@ mod seeds;
 mod wait;
 
 pub use certificates::Certificates;
-pub use postgres::{PostgresPrograms, PostgresServer};
+pub use postgres::{PostgresPooler, PostgresPrograms, PostgresServer};
 pub use programs::{has, installed, skip};
 pub use ratelimit::{Choices, ModelDescriptor, ModelEntries, ModelFound, ModelRule, model_file, model_find};
 pub use redis::{RedisCluster, RedisProgram, RedisSentinel, RedisServer};

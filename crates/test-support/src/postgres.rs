@@ -187,6 +187,69 @@ impl Drop for PostgresServer {
     }
 }
 
+/// A running PgBouncer before a server. Each transaction may get another connection. It ends when it is dropped.
+#[derive(Debug)]
+pub struct PostgresPooler {
+    child: Child,
+    address: SocketAddr,
+    _folder: TempDir,
+}
+
+impl PostgresPooler {
+    /// Starts one. Without the program, the calling test is skipped.
+    ///
+    /// # Panics
+    /// It does not start, or is missing, and `cargo xtask test` would have installed it.
+    #[must_use]
+    pub fn start(server: &PostgresServer) -> Option<PostgresPooler> {
+        if !crate::has("pgbouncer") {
+            return None;
+        }
+        let folder = folder();
+        let file = |name: &str| folder.path().join(name);
+        std::fs::write(file("users"), "\"lately\" \"\"\n").expect("room");
+        let port = server.address.port();
+        for _ in 0..20 {
+            let address = free_address();
+            let config = format!(
+                "[databases]\ncounts = host=127.0.0.1 port={port}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {}\n\
+                 auth_type = trust\nauth_file = {}\npool_mode = transaction\ndefault_pool_size = 3\nunix_socket_dir =\n",
+                address.port(),
+                file("users").display()
+            );
+            std::fs::write(file("config"), config).expect("room");
+            let mut command = Command::new("pgbouncer");
+            if is_root() {
+                command.uid(NOBODY).gid(NOBODY);
+            }
+            command.arg(file("config")).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+            let mut child = command.spawn().expect("pgbouncer");
+            let mut has_ended = false;
+            until("PgBouncer answers or ends", || {
+                has_ended = child.try_wait().expect("its child").is_some();
+                has_ended || psql(&server.programs, address, "counts", "SELECT 1").is_ok()
+            });
+            if !has_ended {
+                return Some(PostgresPooler { child, address, _folder: folder });
+            }
+        }
+        panic!("PgBouncer does not start");
+    }
+
+    /// The URL of the database of the server behind it.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("postgres://lately@{}/counts", self.address)
+    }
+}
+
+impl Drop for PostgresPooler {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 /// An empty folder that the server may use.
 fn folder() -> TempDir {
     let folder = tempfile::tempdir().expect("a folder");

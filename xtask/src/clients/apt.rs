@@ -50,7 +50,9 @@ fn missing() -> Vec<&'static str> {
     if server.is_none() || find("redis-cli").is_none() || find("redis-benchmark").is_none() {
         packages.push("redis-tools");
     }
-    for program in ["strace", "openssl", "curl", "chromium", "prometheus", "prometheus-alertmanager"] {
+    for program in
+        ["pgbouncer", "strace", "openssl", "curl", "chromium", "prometheus", "prometheus-alertmanager"]
+    {
         if find(program).is_none() {
             packages.push(program);
         }

@@ -112,7 +112,7 @@ fn write_lines(out: &mut dyn Write, config: &Config) -> io::Result<()> {
         let (urls, flush_ms) = (cluster.shown_urls().join(" "), cluster.flush.as_millis());
         let urls = printable(urls.as_bytes());
         let timeout = cluster.read_timeout.map_or("0".to_owned(), |it| format!("{}ms", it.as_millis()));
-        let node = &cluster.node;
+        let (engine, node) = (cluster.engine(), &cluster.node);
         let upstream = cluster.shown_upstream().join(" ");
         let upstream = if upstream.is_empty() {
             upstream
@@ -121,7 +121,7 @@ fn write_lines(out: &mut dyn Write, config: &Config) -> io::Result<()> {
         };
         writeln!(
             out,
-            "cluster: engine redis, node {node}, urls {urls}{upstream}, flush {flush_ms}ms, read_timeout {timeout}"
+            "cluster: engine {engine}, node {node}, urls {urls}{upstream}, flush {flush_ms}ms, read_timeout {timeout}"
         )?;
     }
     if let Some(otlp) = &config.otlp {
@@ -369,7 +369,7 @@ impl Checked<'_> {
             }),
             users: config.users.iter().map(CheckedUser::of).collect(),
             cluster: config.cluster.as_ref().map(|cluster| CheckedCluster {
-                engine: "redis",
+                engine: cluster.engine(),
                 node: &cluster.node,
                 urls: cluster.shown_urls(),
                 upstream: cluster.shown_upstream(),

@@ -88,12 +88,13 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "N", value_parser = threads)]
     threads: Option<NonZeroUsize>,
 
-    /// Count together with other servers, through the Redis or Valkey server at this address. For a Redis Cluster, give
-    /// the option with several of its servers [default: alone].
+    /// Count together with other servers, through the Redis, Valkey or PostgreSQL server at this address:
+    /// redis://HOST:PORT or postgres://USER:PASSWORD@HOST:PORT/DATABASE. For a Redis Cluster, give the option with several of
+    /// its servers [default: alone].
     #[arg(long, value_name = "URL", requires = "node")]
     cluster: Vec<String>,
 
-    /// Also count together with other data centres, through the Redis or Valkey server at this address. --cluster is that of
+    /// Also count together with other data centres, through the server at this address. --cluster is that of
     /// this data centre.
     #[arg(long, value_name = "URL", requires = "cluster")]
     upstream: Vec<String>,

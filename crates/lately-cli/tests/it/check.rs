@@ -188,7 +188,7 @@ fn a_bad_config_is_reported_with_its_position() {
     );
     refused(
         &upstream("[\"redis://h1\"]", "[\"http://h2\"]"),
-        "FILE:5:12: upstream: invalid URL 'http://h2': it begins with none of redis://, rediss://, redis+sentinel://",
+        "FILE:5:12: upstream: invalid URL 'http://h2': it begins with none of redis://, rediss://, redis+sentinel://, postgres://",
     );
     refused(
         &upstream("[\"redis://h1\"]", "[]"),

@@ -117,7 +117,11 @@ fn one(url: &str) -> Result<Servers, String> {
         "redis" | "rediss" => (scheme, false),
         "redis+sentinel" => ("redis", true),
         "rediss+sentinel" => ("rediss", true),
-        _ => return Err("it begins with none of redis://, rediss://, redis+sentinel://".to_owned()),
+        _ => {
+            return Err(
+                "it begins with none of redis://, rediss://, redis+sentinel://, postgres://".to_owned()
+            );
+        }
     };
     let options = Options::of(query)?;
     let (master, database) = match path.split_once('/') {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lately::Timestamp;
 use lately_engines::{Block, Engine, EngineError, List, Postgres, Write};
-use test_support::{PostgresPrograms, PostgresServer};
+use test_support::{PostgresPooler, PostgresPrograms, PostgresServer};
 
 use crate::{LEVELS, START_MS, check, known, run, write};
 
@@ -17,6 +17,26 @@ fn postgres_conforms() {
     let Some(programs) = PostgresPrograms::find() else { return };
     let server = PostgresServer::start(&programs);
     run(check(engine(&server)));
+}
+
+/// Each statement may run on another connection to the server.
+#[test]
+fn postgres_behind_a_pooler_conforms() {
+    let Some(programs) = PostgresPrograms::find() else { return };
+    let mut server = PostgresServer::start(&programs);
+    let Some(pooler) = PostgresPooler::start(&server) else { return };
+    let engine = || Postgres::new(&[pooler.url()]).expect("a URL");
+    run(check(engine()));
+    // The connection to the pooler stays when the server fails, so the claim has to notice.
+    let (mut engine, minute) = (engine(), Duration::from_secs(60));
+    run(async {
+        engine.claim("a", "one", &|_| false, minute).await.expect("it answers");
+        let life = engine.life();
+        server.kill();
+        server.restart();
+        while engine.claim("a", "one", &|_| false, minute).await.is_err() {}
+        assert!(engine.life() > life, "what was sent may be lost");
+    });
 }
 
 #[test]

@@ -50,14 +50,19 @@ pub(super) fn settle(section: Option<Spanned<ClusterSection>>) -> Result<Option<
     let Some(section) = section else { return Ok(None) };
     let (at, section) = (section.span(), section.into_inner());
     let problem = |at, message: &str| Problem { at, message: message.to_owned() };
-    match section.engine.as_ref().map(|engine| (engine.get_ref().as_str(), engine.span())) {
-        Some(("redis", _)) => {}
-        Some(("none", _)) => return Ok(None),
-        Some((other, at)) => {
-            return Err(Problem { at, message: format!("unknown engine '{other}': give redis or none") });
-        }
+    let (engine, engine_at) = match section.engine.as_ref() {
+        Some(engine) => (engine.get_ref().as_str(), engine.span()),
         None => return Err(problem(at, "[cluster] names no engine: add engine = \"redis\"")),
-    }
+    };
+    let example = match engine {
+        "redis" => "redis://HOST:PORT",
+        "postgres" => "postgres://USER@HOST:PORT/DATABASE",
+        "none" => return Ok(None),
+        other => {
+            let message = format!("unknown engine '{other}': give redis, postgres or none");
+            return Err(Problem { at: engine_at, message });
+        }
+    };
     let Some(node) = section.node else {
         return Err(problem(
             at,
@@ -65,12 +70,16 @@ pub(super) fn settle(section: Option<Spanned<ClusterSection>>) -> Result<Option<
         ));
     };
     let Some(urls) = section.urls else {
-        return Err(problem(at, "[cluster] names no server: add urls = [\"redis://HOST:PORT\"]"));
+        return Err(problem(at, &format!("[cluster] names no server: add urls = [\"{example}\"]")));
     };
     let config = ClusterConfig::new(node.get_ref(), &urls.get_ref().0).map_err(|message| {
         let at = if message.contains("node name") { node.span() } else { urls.span() };
         Problem { at, message }
     })?;
+    if config.engine() != engine {
+        let message = format!("these addresses are not of the engine {engine}: give {example}");
+        return Err(Problem { at: urls.span(), message });
+    }
     let config = match section.upstream {
         Some(upstream) => config
             .with_upstream(&upstream.get_ref().0)

@@ -512,9 +512,20 @@ fn a_cluster_needs_an_engine_a_node_and_an_address() {
         assert!(message.contains(expected), "{message}");
     };
     check("", "names no engine: add engine = \"redis\"");
-    check("engine = \"reddis\"", "unknown engine 'reddis': give redis or none");
+    check("engine = \"reddis\"", "unknown engine 'reddis': give redis, postgres or none");
     check("engine = \"redis\"", "names no node: add a name of this server, such as node = \"eu-1\"");
     check("engine = \"redis\"\nnode = \"eu-1\"", "names no server: add urls");
+    check("engine = \"postgres\"\nnode = \"eu-1\"", "urls = [\"postgres://USER@HOST:PORT/DATABASE\"]");
+    check(
+        &good.replace("\"redis\"", "\"postgres\""),
+        "these addresses are not of the engine postgres: give postgres://",
+    );
+    let postgres = good.replace("redis://127.0.0.1:7100", "postgres://me@db/counts");
+    check(&postgres, "these addresses are not of the engine redis: give redis://HOST:PORT");
+    let postgres = postgres.replace("\"redis\"", "\"postgres\"");
+    assert_eq!(parse(&postgres).expect("valid").cluster.expect("it is there").engine(), "postgres");
+    let upstream = "upstream = [\"postgres://other@db/counts\"]";
+    check(&format!("{postgres}{upstream}"), "db:5432/counts is the engine of this data centre");
     check(&good.replace("eu-1", "eu.1"), "invalid node name 'eu.1': give 1 to 64 letters");
     check(&good.replace("redis://127.0.0.1:7100", "http://a"), "invalid URL 'http://a'");
     let several = parse(&good.replace("[\"redis", "[\"redis://a\", \"redis")).expect("valid").cluster;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lately::Origin;
-use lately_engines::{Redis, without_password};
+use lately_engines::{Remote, without_password};
 
 use crate::limits::{DEFAULT_FLUSH, DEFAULT_READ_TIMEOUT};
 
@@ -12,7 +12,7 @@ use crate::limits::{DEFAULT_FLUSH, DEFAULT_READ_TIMEOUT};
 pub struct ClusterConfig {
     /// The name of this node.
     pub node: String,
-    /// The addresses of the engine: one server, some of a Redis Cluster, or Sentinels.
+    /// The addresses of the engine: one server of Redis or Valkey, some of a Redis Cluster, Sentinels, or servers of PostgreSQL.
     pub urls: Vec<String>,
     /// The addresses of the upstream engine, which all data centres share. Empty without one.
     pub upstream: Vec<String>,
@@ -35,7 +35,7 @@ impl ClusterConfig {
                 lately::limits::MAX_NODE_BYTES
             ));
         }
-        Redis::new(urls).map_err(|error| error.to_string())?;
+        Remote::new(urls).map_err(|error| error.to_string())?;
         let urls = urls.iter().map(|url| url.as_ref().to_owned()).collect();
         let (node, read_timeout) = (node.to_owned(), Some(DEFAULT_READ_TIMEOUT));
         Ok(ClusterConfig { node, urls, upstream: Vec::new(), flush: DEFAULT_FLUSH, read_timeout })
@@ -46,8 +46,8 @@ impl ClusterConfig {
     /// # Errors
     /// Why an address is invalid, naming it.
     pub fn with_upstream<U: AsRef<str>>(self, upstream: &[U]) -> Result<ClusterConfig, String> {
-        let engine = Redis::new(upstream).map_err(|error| format!("upstream: {error}"))?;
-        let local = Redis::new(&self.urls).map_err(|error| error.to_string())?;
+        let engine = Remote::new(upstream).map_err(|error| format!("upstream: {error}"))?;
+        let local = Remote::new(&self.urls).map_err(|error| error.to_string())?;
         if let Some(server) = engine.shared_server(&local) {
             return Err(format!(
                 "upstream: {server} is the engine of this data centre: give that of all data centres, or none"
@@ -55,6 +55,12 @@ impl ClusterConfig {
         }
         let upstream = upstream.iter().map(|url| url.as_ref().to_owned()).collect();
         Ok(ClusterConfig { upstream, ..self })
+    }
+
+    /// The kind of the engine, as in the config file.
+    #[must_use]
+    pub fn engine(&self) -> &'static str {
+        Remote::new(&self.urls).map_or("none", |engine| engine.kind())
     }
 
     /// Whether there is an upstream engine.

@@ -260,9 +260,12 @@ impl Engine for Connection {
         let world = self.world();
         let mut names: Vec<&OwnedBlock> = world.blocks.keys().collect();
         names.sort_unstable();
-        let first = from.map_or(0, |place| usize::try_from(place.cursor).expect("few"));
+        let first = match from {
+            Some(Place::Cursor { cursor, .. }) => usize::try_from(*cursor).expect("few"),
+            _ => 0,
+        };
         let page = names.iter().skip(first).take(count).copied().cloned().collect();
-        let place = Place { server: String::new(), cursor: (first + count) as u64 };
+        let place = Place::Cursor { server: String::new(), cursor: (first + count) as u64 };
         Ok((page, (first + count < names.len()).then_some(place)))
     }
 }

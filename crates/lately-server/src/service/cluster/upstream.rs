@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lately::limits::MAX_NODE_BYTES;
 use lately::{Origin, Tier, Timestamp};
-use lately_engines::{Engine, EngineError, OwnedBlock, Redis, Told};
+use lately_engines::{Engine, EngineError, OwnedBlock, Remote, Told};
 use tokio::sync::Notify;
 
 use super::aggregator;
@@ -247,7 +247,7 @@ pub(crate) async fn run(service: Arc<Service>, signals: Signals) -> Result<(), C
     let Some(cluster) = service.cluster.as_ref().filter(|cluster| cluster.upstream.is_some()) else {
         return Ok(());
     };
-    let engine = |urls: &[String]| Redis::new(urls).expect("the config was checked");
+    let engine = |urls: &[String]| Remote::new(urls).expect("the config was checked");
     let reader = UpstreamReader::new(Arc::clone(&service), engine(&cluster.config.upstream));
     let aggregator = aggregator::Aggregator::new(
         Arc::clone(&service),

@@ -10,7 +10,7 @@ use lately::limits::SENT_WITHIN_MS;
 use lately::{
     Cell, DeltaBatch, LevelSets, Levels, LevelsId, Origin, Span, Store, Taken, Tally, Tier, Timestamp,
 };
-use lately_engines::{Block, Engine, EngineError, Known, Redis, Told, Write};
+use lately_engines::{Block, Engine, EngineError, Known, Remote, Told, Write};
 
 use thiserror::Error;
 
@@ -128,7 +128,7 @@ pub(crate) fn start(service: &Service) -> Result<(), ClusterError> {
 /// [`ClusterError`]: another server has the name of this node. The server is stopped.
 pub(crate) async fn run(service: Arc<Service>, signals: Signals) -> Result<(), ClusterError> {
     let Some(cluster) = &service.cluster else { return Ok(()) };
-    let Ok(engine) = Redis::new(&cluster.config.urls) else { unreachable!("the config was checked") };
+    let Ok(engine) = Remote::new(&cluster.config.urls) else { unreachable!("the config was checked") };
     let mut worker = Worker::new(Arc::clone(&service), engine);
     let flush = cluster.config.flush;
     let mut pause = flush;

@@ -1,0 +1,122 @@
+//! The engine that addresses name by their scheme.
+
+use std::time::Duration;
+
+use crate::{Block, Engine, EngineError, List, OwnedBlock, Place, Postgres, Redis, Server, Told, Write};
+
+/// An engine of one of the kinds that are servers of their own.
+pub enum Remote {
+    /// Redis or Valkey.
+    Redis(Redis),
+    /// PostgreSQL.
+    Postgres(Postgres),
+}
+
+/// Evaluates an expression with the engine, whichever it is.
+macro_rules! with {
+    ($remote:expr, $engine:ident => $result:expr) => {
+        match $remote {
+            Remote::Redis($engine) => $result,
+            Remote::Postgres($engine) => $result,
+        }
+    };
+}
+
+impl Remote {
+    /// The engine at these addresses. Nothing is connected yet.
+    ///
+    /// # Errors
+    /// [`EngineError::Url`]: an address is invalid, or they are of different kinds.
+    pub fn new<U: AsRef<str>>(urls: &[U]) -> Result<Remote, EngineError> {
+        if urls.first().is_some_and(|url| Postgres::is_meant(url.as_ref())) {
+            Postgres::new(urls).map(Remote::Postgres)
+        } else {
+            Redis::new(urls).map(Remote::Redis)
+        }
+    }
+
+    /// Its kind, as in the config.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Remote::Redis(_) => "redis",
+            Remote::Postgres(_) => "postgres",
+        }
+    }
+
+    /// A server that this engine and another one both use, with the same database: what one writes, the other reads.
+    #[must_use]
+    pub fn shared_server(&self, other: &Remote) -> Option<String> {
+        match (self, other) {
+            (Remote::Redis(ours), Remote::Redis(theirs)) => ours.shared_server(theirs),
+            (Remote::Postgres(ours), Remote::Postgres(theirs)) => ours.shared_server(theirs),
+            _ => None,
+        }
+    }
+}
+
+impl Engine for Remote {
+    async fn send(&mut self, writes: &[Write<'_>]) -> Result<(), EngineError> {
+        with!(self, engine => engine.send(writes).await)
+    }
+
+    async fn claim(
+        &mut self,
+        node: &str,
+        holder: &str,
+        is_former: &(dyn Fn(&str) -> bool + Sync),
+        lasts: Duration,
+    ) -> Result<Option<String>, EngineError> {
+        with!(self, engine => engine.claim(node, holder, is_former, lasts).await)
+    }
+
+    async fn set_text(
+        &mut self,
+        list: List,
+        name: &str,
+        text: Option<&str>,
+        lasts: Duration,
+    ) -> Result<(), EngineError> {
+        with!(self, engine => engine.set_text(list, name, text, lasts).await)
+    }
+
+    async fn texts(&mut self, list: List) -> Result<Vec<(String, String)>, EngineError> {
+        with!(self, engine => engine.texts(list).await)
+    }
+
+    fn life(&self) -> u64 {
+        with!(self, engine => engine.life())
+    }
+
+    fn warning(&mut self) -> Option<String> {
+        with!(self, engine => engine.warning())
+    }
+
+    fn servers(&self) -> Vec<Server> {
+        with!(self, engine => engine.servers())
+    }
+
+    async fn read(&mut self, blocks: &[Block<'_>]) -> Result<Vec<Told>, EngineError> {
+        with!(self, engine => engine.read(blocks).await)
+    }
+
+    async fn note_changed(&mut self, blocks: &[Block<'_>]) -> Result<(), EngineError> {
+        with!(self, engine => engine.note_changed(blocks).await)
+    }
+
+    async fn take_changed(&mut self, most: usize) -> Result<Vec<OwnedBlock>, EngineError> {
+        with!(self, engine => engine.take_changed(most).await)
+    }
+
+    async fn changed(&mut self) -> Result<usize, EngineError> {
+        with!(self, engine => engine.changed().await)
+    }
+
+    async fn scan(
+        &mut self,
+        from: Option<&Place>,
+        count: usize,
+    ) -> Result<(Vec<OwnedBlock>, Option<Place>), EngineError> {
+        with!(self, engine => engine.scan(from, count).await)
+    }
+}
