@@ -23,6 +23,10 @@ pub(crate) enum RestoreError {
         if *keys == 1 { "" } else { "s" }
     )]
     NotEmpty { keys: usize },
+    #[error(
+        "this server counts together with others, and they may have the hits of the dump already: restore it into a new data folder, as the guide of the cluster says"
+    )]
+    Clustered,
     #[error("the dump does not fit the memory ceiling of {ceiling_bytes} bytes")]
     TooLarge { ceiling_bytes: u64 },
     #[error("the dump cannot be stored in {folder:?} while it is checked: {error}")]
@@ -98,8 +102,10 @@ impl Service {
         self.take_in(keys, replace)
     }
 
-    pub(crate) fn check_empty(&self, replace: bool) -> Result<(), RestoreError> {
+    /// Checks whether a dump may be restored. In a cluster the hits would count as new ones, beside those that others have.
+    pub(crate) fn check_restore(&self, replace: bool) -> Result<(), RestoreError> {
         match self.store.len() {
+            _ if self.cluster.is_some() => Err(RestoreError::Clustered),
             keys if keys > 0 && !replace => Err(RestoreError::NotEmpty { keys }),
             _ => Ok(()),
         }
@@ -158,7 +164,7 @@ impl Service {
         // While the sources are busy, their names are in memory twice.
         held.set((dump.held_bytes() + 2 * bytes_of(&sources)) as u64);
         let _busy = self.hold_sources(&sources);
-        self.check_empty(replace)?;
+        self.check_restore(replace)?;
         let replaces_all = self.store.is_empty();
         let (mut deltas, mut keys) = (DeltaBatch::default(), 0);
         let evicted_before = self.store.memory().evicted_keys;

@@ -235,7 +235,7 @@ fn begin_restore(
             return Err(problem(StatusCode::BAD_REQUEST, "invalid query", &detail).into());
         }
     };
-    service.check_empty(replace).map_err(|error| refused(&error))?;
+    service.check_restore(replace).map_err(|error| refused(&error))?;
     Ok(replace)
 }
 
@@ -244,6 +244,7 @@ fn refused(error: &RestoreError) -> Response {
     let (status, title) = match error {
         RestoreError::Dump(_) => (StatusCode::BAD_REQUEST, "invalid dump"),
         RestoreError::NotEmpty { .. } => (StatusCode::CONFLICT, "not empty"),
+        RestoreError::Clustered => (StatusCode::CONFLICT, "counts together"),
         RestoreError::TooLarge { .. } => (StatusCode::INSUFFICIENT_STORAGE, "too large"),
         RestoreError::Spool { .. } => (StatusCode::INSUFFICIENT_STORAGE, "no room to check it"),
         RestoreError::Refused { .. } => (StatusCode::SERVICE_UNAVAILABLE, "refused"),
