@@ -30,6 +30,9 @@ use refusal::Failure;
 /// The parameters of a statement with their types.
 type Parameters<'p> = [(&'p (dyn ToSql + Sync), Type)];
 
+/// Keys, each with its places in a list of blocks.
+type Places<'k> = HashMap<&'k [u8], Vec<usize>>;
+
 /// A PostgreSQL database.
 pub struct Postgres {
     addresses: Vec<Address>,
@@ -178,9 +181,8 @@ impl Postgres {
 
     fn note(&mut self, failure: Failure) -> EngineError {
         match failure {
-            Failure::Lost(_) => self.drop_session(),
-            // Somebody has dropped tables. They are created anew with the next connection.
-            Failure::Missing(_) => self.drop_session(),
+            // If somebody has dropped tables, they are created anew with the next connection.
+            Failure::Lost(_) | Failure::Missing(_) => self.drop_session(),
             Failure::Refused(_) => {}
         }
         failure.into_error()
@@ -420,7 +422,7 @@ impl Engine for Postgres {
         }
         self.connect().await?;
         // Keys in the same block of time are read together.
-        let mut by_time: HashMap<(LevelsId, i64, i64), HashMap<&[u8], Vec<usize>>> = HashMap::new();
+        let mut by_time: HashMap<(LevelsId, i64, i64), Places<'_>> = HashMap::new();
         for (index, block) in blocks.iter().enumerate() {
             let keys = by_time.entry((block.levels, block.width_ms, block.number)).or_default();
             keys.entry(block.key).or_default().push(index);
