@@ -1,7 +1,7 @@
 //! Checks that each crate has one version: a second one must be built, downloaded and trusted, too.
 
 /// Crates that may have several versions, with reasons. They are in deny.toml, too.
-const SEVERAL_VERSIONS: [&str; 6] = [
+const SEVERAL_VERSIONS: [&str; 8] = [
     // 0.22 is a dependency of tonic, gRPC.
     "base64",
     // Version 2 is a dependency of utoipa, of a part of jiff that is never built, and of rivals in lately-bench.
@@ -12,6 +12,10 @@ const SEVERAL_VERSIONS: [&str; 6] = [
     // the cryptography of TLS.
     "getrandom",
     "r-efi",
+    // 0.9 is a dependency of x509-cert, which tokio-postgres-rustls reads certificates with.
+    "const-oid",
+    // 0.14 is a dependency of tokio-postgres, for WebAssembly only.
+    "wasi",
     // 0.52 is a dependency of ring, for Windows only.
     "windows-sys",
 ];
