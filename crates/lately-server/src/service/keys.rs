@@ -64,6 +64,9 @@ impl Service {
         if self.cluster.as_ref().is_some_and(|cluster| !cluster.may_delete(keys.clone())) {
             return Err(DeleteError::Waiting);
         }
+        if let Some(cluster) = &self.cluster {
+            keys.clone().for_each(|key| cluster.note_known(key, &self.store, now));
+        }
         // A cluster sends deletions to its other nodes.
         let is_recorded = self.is_recorded() || self.cluster.is_some();
         let mut deltas = is_recorded.then_some(&mut changes.deltas);

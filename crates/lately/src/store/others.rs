@@ -81,6 +81,12 @@ impl OwnSpan {
         cell.width_ms == self.width_ms && (self.start_ms..self.end_ms).contains(&cell.start_ms)
     }
 
+    /// Whether there is one only.
+    #[must_use]
+    pub fn is_one_cell(&self) -> bool {
+        self.end_ms - self.start_ms == self.width_ms
+    }
+
     /// The last cell.
     #[must_use]
     pub fn last_cell(&self) -> Cell {

@@ -51,6 +51,7 @@ use upstream::Upstream;
 pub(crate) use upstream::run as run_upstream;
 pub(crate) use wait::Wait;
 pub use worker::ClusterError;
+use worker::known_of_others;
 pub(crate) use worker::{Signals, run, start};
 
 /// What the service knows of the cluster.
@@ -163,6 +164,13 @@ impl Cluster {
     /// Whether there is room to note that these keys are deleted.
     pub(crate) fn may_delete<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) -> bool {
         self.outgoing.get().is_none_or(|outgoing| outgoing.may_delete(keys))
+    }
+
+    /// Notes what is known of a key that is about to be deleted.
+    pub(crate) fn note_known(&self, key: &[u8], store: &Store, now: Timestamp) {
+        let Some(outgoing) = self.outgoing.get().filter(|_| self.upstream.is_none()) else { return };
+        let (spans, levels) = (store.own_spans(key, now), store.level_sets(key).own().id());
+        outgoing.note_known(key, &spans, levels, known_of_others(store, key).collect());
     }
 
     /// Notes the deletions among changes that are about to be committed: others are to be told.

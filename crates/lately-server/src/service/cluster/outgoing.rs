@@ -42,6 +42,8 @@ struct Life {
 struct Deletions {
     /// Keys that were deleted, and when: what the engine has of them is to be marked.
     keys: DeletedKeys,
+    /// What was known of these keys as they were deleted. The engine may lose it before it is marked.
+    known: HashMap<Box<[u8]>, Vec<Known>>,
     /// Until when the hits of others are marked: of these keys the own hits wait, which may be on their way to the engine.
     others_marked: HashMap<Box<[u8]>, Timestamp>,
     /// These keys, and those that wait for the upstream engine.
@@ -143,8 +145,8 @@ impl Outgoing {
     /// whatever an engine has lost of it.
     pub(super) fn is_alone(&self, group: &Group) -> bool {
         let alone_from_ms = self.life().alone_from_ms;
-        let is_one_cell = |span: &OwnSpan| span.last_cell().start_ms == span.start_ms;
-        group.spans.iter().all(is_one_cell) && alone_from_ms.is_some_and(|from_ms| from_ms <= group.start_ms)
+        group.spans.iter().all(OwnSpan::is_one_cell)
+            && alone_from_ms.is_some_and(|from_ms| from_ms <= group.start_ms)
     }
 
     /// The store is loaded. Hits that were loaded may be as late as `newest`.
@@ -194,6 +196,36 @@ impl Outgoing {
     pub(super) fn may_delete<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) -> bool {
         let bytes: usize = keys.map(|key| DELETION_BYTES + bytes_of(key)).sum();
         self.deletions().waiting_bytes + bytes <= self.most_bytes
+    }
+
+    /// Notes what is known of a key that is about to be deleted: own hits in these spans, which nobody can count again, and the hits of
+    /// others. It is marked even if the engine has lost it by then.
+    pub(super) fn note_known(&self, key: &[u8], spans: &[OwnSpan], levels: LevelsId, others: Vec<Known>) {
+        let life = self.life();
+        let alone_from_ms = life.alone_from_ms.unwrap_or(i64::MAX);
+        let deletions = &mut *self.deletions();
+        let deleted = deletions.cells.get(key);
+        let own =
+            spans.iter().filter(|span| span.is_one_cell() && span.start_ms >= alone_from_ms).map(|span| {
+                let cell = span.last_cell();
+                let deleted = deleted.and_then(|cells| cells.iter().find(|(of, _)| *of == cell));
+                let counted = span.hits + deleted.map_or(0, |(_, deleted)| *deleted);
+                let tally = Tally { counted, deleted: 0 };
+                Known { origin: life.origin.clone(), levels, cell, tally, removed: 0 }
+            });
+        let known: Vec<Known> = own.chain(others).collect();
+        let bytes = known_bytes(&known);
+        // Without room, what the engine has is marked.
+        if deletions.bytes + bytes <= self.most_bytes {
+            let held = deletions.known.entry(key.into()).or_default();
+            held.extend(known);
+            deletions.bytes += bytes;
+        }
+    }
+
+    /// What was known of a key that was deleted, as it was.
+    pub(super) fn known(&self, key: &[u8]) -> Vec<Known> {
+        self.deletions().known.get(key).cloned().unwrap_or_default()
     }
 
     /// Notes that these keys are being deleted. Called before the deletion is committed, so that it is not forgotten when this node
@@ -352,7 +384,8 @@ impl Outgoing {
         let mark = |known: Known| {
             // Own hits left the store when the key was deleted.
             let removed = if life.is_own(&known.origin) { known.tally.counted } else { 0 };
-            let tally = Tally { counted: 0, deleted: known.tally.counted };
+            // The engine may have lost what was counted. With a mark alone, its origin would count its hits once more beside it.
+            let tally = Tally { counted: known.tally.counted, deleted: known.tally.counted };
             Known { tally, removed, ..known }
         };
         told.into_iter().filter(is_deleted).map(mark).collect()
@@ -473,6 +506,11 @@ fn bytes_of(key: &[u8]) -> usize {
     2 * (KEY_BYTES + key.len())
 }
 
+/// What they take in a list.
+fn known_bytes(known: &[Known]) -> usize {
+    size_of_val(known)
+}
+
 fn newest(times: &[Timestamp]) -> Timestamp {
     times.iter().copied().max().unwrap_or(Timestamp::MIN)
 }
@@ -514,6 +552,7 @@ impl Deletions {
             bytes += bytes_of(key);
             self.keys.remove(key);
             self.others_marked.remove(key);
+            self.bytes -= self.known.remove(key).map_or(0, |known| known_bytes(&known));
         }
         (self.bytes, self.waiting_bytes) = (self.bytes - bytes, self.waiting_bytes - bytes);
     }

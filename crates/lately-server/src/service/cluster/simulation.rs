@@ -405,7 +405,7 @@ impl Node {
         let service = self.service();
         let _entered = service.enter();
         let mut changes = Changes::default();
-        service.store.forget_into(key, service.now(), Some(&mut changes.deltas));
+        _ = service.delete(std::iter::once(key), &mut changes, service.now());
         _ = service.commit(&mut [&mut changes]);
     }
 
@@ -715,10 +715,26 @@ impl Simulation {
         trace(|| format!("{} node {node} deletes key {key}", self.world().now_ms - START_MS));
         let times_ms: Vec<i64> =
             self.hits.iter().filter(|(of, ..)| *of == key).map(|(_, at_ms, _)| *at_ms).collect();
+        let loses_first = self.rng.once_in(4) && !self.has_upstream() && !self.change_classes;
+        if loses_first {
+            // All know the hits of all.
+            for _ in 0..2 {
+                self.pass(500);
+                for node in &mut self.nodes {
+                    node.ask(Span::MAX);
+                    node.exchange().await;
+                }
+            }
+        }
         self.nodes[node].delete(KEYS[key]);
+        if loses_first {
+            // The engine loses all before anybody is told of the deletion.
+            self.empty_engine(0);
+        }
         self.all.forget(KEYS[key], at(self.world().now_ms));
         self.hits.retain(|(of, ..)| *of != key);
         match self.rng.below(6) {
+            _ if loses_first => {}
             // It is killed before it has told anyone.
             0..3 => self.restart(node),
             3 if !self.has_upstream() && !self.change_classes => {

@@ -1,5 +1,6 @@
 //! The worker: sends what this node counted, and reads what others counted of the keys that are read here.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::mem;
@@ -431,8 +432,9 @@ impl<E: Engine> Worker<E> {
                 let (mut pending, mut is_full) = (Vec::with_capacity(read.len()), false);
                 for (Unsent { key, at, is_own_only }, mut told) in read.iter().zip(told) {
                     if cluster.upstream.is_none() {
-                        // The engine may have lost counts that were read from it.
-                        told = with_known(told, service.store.known(key));
+                        // The engine may have lost counts that were read from it, or sent to it.
+                        told =
+                            with_known(told, known_of_others(&service.store, key).chain(outgoing.known(key)));
                     }
                     let local: HashSet<Origin> = told.iter().map(|known| known.origin.clone()).collect();
                     told.retain(
@@ -803,18 +805,25 @@ fn removals_of(
 }
 
 /// What an engine has of a key, and what is known from it beside that.
-fn with_known(mut told: Told, known: Vec<(Origin, LevelsId, Cell, Tally)>) -> Told {
-    let places =
-        told.iter().enumerate().map(|(place, held)| ((held.origin.clone(), held.levels, held.cell), place));
-    let places: HashMap<_, _> = places.collect();
-    for (origin, levels, cell, tally) in known {
-        let known = Known { origin, levels, cell, tally, removed: 0 };
-        match places.get(&(known.origin.clone(), levels, cell)) {
-            Some(place) => told[*place].merge(&known),
-            None => told.push(known),
+fn with_known(mut told: Told, known: impl Iterator<Item = Known>) -> Told {
+    let place = |held: &Known| (held.origin.clone(), held.levels, held.cell);
+    let mut places: HashMap<_, _> = told.iter().map(place).zip(0..).collect();
+    for known in known {
+        match places.entry(place(&known)) {
+            Entry::Occupied(held) => told[*held.get()].merge(&known),
+            Entry::Vacant(free) => {
+                free.insert(told.len());
+                told.push(known);
+            }
         }
     }
     told
+}
+
+/// What is known of the hits of other nodes on a key.
+pub(super) fn known_of_others(store: &Store, key: &[u8]) -> impl Iterator<Item = Known> {
+    let known = store.known(key).into_iter();
+    known.map(|(origin, levels, cell, tally)| Known { origin, levels, cell, tally, removed: 0 })
 }
 
 /// Keys with new hits.
