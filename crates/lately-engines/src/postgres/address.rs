@@ -61,11 +61,6 @@ impl Address {
 
     /// Whether another address has one of the hosts of this one, and the same database.
     pub(super) fn shares_with(&self, other: &Address) -> bool {
-        let hosts = |config: &Config| -> Vec<(Host, u16)> {
-            let ports = config.get_ports();
-            let port = |index: usize| ports.get(index).or(ports.first()).copied().unwrap_or(PORT);
-            config.get_hosts().iter().cloned().enumerate().map(|(index, host)| (host, port(index))).collect()
-        };
         let theirs = hosts(&other.config);
         self.config.get_dbname() == other.config.get_dbname()
             && hosts(&self.config).iter().any(|host| theirs.contains(host))
@@ -79,12 +74,17 @@ pub(super) fn is_postgres(scheme: &str) -> bool {
 
 const PORT: u16 = 5_432;
 
-/// The hosts with their ports, and the database.
-fn server(config: &Config) -> Result<String, String> {
+/// The hosts with their ports.
+fn hosts(config: &Config) -> Vec<(Host, u16)> {
     let ports = config.get_ports();
     let port = |index: usize| ports.get(index).or(ports.first()).copied().unwrap_or(PORT);
-    let shown = config.get_hosts().iter().enumerate().map(|(index, host)| match host {
-        Host::Tcp(name) => format!("{name}:{}", port(index)),
+    config.get_hosts().iter().cloned().enumerate().map(|(index, host)| (host, port(index))).collect()
+}
+
+/// The hosts with their ports, and the database.
+fn server(config: &Config) -> Result<String, String> {
+    let shown = hosts(config).into_iter().map(|(host, port)| match host {
+        Host::Tcp(name) => format!("{name}:{port}"),
         Host::Unix(path) => path.display().to_string(),
     });
     let hosts: Vec<String> = shown.collect();

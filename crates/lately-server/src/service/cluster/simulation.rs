@@ -728,7 +728,7 @@ impl Simulation {
         }
         self.nodes[node].delete(KEYS[key]);
         if loses_first {
-            // The engine loses all before anybody is told of the deletion.
+            // The engine loses all before anybody has read of the deletion.
             self.empty_engine(0);
         }
         self.all.forget(KEYS[key], at(self.world().now_ms));
