@@ -201,6 +201,14 @@ pub struct OwnedBlock {
 }
 
 impl OwnedBlock {
+    /// A block of what was read from an engine. `None` if it is none: its key is empty, or its first or last millisecond is no time.
+    pub(crate) fn read(key: &[u8], levels: LevelsId, width_ms: i64, number: i64) -> Option<OwnedBlock> {
+        let ends = [number, number.checked_add(1)?].map(|number| number.checked_mul(CELLS_OF_A_BLOCK));
+        let is_in_time = ends.iter().all(|end| end.is_some_and(|end| end.checked_mul(width_ms).is_some()));
+        let is_block = width_ms > 0 && !key.is_empty() && is_in_time;
+        is_block.then(|| OwnedBlock { key: key.into(), levels, width_ms, number })
+    }
+
     /// The same block with a borrowed key.
     #[must_use]
     pub fn as_block(&self) -> Block<'_> {

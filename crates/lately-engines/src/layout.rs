@@ -38,11 +38,7 @@ pub(crate) fn read_name(text: &[u8]) -> Option<OwnedBlock> {
     let mut number = || parts.next()?.ok()?.parse::<i64>().ok();
     let (width_ms, number) = (number()?, number()?);
     let key = rest.splitn(4, |&byte| byte == b':').nth(3)?.strip_prefix(b"{")?.strip_suffix(b"}")?;
-    // Its first and last millisecond are times.
-    let ends = [number, number.checked_add(1)?].map(|number| number.checked_mul(CELLS_OF_A_BLOCK));
-    let is_in_time = ends.iter().all(|end| end.is_some_and(|end| end.checked_mul(width_ms).is_some()));
-    let block = OwnedBlock { key: key.into(), levels, width_ms, number };
-    (width_ms > 0 && !key.is_empty() && is_in_time && name(&block.as_block()) == text).then_some(block)
+    OwnedBlock::read(key, levels, width_ms, number).filter(|block| name(&block.as_block()) == text)
 }
 
 /// The members of a count with their scores. `origin` is its origin as text.

@@ -17,7 +17,7 @@ fn node(redis: &RedisServer, name: &str) -> Running {
 }
 
 /// Whether a key has this many hits on each of the nodes, asked until it has.
-fn all_say(nodes: &[&Running], question: &str, hits: u64) -> bool {
+pub(crate) fn all_say(nodes: &[&Running], question: &str, hits: u64) -> bool {
     nodes.iter().all(|node| becomes(|| node.ask::<u64>(question) == hits))
 }
 

@@ -3,15 +3,11 @@
 use test_support::{PostgresPrograms, PostgresServer};
 
 use crate::client_runs::{ask, words};
+use crate::cluster::all_say;
 use crate::running::{Running, becomes, serve_in, serve_with};
 
 fn node(url: &str, name: &str) -> Running {
     serve_with(&["--cluster", url, "--node", name])
-}
-
-/// Whether a key has this many hits on each of the nodes, asked until it has.
-fn all_say(nodes: &[&Running], question: &str, hits: u64) -> bool {
-    nodes.iter().all(|node| becomes(|| node.ask::<u64>(question) == hits))
 }
 
 #[test]

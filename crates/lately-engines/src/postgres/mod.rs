@@ -310,11 +310,7 @@ fn known(row: &Row, block: &Block<'_>) -> Option<Known> {
 fn block(row: &Row, number: impl Fn(i64, i64) -> Option<i64>) -> Option<OwnedBlock> {
     let (levels, width_ms) = (u32::try_from(row.get::<_, i64>(1)).ok()?, row.get::<_, i64>(2));
     let number = number(width_ms, row.get(3))?;
-    let ends = [number, number.checked_add(1)?].map(|number| number.checked_mul(CELLS_OF_A_BLOCK));
-    let is_in_time = ends.iter().all(|end| end.is_some_and(|end| end.checked_mul(width_ms).is_some()));
-    let key = row.get::<_, &[u8]>(0);
-    let is_block = width_ms > 0 && !key.is_empty() && is_in_time;
-    is_block.then(|| OwnedBlock { key: key.into(), levels: LevelsId::new(levels), width_ms, number })
+    OwnedBlock::read(row.get(0), LevelsId::new(levels), width_ms, number)
 }
 
 fn milliseconds(time: Duration) -> i64 {

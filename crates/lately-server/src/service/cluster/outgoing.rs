@@ -303,7 +303,7 @@ impl Outgoing {
         self.note_marks(sent.iter().map(|Pending { key, counts, .. }| (*key, &counts[..])), at, true)
     }
 
-    /// Notes own hits that were removed because another node deleted them. Call it before the engine is told. The note is in the data
+    /// Notes own hits that were removed because another node deleted them. Call it before the engine gets the counts. The note is in the data
     /// folder, too. So the next start does not remove them a second time, even if the engine has lost that they are removed.
     ///
     /// # Errors
