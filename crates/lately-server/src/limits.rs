@@ -188,14 +188,18 @@ pub const MAX_HTTP2_STREAMS: u32 = 64;
 /// See [`MAX_HTTP2_STREAMS`].
 pub const HTTP2_STREAMS_SHARE: usize = 4;
 
-/// Bytes of bodies that an HTTP/2 client may send ahead on a connection: its part of [`CONNECTIONS_SHARE`], within these
+/// Bytes of bodies that an HTTP/2 client may send ahead on a connection: its part of [`HTTP2_BODIES_SHARE`], within these
 /// bounds. The library closes a connection when what the server has not read yet is in too many short frames: it counts the
 /// bytes by which they are shorter than 256, up to half of this number.
-pub const HTTP2_CONNECTION_BYTES: RangeInclusive<u32> = 384 << 10..=2 << 20;
+pub const HTTP2_CONNECTION_BYTES: RangeInclusive<u32> = 384 << 10..=4 << 20;
+
+/// The share of the memory ceiling that has the bodies which HTTP/2 clients send ahead: one sixth.
+pub const HTTP2_BODIES_SHARE: u64 = 6;
 
 /// The part of [`HTTP2_CONNECTION_BYTES`] that a client may send ahead on a stream. So it can send the shortest lines, each in
-/// a frame, as fast as it likes: 12 bytes, which count as 244.
-pub const HTTP2_STREAM_SHARE: u32 = 48;
+/// a frame, as fast as it likes: 12 bytes, which count as 244. At the default ceiling and above it is more than the 65,535 bytes that a client
+/// may send before it knows the settings of the server. With less, some clients fail, httpx among them.
+pub const HTTP2_STREAM_SHARE: u32 = 42;
 
 /// Bytes of answers that wait in the buffer of an HTTP/2 stream.
 pub const HTTP2_SEND_BYTES: usize = 64 << 10;

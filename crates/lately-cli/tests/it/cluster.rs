@@ -159,6 +159,36 @@ fn a_second_server_of_a_name_refuses() {
     assert_eq!(first.ask::<u64>("HIT k"), 1);
 }
 
+/// Symptom: two servers of one name counted, and nothing said so. Cause: a server that had stood still took its name for its own. Fix: it
+/// says that another server has it, until that one has ended.
+#[test]
+fn a_server_that_stood_still_says_that_another_one_has_its_name() {
+    if !has("redis-server") {
+        return;
+    }
+    let redis = RedisServer::start();
+    let first = node(&redis, "a");
+    assert!(becomes(|| first.info("lately_engine_ok") == "1"));
+    first.signal("STOP");
+    let second = node(&redis, "a");
+    let is_ready = || second.get("/readyz").ends_with("\r\n\r\nready\n");
+    assert!(becomes(is_ready));
+    first.signal("CONT");
+    let problem = "another server has the name of this node, a";
+    assert!(becomes(|| first.get("/v1/status").contains(problem)));
+    assert!(!second.get("/v1/status").contains(problem));
+    // Both count on.
+    first.ask::<u64>("HIT k 2");
+    second.ask::<u64>("HIT k 3");
+    assert!(all_say(&[&first, &second], "HITS k", 5));
+    drop(second);
+    assert!(becomes(|| !first.get("/v1/status").contains(problem)));
+    first.signal("TERM");
+    let log = first.ended().err;
+    let taken = "lately: another server took the name of this node, 'a', while this one stood still";
+    assert!(log.contains(taken) && log.contains("lately: this server alone is node 'a' again\n"), "{log}");
+}
+
 #[test]
 fn each_of_many_keys_has_its_own_count() {
     if !has("redis-server") {

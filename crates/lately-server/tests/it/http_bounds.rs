@@ -167,6 +167,21 @@ fn slow_uploads_do_not_block_others() {
     });
 }
 
+/// Symptom: the client of a slow upload was not able to go on. Cause: the error did not say how many lines had come. Fix: it does.
+#[test]
+fn the_error_of_slow_lines_says_how_many_were_counted() {
+    const HEAD: &str = "POST /v1/hits HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n";
+    on_paused_time(|server| async move {
+        let lines = "{\"key\":\"a\"}\n".repeat(3) + "{\"key\":";
+        let mut upload = sent(&server, &format!("{HEAD}{:x}\r\n{lines}\r\n", lines.len())).await;
+        let mut answer = String::new();
+        let (read, ()) = tokio::join!(upload.read_to_string(&mut answer), looks(&server, LOOKS + 10));
+        read.expect("an answer, and the end");
+        let why = "the server ended the upload: slower than 32000 B/s: 3 lines were counted before";
+        assert!(answer.starts_with("HTTP/1.1 408 ") && answer.contains(why), "{answer}");
+    });
+}
+
 /// A dump that is not read is abandoned, and its place is free again.
 #[test]
 fn an_unread_dump_is_abandoned() {

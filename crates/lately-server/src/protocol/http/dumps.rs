@@ -18,7 +18,7 @@ use tokio::sync::mpsc::{self, Receiver};
 use tokio::time::timeout;
 
 use super::listener::Link;
-use super::pace::Pace;
+use super::pace::{Pace, Upload};
 use super::places::{Place, Transfers};
 use super::problem::{Document, problem};
 use crate::RUN_ID_HEADER;
@@ -169,7 +169,7 @@ pub(super) async fn restore(
         }
     };
     let (send, pieces) = mpsc::channel(TRANSFER_PIECES);
-    pace.set_upload(Some("nothing was changed"));
+    pace.set_upload(Some(Upload::Unchanged));
     // The thread holds the place, because it goes on when the client has gone.
     let restored = tokio::task::spawn_blocking(move || {
         let restored = {

@@ -36,17 +36,17 @@ use tower::util::BoxCloneSyncService;
 use tower::{Layer, Service as _};
 
 use super::heads::{Checked, Start};
-use super::pace::{Pace, TooSlow};
+use super::pace::{Pace, TooSlow, Upload};
 use super::problem::raw_problem;
 use super::requests::{most_calls, most_requests};
 use super::stream::Stream;
 use crate::limits::{
     ACCEPT_RETRY, CONNECTIONS_SHARE, DRAIN_TIMEOUT, GRPC_CONNECTION_BYTES, GRPC_PING_EVERY,
     GRPC_PING_TIMEOUT, GRPC_STREAM_BYTES, GRPC_STREAM_SHARE, GRPC_UNARY_PART, HTTP_CONNECTION_BYTES,
-    HTTP_LOOK_EVERY, HTTP_PLACE_BYTES, HTTP_SEND_BYTES, HTTP_TIMEOUT, HTTP2_CONNECTION_BYTES,
-    HTTP2_SEND_BYTES, HTTP2_STREAM_SHARE, HTTP2_STREAMS_SHARE, LEAST_HTTP_CONNECTIONS, LINGER,
-    MAX_GRPC_CONNECTIONS, MAX_HTTP_CONNECTIONS, MAX_HTTP_HEAD_BYTES, MAX_HTTP_HEADERS, MAX_HTTP2_ERRORS,
-    MAX_HTTP2_RESETS, MAX_HTTP2_STREAMS, TLS_BYTES,
+    HTTP_LOOK_EVERY, HTTP_PLACE_BYTES, HTTP_SEND_BYTES, HTTP_TIMEOUT, HTTP2_BODIES_SHARE,
+    HTTP2_CONNECTION_BYTES, HTTP2_SEND_BYTES, HTTP2_STREAM_SHARE, HTTP2_STREAMS_SHARE,
+    LEAST_HTTP_CONNECTIONS, LINGER, MAX_GRPC_CONNECTIONS, MAX_HTTP_CONNECTIONS, MAX_HTTP_HEAD_BYTES,
+    MAX_HTTP_HEADERS, MAX_HTTP2_ERRORS, MAX_HTTP2_RESETS, MAX_HTTP2_STREAMS, TLS_BYTES,
 };
 use crate::protocol::pause;
 use crate::service::access::Principal;
@@ -302,7 +302,7 @@ async fn serve_one(
 async fn while_it_keeps_up(
     pace: &Pace,
     answered: impl Future<Output = ()>,
-) -> Result<(), (TooSlow, Option<&'static str>)> {
+) -> Result<(), (TooSlow, Option<Upload>)> {
     let mut answered = pin!(answered);
     while timeout(HTTP_LOOK_EVERY, answered.as_mut()).await.is_err() {
         pace.look().map_err(|too_slow| (too_slow, pace.upload()))?;
@@ -372,11 +372,11 @@ fn http1_builder() -> http1::Builder {
 
 fn http2_builder(speaks: Speaks, ceiling_bytes: u64) -> http2::Builder<AtOnce> {
     let mut builder = http2::Builder::new(AtOnce);
-    let bounds = match speaks {
-        Speaks::Http => HTTP2_CONNECTION_BYTES,
-        Speaks::Grpc => GRPC_CONNECTION_BYTES,
+    let (bounds, share) = match speaks {
+        Speaks::Http => (HTTP2_CONNECTION_BYTES, HTTP2_BODIES_SHARE),
+        Speaks::Grpc => (GRPC_CONNECTION_BYTES, CONNECTIONS_SHARE),
     };
-    let part_bytes = ceiling_bytes / CONNECTIONS_SHARE / speaks.most_connections(ceiling_bytes) as u64;
+    let part_bytes = ceiling_bytes / share / speaks.most_connections(ceiling_bytes) as u64;
     let connection_bytes =
         u32::try_from(part_bytes).unwrap_or(u32::MAX).clamp(*bounds.start(), *bounds.end());
     let (requests, stream_bytes) = match speaks {

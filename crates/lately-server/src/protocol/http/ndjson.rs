@@ -23,7 +23,7 @@ use utoipa::ToSchema;
 use super::dumps::{coded, discard, next_piece};
 use super::listener::Link;
 use super::login::{no_key, refused, unauthorized};
-use super::pace::Pace;
+use super::pace::{Pace, Upload};
 use super::problem::{Document, Problem};
 use super::query::{Query, shown};
 use crate::limits::{
@@ -112,15 +112,15 @@ pub(super) async fn hits(
     let pace = Arc::clone(&link.pace);
     let mut lines = Lines { service, link, answer: LinesAnswer::default(), line: 0 };
     // The error of a slow upload is text of HTTP/1.
-    pace.set_upload((version != Version::HTTP_2).then_some("the lines before were counted"));
-    let read = lines.read(body, &pace).await;
+    let is_answered = version != Version::HTTP_2;
+    let read = lines.read(body, &pace, is_answered).await;
     pace.set_upload(None);
     pace.is_at_the_client();
     match read {
         Ok(()) => Json(lines.answer).into_response(),
         Err((problem, body)) => {
             discard(&headers, body).await;
-            problem.and(&format!("{} lines were counted before", lines.answer.accepted)).into_response()
+            problem.and(&Upload::Counted(lines.answer.accepted).to_string()).into_response()
         }
     }
 }
@@ -188,10 +188,11 @@ struct Lines {
 }
 
 impl Lines {
-    /// Counts all lines. An error has the rest of the body.
-    async fn read(&mut self, mut body: Body, pace: &Pace) -> Result<(), (Problem, Body)> {
+    /// Counts all lines. A client that becomes too slow is told how many, if it `is_answered` then. An error has the rest of the body.
+    async fn read(&mut self, mut body: Body, pace: &Pace, is_answered: bool) -> Result<(), (Problem, Body)> {
         let (mut buffer, mut left_bytes) = (LineBuffer::default(), MAX_HTTP_BODY_BYTES);
         loop {
+            pace.set_upload(is_answered.then_some(Upload::Counted(self.answer.accepted)));
             pace.is_at_the_client();
             let piece = next_piece(&mut body).await;
             pace.is_at_us();

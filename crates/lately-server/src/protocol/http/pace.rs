@@ -45,13 +45,30 @@ impl fmt::Display for TooSlow {
     }
 }
 
+/// What became of the part of an upload that came.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Upload {
+    Unchanged,
+    /// Hits of these lines were counted.
+    Counted(u64),
+}
+
+impl fmt::Display for Upload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Upload::Unchanged => f.write_str("nothing was changed"),
+            Upload::Counted(lines) => write!(f, "{lines} lines were counted before"),
+        }
+    }
+}
+
 /// The pace of one connection.
 #[derive(Default)]
 pub(in crate::protocol) struct Pace {
     /// The server works, and the client waits for it.
     is_ours: AtomicBool,
     /// While the client uploads and has no answer yet: what became of the part that came, for an error.
-    upload: Mutex<Option<&'static str>>,
+    upload: Mutex<Option<Upload>>,
     /// Bytes moved since the last look.
     moved_bytes: AtomicU64,
     behind_bytes: AtomicU64,
@@ -180,12 +197,12 @@ impl Pace {
     }
 
     /// Begins or ends an upload. While one goes on, the client can get an error with this text.
-    pub(super) fn set_upload(&self, became: Option<&'static str>) {
+    pub(super) fn set_upload(&self, became: Option<Upload>) {
         *self.upload.lock().unwrap_or_else(PoisonError::into_inner) = became;
     }
 
     /// What became of the part of an upload that came.
-    pub(super) fn upload(&self) -> Option<&'static str> {
+    pub(super) fn upload(&self) -> Option<Upload> {
         *self.upload.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

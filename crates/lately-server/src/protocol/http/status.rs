@@ -153,7 +153,7 @@ fn problems(service: &Service) -> Vec<String> {
     }
     if let Some(cluster) = &service.cluster {
         let state = cluster.state();
-        if state.waits_for_name {
+        if state.waits_for_name || state.shares_name {
             problems.push(format!("another server has the name of this node, {}", cluster.config.node));
         }
         if let Some(why) = &state.contact.failure {

@@ -95,6 +95,8 @@ pub(crate) struct State {
     pub(crate) is_reconciled: bool,
     /// Another server has the name of this node, or had it until it was killed.
     pub(crate) waits_for_name: bool,
+    /// Another server has taken the name of this node, which goes on.
+    pub(crate) shares_name: bool,
 }
 
 /// The keys that are deleted by these changes.

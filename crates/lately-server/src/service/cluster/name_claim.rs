@@ -11,6 +11,9 @@ use crate::service::Service;
 /// Whether this server has the name of its node.
 pub(super) enum Claim {
     Ours,
+    /// Another server has it by now, because this one stood still for a while. Each counts under its own origin, so two with one name
+    /// are no danger to the counts.
+    Shared,
     /// A server that was killed may have it still.
     Wait,
     Taken(ClusterError),
@@ -19,8 +22,10 @@ pub(super) enum Claim {
 /// The claim to a name.
 #[derive(Default)]
 pub(super) struct NameClaim {
-    /// When the name was claimed last.
+    /// When the name was claimed last, once it was ours.
     claimed: Option<i64>,
+    /// Whether another server had it then.
+    is_shared: bool,
     /// Since when another server has it.
     refused_since: Option<i64>,
 }
@@ -39,23 +44,19 @@ impl NameClaim {
     ) -> Result<Claim, EngineError> {
         let now_ms = service.now().as_millis();
         let passed = |since_ms: i64| Duration::from_millis(u64::try_from(now_ms - since_ms).unwrap_or(0));
-        if self.claimed.is_some_and(|at_ms| passed(at_ms) < CLAIM_EVERY) {
-            return Ok(Claim::Ours);
-        }
-        let node = &parts(service).0.config.node;
-        if claim(engine, service, node, CLAIM_LASTS).await?.is_none() {
+        if self.claimed.is_none_or(|at_ms| passed(at_ms) >= CLAIM_EVERY) {
+            let node = &parts(service).0.config.node;
+            let holder = claim(engine, service, node, CLAIM_LASTS).await?;
+            self.is_shared = holder.is_some();
+            if holder.is_some() && !self.was_ours() {
+                let since_ms = *self.refused_since.get_or_insert(now_ms);
+                let is_over = passed(since_ms) >= 2 * CLAIM_LASTS;
+                let taken = || Claim::Taken(ClusterError::NodeTaken { node: node.clone() });
+                return Ok(if is_over { taken() } else { Claim::Wait });
+            }
             self.claimed = Some(now_ms);
-            return Ok(Claim::Ours);
         }
-        let since_ms = *self.refused_since.get_or_insert(now_ms);
-        // Each server counts under its own origin, so two with one name are no danger to the counts. This one had it first.
-        if self.claimed.is_some() {
-            return Ok(Claim::Ours);
-        }
-        if passed(since_ms) < 2 * CLAIM_LASTS {
-            return Ok(Claim::Wait);
-        }
-        Ok(Claim::Taken(ClusterError::NodeTaken { node: node.clone() }))
+        Ok(if self.is_shared { Claim::Shared } else { Claim::Ours })
     }
 
     /// Lets the next server of this name have it at once.

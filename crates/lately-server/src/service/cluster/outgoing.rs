@@ -359,10 +359,12 @@ impl Outgoing {
         lacking
     }
 
-    /// The marks that were sent last.
-    pub(super) fn sent(&self) -> Vec<(Box<[u8]>, Vec<Known>)> {
+    /// The marks that were sent last. Older ones may not be sent again: nodes forget which hits they have removed for them.
+    pub(super) fn sent(&self, now: Timestamp) -> Vec<(Box<[u8]>, Vec<Known>)> {
+        let from = before(now, SENT_WITHIN_MS);
         let deletions = self.deletions();
-        deletions.sent.iter().map(|SentMarks { key, marks, .. }| (key.clone(), marks.clone())).collect()
+        let last = deletions.sent.iter().filter(|sent| !sent.is_sent || sent.at >= from);
+        last.map(|SentMarks { key, marks, .. }| (key.clone(), marks.clone())).collect()
     }
 
     /// All engines have the marks.
@@ -435,8 +437,8 @@ impl Outgoing {
             }
             !cells.is_empty()
         });
-        // The engine has lost nothing that was sent before.
-        deletions.drop_sent(before(now, SENT_WITHIN_MS), self.most_bytes);
+        // No node sends marks again for which these hits were removed.
+        deletions.drop_sent(before(now, 2 * SENT_WITHIN_MS), self.most_bytes);
         let Deletions { keys, log, sent, .. } = deletions;
         let all_marked = keys.is_empty() && upstream.is_none_or(|upstream| upstream.unsent_deletions() == 0);
         log.tidy(all_marked && sent.is_empty(), || {

@@ -94,14 +94,15 @@ impl World {
     fn write(&mut self, write: OwnWrite) {
         trace(|| {
             format!(
-                "W {} {:?} {} {} {}: {} {}",
+                "W {} {:?} {} {} {}: {} {} {}",
                 self.now_ms - START_MS,
                 String::from_utf8_lossy(&write.0.key),
                 write.1.origin,
                 write.1.cell.width_ms,
                 write.1.cell.start_ms - START_MS,
                 write.1.tally.counted,
-                write.1.tally.deleted
+                write.1.tally.deleted,
+                write.1.removed
             )
         });
         merge(&mut self.blocks, write.clone());
