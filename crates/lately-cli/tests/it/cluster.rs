@@ -9,6 +9,7 @@ use serde_json::Value;
 use test_support::{RedisCluster, RedisProgram, RedisServer};
 
 use crate::client_runs::{ask, check_refused, words};
+use crate::cluster_reads::get;
 use crate::common::{has, lately, lately_reading};
 use crate::running::{self, Running, becomes, serve_in, serve_with};
 
@@ -171,18 +172,19 @@ fn a_server_that_stood_still_says_that_another_one_has_its_name() {
     assert!(becomes(|| first.info("lately_engine_ok") == "1"));
     first.signal("STOP");
     let second = node(&redis, "a");
-    let is_ready = || second.get("/readyz").ends_with("\r\n\r\nready\n");
-    assert!(becomes(is_ready));
+    let says = |line: &str| second.get("/readyz").ends_with(&format!("\r\n\r\n{line}\n"));
+    assert!(becomes(|| says("waiting: another server has the name of this node")));
+    assert!(becomes(|| says("ready")));
     first.signal("CONT");
     let problem = "another server has the name of this node, a";
-    assert!(becomes(|| first.get("/v1/status").contains(problem)));
-    assert!(!second.get("/v1/status").contains(problem));
+    assert!(becomes(|| get(&first, "/v1/status").contains(problem)));
+    assert!(!get(&second, "/v1/status").contains(problem));
     // Both count on.
     first.ask::<u64>("HIT k 2");
     second.ask::<u64>("HIT k 3");
     assert!(all_say(&[&first, &second], "HITS k", 5));
     drop(second);
-    assert!(becomes(|| !first.get("/v1/status").contains(problem)));
+    assert!(becomes(|| !get(&first, "/v1/status").contains(problem)));
     first.signal("TERM");
     let log = first.ended().err;
     let taken = "lately: another server took the name of this node, 'a', while this one stood still";

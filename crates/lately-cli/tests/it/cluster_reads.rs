@@ -27,7 +27,7 @@ fn node(redis: &RedisServer, name: &str) -> Running {
 }
 
 /// What a node answers over HTTP.
-fn get(node: &Running, path: &str) -> String {
+pub(crate) fn get(node: &Running, path: &str) -> String {
     let mut socket = TcpStream::connect(&node.http).expect("it listens");
     socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");

@@ -385,7 +385,7 @@ impl<E: Engine> Worker<E> {
             return Ok(());
         }
         let mut pending = Vec::with_capacity(visit.keys.len());
-        for (visited, (counts, has_shared)) in visit.keys.iter().zip(counts) {
+        for (visited, (mut counts, has_shared)) in visit.keys.iter().zip(counts) {
             // The marks of the deletion come first.
             if outgoing.is_deleted(&visited.key) {
                 put_back(visited);
@@ -393,6 +393,11 @@ impl<E: Engine> Worker<E> {
             }
             if has_shared || visited.has_older {
                 self.reconcile.note_older(&visited.key);
+            }
+            if visited.has_older {
+                // Narrower cells lack these hits, and go first.
+                let narrowest_ms = counts.iter().map(|known| known.cell.width_ms).min();
+                counts.retain(|known| Some(known.cell.width_ms) == narrowest_ms);
             }
             if !counts.is_empty() {
                 pending.push(Pending { key: &visited.key, sets: store.level_sets(&visited.key), counts });
