@@ -59,7 +59,15 @@ const PLACES: [Place; 15] = [
     // Rivals are dependencies of this crate only.
     Place {
         name: "lately-bench",
-        inner: &["lately", "lately-classics", "lately-resp", "lately-load", "lately-tower"],
+        inner: &[
+            "lately",
+            "lately-classics",
+            "lately-engines",
+            "lately-resp",
+            "lately-load",
+            "lately-tower",
+            "test-support",
+        ],
         whole: None,
     },
     Place { name: "test-support", inner: &["lately"], whole: None },

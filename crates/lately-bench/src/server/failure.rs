@@ -34,3 +34,17 @@ impl From<lately_load::LoadError> for Failure {
         Failure(error.to_string())
     }
 }
+
+impl From<lately_engines::EngineError> for Failure {
+    fn from(error: lately_engines::EngineError) -> Failure {
+        Failure(error.to_string())
+    }
+}
+
+impl From<tokio_postgres::Error> for Failure {
+    fn from(error: tokio_postgres::Error) -> Failure {
+        // The cause says more than the kind.
+        let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}"));
+        Failure(format!("PostgreSQL: {error}{}", cause.unwrap_or_default()))
+    }
+}

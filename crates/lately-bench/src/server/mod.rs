@@ -13,6 +13,7 @@ mod memory;
 pub(crate) mod nothing;
 mod pipelines;
 pub(crate) mod plans;
+mod postgres;
 pub(crate) mod process;
 mod reads;
 mod scripts;
@@ -30,7 +31,7 @@ const TABLE: &str = "server";
 type Section = fn(&Options) -> Result<Vec<Row>, Failure>;
 
 /// The sections, in the order in which they run, each with its names for `--only`.
-const SECTIONS: [(&[&str], Section); 12] = [
+const SECTIONS: [(&[&str], Section); 13] = [
     (&pipelines::NAMES, pipelines::rows),
     (&["server/reads"], reads::rows),
     (&["server/ids"], ids::rows),
@@ -42,6 +43,7 @@ const SECTIONS: [(&[&str], Section); 12] = [
     (&["server/durability"], durability::rows),
     (&["server/memory"], memory::rows),
     (&["server/cluster"], cluster::rows),
+    (&["server/postgres"], postgres::rows),
     (&["server/doors"], doors::rows),
 ];
 
