@@ -1,5 +1,5 @@
 //! Installs the programs that tests need: those of Redis and Valkey, clients in Python and Node, Helm, curl, nginx, Envoy,
-//! Prometheus, Alertmanager, and Chromium with what drives it.
+//! Prometheus, Alertmanager, VictoriaMetrics, and Chromium with what drives it.
 //!
 //! Everything but Debian packages is in `target/clients`, so no files of the user are changed, and `cargo
 //! clean` removes it. Each part has a stamp with all its ingredients. While that is unchanged, the part is

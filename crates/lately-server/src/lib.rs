@@ -10,6 +10,7 @@ mod clock;
 pub mod config;
 #[cfg(fuzzing)]
 pub mod fuzzing;
+mod history;
 mod json;
 pub mod limits;
 mod log;

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use lately::{Span, days, hours, milliseconds, minutes};
+use lately::{Span, days, hours, milliseconds, minutes, seconds};
 
 /// The default of `max_clients`: RESP clients served at once.
 pub const DEFAULT_MAX_CLIENTS: usize = 10_000;
@@ -820,6 +820,70 @@ pub(crate) const LAST_EXPORT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The pauses after which a webhook that has not taken a message does not get it any more.
 pub const DELIVERED_WITHIN: Duration = Duration::from_secs(900);
+
+/// Most `[[history]]` of a config. For each, all keys are visited once an interval.
+pub const MAX_HISTORIES: usize = 8;
+
+/// The width of the panes that are sent, without another one in the config.
+pub(crate) const DEFAULT_HISTORY_INTERVAL: Span = minutes(1);
+
+/// The widths of panes that can be sent.
+pub(crate) const HISTORY_INTERVAL: RangeInclusive<Span> = seconds(1)..=days(1);
+
+/// How long after its end a pane is sent, without another time in the config.
+pub(crate) const DEFAULT_HISTORY_DELAY: Span = seconds(10);
+
+/// How long after its end a pane may be sent. It is longer than a batch takes, and than the disk may take to keep a hit.
+pub(crate) const HISTORY_DELAY: RangeInclusive<Span> = seconds(1)..=hours(1);
+
+/// Keys with samples within [`HISTORY_KEY_KEPT`], without another number in the config.
+pub(crate) const DEFAULT_HISTORY_KEYS: usize = 10_000;
+
+/// The most keys that a config may permit.
+pub(crate) const HISTORY_KEYS: RangeInclusive<usize> = 1..=1_000_000;
+
+/// A key without hits for this long makes room for another one.
+pub(crate) const HISTORY_KEY_KEPT: Span = hours(1);
+
+/// Longest name of a metric or a label of samples.
+pub(crate) const MAX_HISTORY_NAME_BYTES: usize = 128;
+
+/// Longest value of a label or a header in a `[[history]]`, and longest name of its user.
+pub(crate) const MAX_HISTORY_VALUE_BYTES: usize = 1_024;
+
+/// Most labels in a `[[history]]`.
+pub(crate) const MAX_HISTORY_LABELS: usize = 16;
+
+/// Most headers in a `[[history]]`.
+pub(crate) const MAX_HISTORY_HEADERS: usize = 16;
+
+/// Samples in a request.
+pub(crate) const SAMPLES_A_REQUEST: usize = 1_000;
+
+/// Bytes of the answer of a receiver that are read, for the log.
+pub(crate) const RECEIVER_ANSWER_BYTES: usize = 4 << 10;
+
+/// How long these bytes may take to come after the head of the answer.
+pub(crate) const RECEIVER_ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Characters of the answer of a receiver in a log line.
+pub(crate) const RECEIVER_ANSWER_CHARS: usize = 256;
+
+/// Requests that a pane may take beyond those that have all its samples. When a receiver refuses a request, its samples are sent in
+/// two halves, because one sample may be at fault.
+pub(crate) const SPLITS_A_PANE: usize = 64;
+
+/// Longest time that a receiver may ask for before a request is sent again.
+pub(crate) const MAX_RETRY_AFTER: Duration = Duration::from_secs(600);
+
+/// Longest time between two looks at the clock while no pane is closed.
+pub(crate) const HISTORY_LOOK: Duration = Duration::from_secs(1);
+
+/// How much earlier than needed panes are taken for merged, so that they are not merged while they are read.
+pub(crate) const HISTORY_MARGIN: Span = minutes(1);
+
+/// A position in the history that is further than this ahead of the clock was written while the clock was wrong.
+pub(crate) const HISTORY_AHEAD: Span = hours(1);
 
 /// Time after which all alerts are sent to an Alertmanager again.
 pub const ALERTMANAGER_EVERY: Duration = Duration::from_secs(60);

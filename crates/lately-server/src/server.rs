@@ -11,7 +11,8 @@ use tokio::net::{TcpListener, TcpSocket};
 use tokio::time::MissedTickBehavior;
 
 use crate::alerting;
-use crate::config::{Alert, Config, FileError};
+use crate::config::{Alert, Config, FileError, HistoryLogin};
+use crate::history;
 use crate::limits::{CLOCK_STEP_MS, LISTEN_BACKLOG, PROGRESS_EVERY, READY_WITHIN, SWEEP_EVERY, WATCH_EVERY};
 use crate::log::Log;
 use crate::otlp;
@@ -119,6 +120,7 @@ impl Server {
         let users = CurrentUsers::new(&config.users);
         users.replace(users.load(&config.users)?);
         check_secrets(&config.alerts)?;
+        config.histories.iter().filter_map(|history| history.login.as_ref()).try_for_each(check_login)?;
         let resp = listen(RESP, config.resp)?;
         let http = listen(HTTP, config.http)?;
         let grpc = listen(GRPC, config.grpc)?;
@@ -249,6 +251,7 @@ impl Server {
         let tend = tokio::spawn(tend);
         let alerting = tokio::spawn(alerting::keep(Arc::clone(&service), stopper.clone(), Arc::clone(&tell)));
         let otlp = tokio::spawn(otlp::keep(Arc::clone(&service), stopper.clone(), Arc::clone(&tell)));
+        let history = tokio::spawn(history::keep(Arc::clone(&service), stopper.clone(), Arc::clone(&tell)));
         let reload = tokio::spawn(reload);
         let loaded = match folder {
             Some(folder) => load(&service, folder, &stopper, &tell, ready).await,
@@ -261,7 +264,7 @@ impl Server {
             stopper.stop();
         }
         // A panic of a task has been reported. Wait for the others all the same.
-        let _ = tokio::join!(resp, http, grpc, tend, reload, alerting, otlp);
+        let _ = tokio::join!(resp, http, grpc, tend, reload, alerting, otlp, history);
         if let Some(metrics) = metrics {
             let _ = metrics.await;
         }
@@ -455,7 +458,13 @@ pub fn check_addresses(config: &Config) -> Result<(), ServerError> {
 pub fn check_files(config: &Config) -> Result<(), ServerError> {
     CurrentUsers::new(&config.users).load(&config.users)?;
     config.tls.as_ref().map(CurrentTls::new).transpose()?;
+    config.histories.iter().filter_map(|history| history.login.as_ref()).try_for_each(check_login)?;
     check_secrets(&config.alerts)
+}
+
+/// Reads the secret of a login at a receiver.
+fn check_login(login: &HistoryLogin) -> Result<(), ServerError> {
+    Ok(history::authorization(login).map(|_| ())?)
 }
 
 /// Reads the secrets of webhooks.

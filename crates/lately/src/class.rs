@@ -38,6 +38,55 @@ impl Pattern {
         self.matches_for(key, &mut 0)
     }
 
+    /// Whether some key matches both patterns.
+    #[must_use]
+    pub fn meets(&self, other: &Pattern) -> bool {
+        let [these, those] = [self, other].map(Pattern::elements);
+        // Pairs of places that some text leads to, each visited once. A star ends there, or has one more byte.
+        let mut seen = vec![false; (these.len() + 1) * (those.len() + 1)];
+        let mut open = vec![(0, 0)];
+        while let Some((i, j)) = open.pop() {
+            if std::mem::replace(&mut seen[i * (those.len() + 1) + j], true) {
+                continue;
+            }
+            match (these.get(i), those.get(j)) {
+                (None, None) => return true,
+                (Some(Element::Any), those) => {
+                    open.push((i + 1, j));
+                    open.extend(those.map(|_| (i, j + 1)));
+                }
+                (these, Some(Element::Any)) => {
+                    open.push((i, j + 1));
+                    open.extend(these.map(|_| (i + 1, j)));
+                }
+                (Some(Element::One(these)), Some(Element::One(those))) => {
+                    let is_shared = these.iter().zip(those.iter()).any(|(one, other)| *one && *other);
+                    open.extend(is_shared.then_some((i + 1, j + 1)));
+                }
+                (Some(Element::One(_)), None) | (None, Some(Element::One(_))) => {}
+            }
+        }
+        false
+    }
+
+    fn elements(&self) -> Vec<Element> {
+        let (mut elements, mut p) = (Vec::new(), 0);
+        while p < self.0.len() {
+            if self.0[p] == b'*' {
+                elements.push(Element::Any);
+                p += 1;
+                continue;
+            }
+            let mut bytes = Box::new([false; 256]);
+            for (byte, is_in) in (0..=u8::MAX).zip(bytes.iter_mut()) {
+                *is_in = match_one(&self.0, p, byte).0;
+            }
+            elements.push(Element::One(bytes));
+            p = match_one(&self.0, p, 0).1;
+        }
+        elements
+    }
+
     /// Matches like [`Pattern::matches`], and adds the number of comparisons with a byte of the pattern to `work`.
     pub(crate) fn matches_for(&self, key: &[u8], work: &mut u64) -> bool {
         let pattern = &self.0[..];
@@ -62,6 +111,14 @@ impl Pattern {
         }
         pattern[p..].iter().all(|&byte| byte == b'*')
     }
+}
+
+/// An element of a pattern.
+enum Element {
+    /// Any run of bytes.
+    Any,
+    /// One byte of these.
+    One(Box<[bool; 256]>),
 }
 
 /// Whether `byte` matches the element at `p`, and the place after the element.
@@ -176,6 +233,39 @@ impl Classes {
 mod tests {
     use super::*;
     use crate::time::{milliseconds, seconds};
+
+    #[test]
+    fn patterns_that_share_a_key_meet() {
+        let check = |one: &str, other: &str, expected: bool| {
+            let [one, other] = [one, other].map(|text| Pattern::new(text.as_bytes()));
+            assert_eq!(one.meets(&other), expected, "{one:?} {other:?}");
+            assert_eq!(other.meets(&one), expected, "{other:?} {one:?}");
+        };
+        for (one, other, expected) in [
+            ("", "", true),
+            ("", "*", true),
+            ("", "?", false),
+            ("a*", "b*", false),
+            ("a*", "*b", true),
+            ("a*b", "a*c", false),
+            ("a*b", "ab", true),
+            ("a*b", "a", false),
+            ("*", "x:?", true),
+            ("*a*", "*b*", true),
+            ("[a-c]x", "[d-f]x", false),
+            ("[a-c]x", "[c-f]?", true),
+            ("[^a]", "a", false),
+            ("\\*", "*", true),
+            ("\\*", "a", false),
+            ("??*", "a", false),
+            ("a**", "*?a", true),
+        ] {
+            check(one, other, expected);
+        }
+        // Pairs that are slow without a memory of the places.
+        let [many, none] = ["*a".repeat(200), "*b".repeat(200) + "c"];
+        check(&many, &none, false);
+    }
 
     #[test]
     fn patterns_match_as_in_redis() {

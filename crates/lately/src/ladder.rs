@@ -92,7 +92,8 @@ impl Ladder {
     }
 
     /// The age of its newer edge from which a pane may be this wide; `None` if it never may.
-    pub(crate) fn age_of_ms(&self, width_ms: i64) -> Option<i64> {
+    #[must_use]
+    pub fn age_of_ms(&self, width_ms: i64) -> Option<i64> {
         self.steps.iter().find(|step| step.width_ms == width_ms).map(|step| step.pane_age_ms)
     }
 

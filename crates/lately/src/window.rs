@@ -8,6 +8,18 @@ use crate::count::Count;
 use crate::settings::Settings;
 use crate::time::{Span, Timestamp};
 
+impl Settings {
+    /// Whether the hits before a time are known apart from those after it, as seen from `now`: it is a border of panes, no merged pane
+    /// may cross it, and it is not older than the retention. Once it is not, it never is again.
+    #[must_use]
+    pub fn keeps_apart(&self, at: Timestamp, now: Timestamp) -> bool {
+        let at_ms = at.as_millis();
+        at_ms % self.resolution().as_millis() == 0
+            && at_ms >= self.retention_edge_ms(now)
+            && Edge::new(at_ms, self, now).is_on_grid()
+    }
+}
+
 /// A window. Its edges are on pane borders.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Window {

@@ -50,9 +50,16 @@ fn missing() -> Vec<&'static str> {
     if server.is_none() || find("redis-cli").is_none() || find("redis-benchmark").is_none() {
         packages.push("redis-tools");
     }
-    for program in
-        ["pgbouncer", "strace", "openssl", "curl", "chromium", "prometheus", "prometheus-alertmanager"]
-    {
+    for program in [
+        "pgbouncer",
+        "strace",
+        "openssl",
+        "curl",
+        "chromium",
+        "prometheus",
+        "prometheus-alertmanager",
+        "victoria-metrics",
+    ] {
         if find(program).is_none() {
             packages.push(program);
         }

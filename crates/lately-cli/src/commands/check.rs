@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::Args;
 use lately::{Pattern, Settings, Span};
 use lately_server::alerts::{AlertRule, Condition};
-use lately_server::config::{Alert, HostName, NamedLimit, Tls, User, Webhook};
+use lately_server::config::{Alert, History, HostName, NamedLimit, Tls, User, Webhook};
 use lately_server::{Config, Storage};
 use serde::Serialize;
 
@@ -21,7 +21,7 @@ use crate::table::{harmless_json, printable, printable_path};
 /// Check a config file, or rules of envoyproxy/ratelimit, and print the settings with all defaults.
 ///
 /// It prints a line each for server, storage and memory, then one for each class, limit and alert, and one for TLS, for each user, for the
-/// cluster, and for otlp, if there are any. The last line counts the domains and rules of --ratelimit-config. It reads the files of passwords and certificates. It binds no address and opens no folder. If the server would refuse the file, the exit code is 2, and the error names line and column.
+/// cluster, for otlp, and for each history, if there are any. The last line counts the domains and rules of --ratelimit-config. It reads the files of passwords and certificates. It binds no address and opens no folder. If the server would refuse the file, the exit code is 2, and the error names line and column.
 #[derive(Args)]
 pub(crate) struct Check {
     /// The config file.
@@ -32,7 +32,7 @@ pub(crate) struct Check {
     #[arg(long, value_name = "DIR")]
     ratelimit_config: Option<PathBuf>,
 
-    /// Print one object: server, storage, memory, classes, limits, alerts, tls, users, cluster, otlp, ratelimit_config.
+    /// Print one object: server, storage, memory, classes, limits, alerts, tls, users, cluster, otlp, histories, ratelimit_config.
     #[arg(long)]
     json: bool,
 }
@@ -129,6 +129,15 @@ fn write_lines(out: &mut dyn Write, config: &Config) -> io::Result<()> {
         let (metrics, traces, every) = (url(&otlp.metrics), url(&otlp.traces), span_of(otlp.every));
         writeln!(out, "otlp: metrics {metrics}, every {every}, traces {traces}, sample {}", otlp.sample)?;
     }
+    for history in &config.histories {
+        let History { name, url, protocol, interval, delay, max_keys, .. } = history;
+        let (url, pattern) = (printable(url.to_string().as_bytes()), printable(history.pattern.as_bytes()));
+        writeln!(
+            out,
+            "history {name}: {protocol} {url}, match {pattern}, interval {interval}, delay {delay}, max_keys {max_keys}, catches up {}",
+            history.catches_up(&config.classes)
+        )?;
+    }
     config.limits.iter().try_for_each(|limit| {
         let NamedLimit { name, max, window, is_shadow, key, deny, prefix, domain, descriptors, .. } = limit;
         write!(out, "limit {name}: {max} in {window}, overdraft {}", limit.is_overdraft)?;
@@ -222,7 +231,23 @@ struct Checked<'a> {
     users: Vec<CheckedUser<'a>>,
     cluster: Option<CheckedCluster<'a>>,
     otlp: Option<CheckedOtlp>,
+    histories: Vec<CheckedHistory<'a>>,
     ratelimit_config: Option<CheckedRules>,
+}
+
+#[derive(Serialize)]
+struct CheckedHistory<'a> {
+    name: &'a str,
+    url: String,
+    protocol: String,
+    #[serde(rename = "match")]
+    pattern: String,
+    interval_ms: i64,
+    delay_ms: i64,
+    max_keys: usize,
+    metric: &'a str,
+    /// How long the receiver may be away before hits cannot be sent.
+    catches_up_ms: i64,
 }
 
 #[derive(Serialize)]
@@ -384,6 +409,21 @@ impl Checked<'_> {
                 traces: otlp.traces.as_ref().map(ToString::to_string),
                 sample: otlp.sample,
             }),
+            histories: config
+                .histories
+                .iter()
+                .map(|history| CheckedHistory {
+                    name: &history.name,
+                    url: history.url.to_string(),
+                    protocol: history.protocol.to_string(),
+                    pattern: String::from_utf8_lossy(history.pattern.as_bytes()).into_owned(),
+                    interval_ms: history.interval.as_millis(),
+                    delay_ms: history.delay.as_millis(),
+                    max_keys: history.max_keys,
+                    metric: &history.metric,
+                    catches_up_ms: history.catches_up(&config.classes).as_millis(),
+                })
+                .collect(),
             ratelimit_config: config
                 .rule_folder
                 .as_ref()

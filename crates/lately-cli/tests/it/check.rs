@@ -125,7 +125,7 @@ fn check_prints_the_settings_as_json() {
         r#"{"name":"edge:1","max":0,"window_ms":90000,"overdraft":false,"lockout_ms":null,"lockout_factor":null,"lockout_max_ms":null,"exempt":[],"shadow":true,"key":"e:{header:x-real-ip/24}","deny":429,"ipv4_prefix":28,"ipv6_prefix":64,"domain":"edge\n","descriptors":{"a":"b","remote_address":"*"}}],"#,
         r#""alerts":[{"name":"ddos","match":"endpoint:*","kind":"above","threshold":10000.0,"least":null,"window_ms":10000,"for_ms":3000,"keep_firing_ms":0,"cooldown_ms":60000,"webhook":"http://127.0.0.1:9000/hook","webhook_secret_file":null,"alertmanager":null},"#,
         r#"{"name":"odd","match":"\u001b","kind":"spike","threshold":2.5,"least":10,"window_ms":60000,"for_ms":0,"keep_firing_ms":5000,"cooldown_ms":0,"webhook":null,"webhook_secret_file":null,"alertmanager":"http://127.0.0.1:9093/"}],"#,
-        r#""tls":null,"users":[],"cluster":null,"otlp":null,"ratelimit_config":null}"#,
+        r#""tls":null,"users":[],"cluster":null,"otlp":null,"histories":[],"ratelimit_config":null}"#,
         "\n"
     );
     assert_eq!((run.out.as_str(), run.code), (expected, Some(0)));
@@ -153,7 +153,7 @@ fn check_prints_the_settings_as_json() {
     assert!(run.out.contains(r#""metrics":null,"hosts":[],"#), "{}", run.out);
     assert!(
         run.out.ends_with(
-            "\"limits\":[],\"alerts\":[],\"tls\":null,\"users\":[],\"cluster\":null,\"otlp\":null,\"ratelimit_config\":null}\n"
+            "\"limits\":[],\"alerts\":[],\"tls\":null,\"users\":[],\"cluster\":null,\"otlp\":null,\"histories\":[],\"ratelimit_config\":null}\n"
         ),
         "{}",
         run.out
@@ -200,7 +200,7 @@ fn a_bad_config_is_reported_with_its_position() {
     );
     refused(
         "\n[clusters]\n",
-        "FILE:2:2: unknown field `clusters`, expected one of `server`, `storage`, `memory`, `class`, `limit`, `alert`, `user`, `cluster`, `otlp`",
+        "FILE:2:2: unknown field `clusters`, expected one of `server`, `storage`, `memory`, `class`, `limit`, `alert`, `user`, `cluster`, `history`, `otlp`",
     );
     refused("x", "FILE:1:2: write `x = …`: a key and its value have = between them");
     let run = check(b"[server]\n# \xc3\xa4\xff\n", &[]);

@@ -325,7 +325,7 @@ fn config_files() {
     check(&with("[[limit]]", "[limit]"), "1:2: write [[limit]], with two brackets: there may be several");
     check(
         &with("[[limit]]", "[[limits]]"),
-        "1:3: unknown field `limits`, expected one of `server`, `storage`, `memory`, `class`, `limit`, `alert`, `user`, `cluster`, `otlp`",
+        "1:3: unknown field `limits`, expected one of `server`, `storage`, `memory`, `class`, `limit`, `alert`, `user`, `cluster`, `history`, `otlp`",
     );
     check(&limit("shadow = yes"), "5:10: `yes` is no value of TOML: give true or false, without quotes");
     check(

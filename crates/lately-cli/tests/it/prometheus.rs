@@ -2,17 +2,17 @@
 //! alert rules in `packaging`.
 
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 use tempfile::TempDir;
 use test_support::{RedisServer, until};
 
 use crate::common::has;
-use crate::http_clients::curl;
 use crate::running::{FREE, Running, becomes, start};
+use crate::time_series::TimeSeries;
 
 fn file(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
@@ -24,10 +24,10 @@ fn text(path: &str) -> String {
 }
 
 /// A server that has every metric: it has limits, an alert, rules of envoyproxy/ratelimit, receivers of OTLP, a data
-/// folder, and two engines.
+/// folder, a history, and two engines.
 struct Stage {
     server: Running,
-    folder: TempDir,
+    _folder: TempDir,
     _engines: [RedisServer; 2],
 }
 
@@ -57,8 +57,8 @@ traces = "http://127.0.0.1:1/"
 const RULES: &str =
     "domain: shop\ndescriptors:\n- key: path\n  rate_limit: { unit: hour, requests_per_unit: 5 }\n";
 
-/// `None` where a program is missing.
-fn stage() -> Option<Stage> {
+/// A server that sends its history to this URL. `None` where a program is missing.
+fn stage(history: &str) -> Option<Stage> {
     let programs = ["redis-server", "curl", "prometheus", "promtool"];
     if !programs.into_iter().all(has) {
         return None;
@@ -67,7 +67,10 @@ fn stage() -> Option<Stage> {
     let engines = [RedisServer::start(), RedisServer::start()];
     let (config, rules, data) =
         (folder.path().join("lately.toml"), folder.path().join("rules"), folder.path().join("data"));
-    std::fs::write(&config, CONFIG).expect("room");
+    let history = format!(
+        "[[history]]\nname = \"main\"\nurl = \"{history}\"\nmatch = \"k:*\"\ninterval = 1\ndelay = 1\n"
+    );
+    std::fs::write(&config, format!("{CONFIG}{history}")).expect("room");
     std::fs::create_dir(&rules).expect("room");
     std::fs::write(rules.join("shop.yaml"), RULES).expect("room");
     let [config, rules, data] = [&config, &rules, &data].map(|path| path.to_str().expect("text"));
@@ -81,7 +84,7 @@ fn stage() -> Option<Stage> {
             server.ask::<Vec<i64>>(&format!("LIMIT u:1 @{limit}"));
         }
     }
-    Some(Stage { server, folder, _engines: engines })
+    Some(Stage { server, _folder: folder, _engines: engines })
 }
 
 impl Stage {
@@ -108,7 +111,7 @@ fn names(text: &str) -> BTreeSet<&str> {
 
 #[test]
 fn promtool_finds_nothing_wrong_with_the_metrics() {
-    let Some(stage) = stage() else { return };
+    let Some(stage) = stage("http://127.0.0.1:1/") else { return };
     let metrics = stage.metrics();
     assert_eq!(promtool(&["check", "metrics"], &metrics), (true, String::new()), "{metrics}");
     let of_type = metrics.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
@@ -143,81 +146,34 @@ fn promtool_finds_nothing_wrong_with_the_rules() {
     assert!(passed, "{said}");
 }
 
-/// A Prometheus that scrapes a server; killed when dropped.
-struct Prometheus {
-    address: String,
-    child: Child,
-}
-
-impl Prometheus {
-    fn start(stage: &Stage) -> Prometheus {
-        let folder = stage.folder.path();
-        let rules = file("packaging/prometheus/lately.rules.yml");
-        let config = format!(
-            "global: {{ scrape_interval: 200ms, scrape_timeout: 200ms, evaluation_interval: 200ms }}\n\
-             rule_files: ['{}']\n\
-             scrape_configs:\n- job_name: lately\n  static_configs: [{{ targets: ['{}'] }}]\n",
-            rules.canonicalize().expect("it is there").display(),
-            stage.server.http
-        );
-        let path = folder.join("prometheus.yml");
-        std::fs::write(&path, config).expect("room");
-        let flag = |name: &str, value: &Path| format!("--{name}={}", value.display());
-        let mut command = Command::new("prometheus");
-        command.arg(flag("config.file", &path)).arg(flag("storage.tsdb.path", &folder.join("tsdb")));
-        command.arg("--web.listen-address=127.0.0.1:0").arg("--log.level=info");
-        let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().expect("Prometheus runs");
-        let mut log = BufReader::new(child.stderr.take().expect("a pipe"));
-        let mut read = String::new();
-        let address = loop {
-            let mut line = String::new();
-            assert!(log.read_line(&mut line).expect("text") > 0, "Prometheus ends: {read}");
-            if let Some((_, rest)) = line.split_once("msg=\"Listening on\" address=") {
-                break rest.trim().to_owned();
-            }
-            read += &line;
-        };
-        // It waits when nobody takes its log.
-        std::thread::spawn(move || log.lines().map_while(Result::ok).for_each(drop));
-        let prometheus = Prometheus { address, child };
-        // It listens before it has read its data.
-        let ready = format!("http://{}/-/ready", prometheus.address);
-        assert!(becomes(|| curl(&[&ready]).0 == 200), "Prometheus is not ready");
-        prometheus
-    }
-
-    fn get(&self, path: &str, more: &[&str]) -> Value {
-        let url = format!("http://{}{path}", self.address);
-        let (status, answer) = curl(&[&["--get", &url], more].concat());
-        let body = answer.split_once("\r\n\r\n").expect("a body").1;
-        let answer: Value = serde_json::from_str(body).expect(body);
-        assert!(status == 200 && answer["status"] == "success", "{path} {more:?}: {answer}");
-        answer["data"].clone()
-    }
-
-    /// The series that a query finds.
-    fn query(&self, query: &str) -> Vec<Value> {
-        let data = self.get("/api/v1/query", &["--data-urlencode", &format!("query={query}")]);
-        match data["resultType"].as_str() {
-            Some("vector") => data["result"].as_array().expect("series").clone(),
-            _ => panic!("{query}: {data}"),
-        }
-    }
-}
-
-impl Drop for Prometheus {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// A Prometheus that scrapes the server of a stage, has the rules, and gets the history of the server.
+fn scrape(stage: &Stage, prometheus: &TimeSeries) {
+    let rules = file("packaging/prometheus/lately.rules.yml");
+    prometheus.configure(&format!(
+        "global: {{ scrape_interval: 200ms, scrape_timeout: 200ms, evaluation_interval: 200ms }}\n\
+         rule_files: ['{}']\n\
+         scrape_configs:\n- job_name: lately\n  static_configs: [{{ targets: ['{}'] }}]\n",
+        rules.canonicalize().expect("it is there").display(),
+        stage.server.http
+    ));
 }
 
 /// The queries in a dashboard, with the variables of Grafana filled in, and where they are.
 fn queries(dashboard: &Value) -> Vec<(String, String)> {
     let filled = |query: &Value| {
         let query = query.as_str().expect("a text");
-        let query =
-            query.replace("$__rate_interval", "1m").replace("$job", "lately").replace("$instance", ".*");
+        let values = [
+            ("$__rate_interval", "1m"),
+            ("$__interval_ms", "60000"),
+            ("$__interval", "1m"),
+            ("$__range", "1h"),
+            ("$job", "lately"),
+            ("$instance", ".*"),
+            ("$metric", "lately_hits"),
+            ("$key", ".*"),
+            ("$top", "10"),
+        ];
+        let query = values.iter().fold(query.to_owned(), |query, (name, value)| query.replace(name, value));
         assert!(!query.contains('$'), "an unknown variable: {query}");
         query
     };
@@ -232,16 +188,20 @@ fn queries(dashboard: &Value) -> Vec<(String, String)> {
 }
 
 #[test]
-fn prometheus_answers_every_query_of_the_dashboard_and_of_the_rules() {
-    let Some(stage) = stage() else { return };
-    let prometheus = Prometheus::start(&stage);
+fn prometheus_answers_every_query_of_the_dashboards_and_of_the_rules() {
+    if !["curl", "prometheus"].into_iter().all(has) {
+        return;
+    }
+    let prometheus = TimeSeries::prometheus("global: {}\n");
+    let Some(stage) = stage(&prometheus.url()) else { return };
+    scrape(&stage, &prometheus);
     // Rates need two scrapes.
     assert!(becomes(|| {
         let scrapes = prometheus.query("count_over_time(lately_build_info[1m]) > 2");
         !scrapes.is_empty()
     }));
     let dashboard: Value = serde_json::from_str(&text("packaging/grafana/lately.json")).expect("JSON");
-    let queries = queries(&dashboard);
+    let queries = self::queries(&dashboard);
     assert!(queries.len() > 50, "{queries:?}");
     for (title, query) in &queries {
         assert!(!prometheus.query(query).is_empty(), "{title}: nothing for {query}");
@@ -252,6 +212,16 @@ fn prometheus_answers_every_query_of_the_dashboard_and_of_the_rules() {
     let of_type = metrics.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
     let missing: Vec<&str> = of_type.filter(|name| !names(&shown).contains(name)).collect();
     assert!(missing.is_empty(), "no panel shows {missing:?}");
+    // The dashboard of the history has one of the hits that were counted.
+    until("the history is there", || !prometheus.query("lately_hits").is_empty());
+    let hits_by_key = serde_json::from_str(&text("packaging/grafana/lately-history.json")).expect("JSON");
+    let of_history = self::queries(&hits_by_key);
+    assert!(of_history.len() > 7, "{of_history:?}");
+    for (title, query) in &of_history {
+        assert!(!prometheus.query(query).is_empty(), "{title}: nothing for {query}");
+    }
+    let keys = prometheus.get("/api/v1/label/key/values", &["-d", "match[]=lately_hits"]);
+    assert_eq!(keys, serde_json::json!(["k:1"]));
     // What an annotation and the lists of variables ask.
     for annotation in dashboard["annotations"]["list"].as_array().expect("a list") {
         let query = annotation["expr"].as_str().expect("a text");
@@ -285,8 +255,14 @@ fn prometheus_answers_every_query_of_the_dashboard_and_of_the_rules() {
 }
 
 #[test]
-fn the_dashboard_is_laid_out() {
-    let dashboard: Value = serde_json::from_str(&text("packaging/grafana/lately.json")).expect("JSON");
+fn the_dashboards_are_laid_out() {
+    for name in ["lately", "lately-history"] {
+        check_layout(&format!("packaging/grafana/{name}.json"));
+    }
+}
+
+fn check_layout(name: &str) {
+    let dashboard: Value = serde_json::from_str(&text(name)).expect("JSON");
     let panels = dashboard["panels"].as_array().expect("panels");
     let (mut ids, mut cells) = (BTreeSet::new(), BTreeSet::new());
     for panel in panels {

@@ -126,7 +126,7 @@ fn settle_one(alert: Spanned<AlertConfig>, names: &mut BTreeSet<String>) -> Resu
 }
 
 /// A colon would end the name of a field in `INFO`.
-fn is_name(name: &str) -> bool {
+pub(super) fn is_name(name: &str) -> bool {
     let is_usual = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
     (1..=MAX_LIMIT_NAME_BYTES).contains(&name.len()) && name.bytes().all(is_usual)
 }

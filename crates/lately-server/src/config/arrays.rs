@@ -6,7 +6,7 @@ use super::error::Problem;
 
 /// Refuses the first table with the wrong number of brackets.
 pub(super) fn check(document: &DeTable<'_>) -> Result<(), Problem> {
-    for name in ["class", "limit", "alert", "user"] {
+    for name in ["class", "limit", "alert", "user", "history"] {
         if let Some((key, value)) = document.get_key_value(name)
             && !matches!(value.get_ref(), DeValue::Array(_))
         {

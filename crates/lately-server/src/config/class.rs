@@ -52,7 +52,7 @@ pub(super) fn settle_all(classes: Vec<Spanned<ClassConfig>>) -> Result<Vec<(Patt
 
 /// Whether a pattern is known to match all keys that another matches: the two are equal, the other matches one key, or
 /// the first is a prefix and a star.
-fn covers(pattern: &Pattern, other: &Pattern) -> bool {
+pub(super) fn covers(pattern: &Pattern, other: &Pattern) -> bool {
     let (start, rest) = literal(pattern.as_bytes());
     let (other_start, other_rest) = literal(other.as_bytes());
     let is_prefix = !rest.is_empty() && rest.iter().all(|&byte| byte == b'*');

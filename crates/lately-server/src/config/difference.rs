@@ -29,6 +29,7 @@ impl Config {
             alerts: _,
             rule_folder: _,
             cluster,
+            histories,
             otlp,
             source: _,
         } = self;
@@ -52,6 +53,7 @@ impl Config {
             ("memory.ceiling", *ceiling_bytes != other.ceiling_bytes),
             ("[[class]]", *classes != other.classes),
             ("[cluster]", *cluster != other.cluster),
+            ("[[history]]", *histories != other.histories),
             ("[otlp]", *otlp != other.otlp),
         ];
         named.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
@@ -98,6 +100,8 @@ mod tests {
         let cluster = "[cluster]\nengine = \"redis\"\nnode = \"a\"\nurls = [\"redis://127.0.0.1\"]";
         check("", cluster, &["[cluster]"]);
         check("", "[cluster]\nengine = \"none\"", &[]);
+        let history = "[[history]]\nname = \"a\"\nurl = \"http://a/\"\nmatch = \"a\"";
+        check("", history, &["[[history]]"]);
         check("", "[otlp]\ntraces = \"http://a/\"", &["[otlp]"]);
         check("", "[server]\ntls = { cert = \"c\", key = \"k\" }", &["server.tls"]);
         check(

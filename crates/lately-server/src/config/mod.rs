@@ -8,6 +8,7 @@ mod difference;
 mod doors;
 mod error;
 mod file;
+mod history;
 mod host;
 mod key_template;
 mod limit;
@@ -37,6 +38,7 @@ pub use error::ConfigError;
 pub(crate) use error::Problem;
 pub use file::FileError;
 pub(crate) use file::read as read_file;
+pub use history::{History, HistoryLogin, HistoryProtocol};
 pub use host::HostName;
 pub use key_template::KeyTemplate;
 pub use limit::NamedLimit;
@@ -58,6 +60,7 @@ use crate::service::cluster::ClusterConfig;
 use alert::AlertConfig;
 use class::ClassConfig;
 use cluster::ClusterSection;
+use history::HistoryConfig;
 use host::{Hosts, TrustedProxies};
 use limit::LimitConfig;
 use otlp::OtlpConfig;
@@ -111,6 +114,8 @@ pub struct Config {
     pub rule_folder: Option<RuleFolder>,
     /// Other nodes to count together with; `None` counts alone.
     pub cluster: Option<ClusterConfig>,
+    /// Where the hits of closed panes are sent, in the order of the file.
+    pub histories: Vec<History>,
     /// Where metrics and spans are sent.
     pub otlp: Option<Otlp>,
     /// The file it was read from.
@@ -142,6 +147,7 @@ impl Default for Config {
             alerts: Vec::new(),
             rule_folder: None,
             cluster: None,
+            histories: Vec::new(),
             otlp: None,
             source: None,
         }
@@ -166,6 +172,8 @@ struct File {
     #[serde(default)]
     user: Vec<Spanned<UserConfig>>,
     cluster: Option<Spanned<ClusterSection>>,
+    #[serde(default)]
+    history: Vec<Spanned<HistoryConfig>>,
     otlp: Option<Spanned<OtlpConfig>>,
 }
 
@@ -253,6 +261,7 @@ impl Config {
             ceiling_bytes: file.memory.ceiling.map_or(defaults.ceiling_bytes, |bytes| bytes.0),
             limits: limit::settle(file.limit, longest)?,
             alerts: alert::settle(file.alert)?,
+            histories: history::settle(file.history, &classes)?,
             classes,
             rule_folder: None,
             cluster: cluster::settle(file.cluster)?,

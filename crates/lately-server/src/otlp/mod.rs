@@ -5,7 +5,7 @@ mod message;
 
 /// The messages, as `cargo xtask proto` made them of a file in `proto`.
 #[expect(unreachable_pub, reason = "it is generated")]
-mod generated {
+pub(crate) mod generated {
     include!("../protocol/grpc/generated/opentelemetry.rs");
 }
 

@@ -9,7 +9,7 @@ const PARTS = [
   ["connection_bytes", "Connections", "b"],
   ["journal_bytes", "Journal", "c"],
   ["dump_bytes", "Dumps and long answers", "d"],
-  ["cluster_bytes", "Counts for other nodes", "e"],
+  ["cluster_bytes", "Counts for other nodes and databases", "e"],
   ["fragmented_bytes", "Fragmentation", "f"],
 ];
 

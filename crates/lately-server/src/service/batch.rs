@@ -278,12 +278,14 @@ impl Service {
         if !self.is_recorded() {
             self.apply(&batch.ops, now, &mut batch.outcomes, None);
             self.count_totals(&batch.ops, &batch.outcomes, None, now);
+            self.note_late(&batch.ops, &batch.outcomes);
             return self.settle_batch(batch, None);
         }
         batch.refused = self.journal().and_then(|journal| journal.check().err());
         if batch.refused.is_none() {
             self.apply(&batch.ops, now, &mut batch.outcomes, Some(&mut changes.deltas));
             self.count_totals(&batch.ops, &batch.outcomes, Some(&mut changes.deltas), now);
+            self.note_late(&batch.ops, &batch.outcomes);
         } else {
             let questions: Vec<Op<'_>> =
                 batch.ops.iter().filter(|op| !Effect::may_change(op)).cloned().collect();

@@ -1,107 +1,184 @@
-//! The hits of the last minutes, second by second: what a chart of the total rate begins with.
+//! The hits of closed panes, for `[[history]]`: which there are, and what became of them.
 
-use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize};
 
-use lately::Timestamp;
+use lately::{Cursor, Op, Outcome, Pattern, Span, Timestamp};
 
-use crate::limits::HISTORY_SECONDS;
+use super::alerts::is_total;
+use super::effect::Effect;
+use super::{Service, Stats};
+use crate::config::{History, RATELIMIT_PREFIX};
+use crate::limits::WALK_STEP;
 
-/// What was counted and denied until some second began, the newest last.
-#[derive(Default, Debug)]
-pub(crate) struct History {
-    marks: VecDeque<(i64, Totals)>,
+/// A stretch of time: its first millisecond, and one past its last.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Pane {
+    pub(crate) from: Timestamp,
+    pub(crate) to: Timestamp,
 }
 
-/// Hits since the start, by weight.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub(crate) struct Totals {
-    pub(crate) hits: u64,
-    pub(crate) denied: u64,
+/// What became of the panes of one history.
+#[derive(Debug)]
+pub(crate) struct HistoryState {
+    pub(crate) name: String,
+    pattern: Pattern,
+    interval: Span,
+    delay: Span,
+    /// The end of the newest pane whose hits were read, in milliseconds.
+    read_to_ms: AtomicI64,
+    /// The end of the newest pane that the receiver has, in milliseconds. 0 while it is not known.
+    pub(crate) sent_to_ms: AtomicI64,
+    /// Samples that the receiver took, and those that it refused.
+    pub(crate) samples: AtomicU64,
+    pub(crate) refused_samples: AtomicU64,
+    /// Requests that are sent again.
+    pub(crate) failures: AtomicU64,
+    /// Hits in panes that had been read.
+    pub(crate) late_hits: AtomicU64,
+    /// Hits of keys past the most keys.
+    pub(crate) left_out_hits: AtomicU64,
+    /// Panes of keys whose hits were not known exactly.
+    pub(crate) skipped_panes: AtomicU64,
+    /// Time whose panes were merged before they were read.
+    pub(crate) skipped_ms: AtomicU64,
+    /// Keys that have samples.
+    pub(crate) keys: AtomicUsize,
+    /// The memory of these keys, and of samples that are not sent yet.
+    pub(crate) held_bytes: AtomicUsize,
 }
 
-/// Hits of each second, oldest first.
-#[derive(Clone, Default, PartialEq, Eq, Debug)]
-pub(crate) struct PerSecond {
-    /// The Unix second at which the newest one ended.
-    pub(crate) end: i64,
-    pub(crate) hits: Vec<u64>,
-    pub(crate) denied: Vec<u64>,
+impl HistoryState {
+    fn new(history: &History) -> HistoryState {
+        HistoryState {
+            name: history.name.clone(),
+            pattern: history.pattern.clone(),
+            interval: history.interval,
+            delay: history.delay,
+            read_to_ms: AtomicI64::new(0),
+            sent_to_ms: AtomicI64::new(0),
+            samples: AtomicU64::new(0),
+            refused_samples: AtomicU64::new(0),
+            failures: AtomicU64::new(0),
+            late_hits: AtomicU64::new(0),
+            left_out_hits: AtomicU64::new(0),
+            skipped_panes: AtomicU64::new(0),
+            skipped_ms: AtomicU64::new(0),
+            keys: AtomicUsize::new(0),
+            held_bytes: AtomicUsize::new(0),
+        }
+    }
+
+    /// Notes that hits before a time are read from here on.
+    pub(crate) fn read_to(&self, to: Timestamp) {
+        self.read_to_ms.fetch_max(to.as_millis(), Relaxed);
+    }
+
+    /// Notes that the receiver has all panes before a time.
+    pub(crate) fn sent_to(&self, to: Timestamp) {
+        self.read_to(to);
+        self.sent_to_ms.store(to.as_millis(), Relaxed);
+    }
+
+    /// How long ago the oldest pane was closed that the receiver does not have, 0 if it has all. `None` while that is not known.
+    pub(crate) fn lag_ms(&self, now: Timestamp) -> Option<i64> {
+        let sent_ms = Some(self.sent_to_ms.load(Relaxed)).filter(|ms| *ms > 0)?;
+        let interval_ms = self.interval.as_millis();
+        let end_ms = (sent_ms.div_euclid(interval_ms) + 1) * interval_ms;
+        Some((now.as_millis() - end_ms - self.delay.as_millis()).max(0))
+    }
+
+    fn note_late(&self, key: &[u8], hits: u64, at: Timestamp) {
+        if at.as_millis() < self.read_to_ms.load(Relaxed) && self.pattern.matches(key) {
+            Stats::add(&self.late_hits, hits);
+        }
+    }
 }
 
-impl History {
-    /// Notes the totals, if a second has begun since the last mark. Seconds that were missed share what was counted in them.
-    pub(crate) fn note(&mut self, now: Timestamp, totals: Totals) {
-        let second = now.as_millis().div_euclid(1_000);
-        let Some(&(last, before)) = self.marks.back() else {
-            return self.marks.push_back((second, totals));
-        };
-        let passed = u64::try_from(second - last).unwrap_or(0);
-        let first = passed.saturating_sub(HISTORY_SECONDS as u64) + 1;
-        for number in first..=passed {
-            let part = |before: u64, now: u64| {
-                let more = u128::from(now.saturating_sub(before)) * u128::from(number) / u128::from(passed);
-                before.saturating_add(u64::try_from(more).unwrap_or(u64::MAX))
-            };
-            let totals =
-                Totals { hits: part(before.hits, totals.hits), denied: part(before.denied, totals.denied) };
-            if self.marks.len() > HISTORY_SECONDS {
-                self.marks.pop_front();
+/// The states of all histories, in the order of the config.
+pub(super) fn states(histories: &[History]) -> Vec<Arc<HistoryState>> {
+    histories.iter().map(|history| Arc::new(HistoryState::new(history))).collect()
+}
+
+/// A key and its hits in a pane; `None` if they are not known exactly.
+pub(crate) type PaneHits = (Box<[u8]>, Option<u64>);
+
+/// A walk over the keys with hits in a pane, or with hits in the pane of the same width before it.
+pub(crate) struct PaneWalk<'p> {
+    pattern: &'p Pattern,
+    pane: Pane,
+    before: Option<Pane>,
+    cursor: Cursor,
+}
+
+impl<'p> PaneWalk<'p> {
+    pub(crate) fn new(pattern: &'p Pattern, pane: Pane) -> PaneWalk<'p> {
+        let Pane { from, to } = pane;
+        let before_ms = 2 * from.as_millis() - to.as_millis();
+        let before = Timestamp::from_millis(before_ms).map(|before| Pane { from: before, to: from });
+        PaneWalk { pattern, pane, before, cursor: Cursor::START }
+    }
+
+    /// Runs a slice, and adds what it finds. True at the end.
+    pub(crate) fn step(&mut self, service: &Service, now: Timestamp, found: &mut Vec<PaneHits>) -> bool {
+        let page = service.store.scan(self.cursor, Some(self.pattern), WALK_STEP, now);
+        self.cursor = page.next;
+        let hits = |key: &[u8], Pane { from, to }| service.store.own_hits_between(key, from, to, now);
+        for key in page.keys.into_iter().filter(|key| service.has_history(key)) {
+            let of_pane = hits(&key, self.pane);
+            // The last sample of a key is a 0, so that a chart ends there.
+            if of_pane != Some(0)
+                || self.before.is_some_and(|before| hits(&key, before).is_some_and(|hits| hits > 0))
+            {
+                found.push((key, of_pane));
             }
-            self.marks.push_back((last.saturating_add_unsigned(number), totals));
         }
-    }
-
-    /// The newest seconds, at most this many.
-    pub(crate) fn newest(&self, seconds: usize) -> PerSecond {
-        let marks = self.marks.range(self.marks.len().saturating_sub(seconds + 1)..);
-        let pairs = || marks.clone().zip(marks.clone().skip(1));
-        PerSecond {
-            end: self.marks.back().map_or(0, |(second, _)| *second),
-            hits: pairs().map(|((_, one), (_, next))| next.hits.saturating_sub(one.hits)).collect(),
-            denied: pairs().map(|((_, one), (_, next))| next.denied.saturating_sub(one.denied)).collect(),
-        }
+        self.cursor == Cursor::START
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn note(history: &mut History, ms: i64, hits: u64) {
-        let now = Timestamp::from_millis(ms).expect("in range");
-        history.note(now, Totals { hits, denied: hits / 10 });
+impl Service {
+    /// Whether a key may have samples. Totals of alerts are no keys of clients, and rules of envoyproxy/ratelimit have panes of their
+    /// own widths.
+    fn has_history(&self, key: &[u8]) -> bool {
+        let is_of_rule = self.config.rule_folder.is_some() && key.starts_with(RATELIMIT_PREFIX.as_bytes());
+        !is_total(key) && !is_of_rule
     }
 
-    #[test]
-    fn a_second_has_what_was_counted_in_it() {
-        let mut history = History::default();
-        assert_eq!(history.newest(9), PerSecond::default());
-        for (ms, hits) in [(10_000, 0), (10_900, 50), (11_050, 60), (12_010, 60), (13_000, 90)] {
-            note(&mut history, ms, hits);
+    /// Notes the hits of executed operations that name a time whose pane has been read.
+    #[inline]
+    pub(super) fn note_late(&self, ops: &[Op<'_>], outcomes: &[Outcome]) {
+        if !self.histories.is_empty() {
+            self.note_late_hits(ops, outcomes);
         }
-        let PerSecond { end, hits, denied } = history.newest(9);
-        assert_eq!((end, hits, denied), (13, vec![60, 0, 30], vec![6, 0, 3]));
-        assert_eq!(history.newest(1).hits, [30]);
     }
 
-    #[test]
-    fn seconds_that_were_missed_share_their_hits() {
-        let mut history = History::default();
-        note(&mut history, 1_000, 0);
-        note(&mut history, 5_000, 10);
-        assert_eq!(history.newest(9).hits, [2, 3, 2, 3]);
-    }
-
-    #[test]
-    fn the_oldest_seconds_are_dropped() {
-        let mut history = History::default();
-        for second in 0..2 * HISTORY_SECONDS as u64 {
-            note(&mut history, 1_000 * i64::try_from(second).expect("small"), second);
+    fn note_late_hits(&self, ops: &[Op<'_>], outcomes: &[Outcome]) {
+        for (op, outcome) in ops.iter().zip(outcomes) {
+            let (key, at): (&[u8], _) = match op {
+                Op::Hit { key, at, .. } => (key, *at),
+                Op::HitOnceAt(hit) => (hit.key, hit.at),
+                Op::HitMember(hit) => (hit.key, hit.at),
+                Op::Decide(request) => (request.key, request.at),
+                Op::LimitAll(request) if request.at.is_some() => {
+                    let is_counted = Effect::of(op).applied(outcome).counted > 0;
+                    for limit in request.limits.iter().filter(|_| is_counted) {
+                        self.note_late_hit(limit.key, request.cost, request.at);
+                    }
+                    continue;
+                }
+                _ => continue,
+            };
+            if at.is_some() {
+                self.note_late_hit(key, Effect::of(op).applied(outcome).counted, at);
+            }
         }
-        assert_eq!(history.newest(usize::MAX - 1).hits, [1; HISTORY_SECONDS]);
-        // A long stall, as of a machine that was suspended.
-        note(&mut history, i64::from(u32::MAX) * 1_000, 599 + 3 * HISTORY_SECONDS as u64);
-        let PerSecond { end, hits, .. } = history.newest(usize::MAX - 1);
-        assert_eq!((end, hits.len()), (i64::from(u32::MAX), HISTORY_SECONDS));
+    }
+
+    fn note_late_hit(&self, key: &[u8], hits: u64, at: Option<Timestamp>) {
+        if let Some(at) = at.filter(|_| hits > 0) {
+            self.histories.iter().for_each(|history| history.note_late(key, hits, at));
+        }
     }
 }

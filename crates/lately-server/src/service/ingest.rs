@@ -143,6 +143,7 @@ impl Service {
             ops.extend(next.map(|(key, weight, at)| Op::Hit { key, weight, at: Some(at) }));
             self.apply(&ops, now, &mut outcomes, Some(&mut changes.deltas));
             self.count_totals(&ops, &outcomes, Some(&mut changes.deltas), now);
+            self.note_late(&ops, &outcomes);
             for (op, outcome) in ops.iter().zip(outcomes.drain(..)) {
                 let (Op::Hit { weight, .. }, Outcome::Hit(outcome)) = (op, outcome) else { continue };
                 match outcome {

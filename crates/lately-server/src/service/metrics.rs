@@ -5,8 +5,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use lately::Timestamp;
 use lately_journal::Journal;
 
+use super::history::HistoryState;
 use super::named_limits::LimitAnswer;
 use super::rule_tally::{NamedTally, RuleTally};
 use super::{AlertFigures, Service};
@@ -51,7 +53,12 @@ pub(crate) struct Part {
 
 /// All metrics. Parts are made when they are taken: with a thousand named limits there is much to hold at once.
 pub(crate) fn parts(service: &Arc<Service>) -> impl Iterator<Item = Part> + Send + use<> {
-    general(service).into_iter().chain(limits(service)).chain(ratelimit(service)).chain(alerts(service))
+    general(service)
+        .into_iter()
+        .chain(limits(service))
+        .chain(ratelimit(service))
+        .chain(alerts(service))
+        .chain(histories(service))
 }
 
 /// Metrics with one value.
@@ -75,14 +82,19 @@ impl Singles {
 
     /// A time since something. It is -1 if that never was.
     fn since(&mut self, name: &'static str, help: &'static str, ms: Option<i64>) {
-        #[expect(clippy::cast_precision_loss, reason = "a time of 285,000 years loses its milliseconds")]
-        let seconds = ms.map_or(-1.0, |ms| ms as f64 / 1_000.0);
-        self.add(gauge(name, help), Vec::new(), Value::Seconds(seconds));
+        self.add(gauge(name, help), Vec::new(), seconds(ms));
     }
 
     fn add(&mut self, metric: Metric, labels: Vec<(&'static str, Cow<'static, str>)>, value: Value) {
         self.0.push(Part { metric, is_first: true, samples: vec![Sample { labels, value }] });
     }
+}
+
+/// A time since something, -1 if that never was.
+fn seconds(ms: Option<i64>) -> Value {
+    #[expect(clippy::cast_precision_loss, reason = "a time of 285,000 years loses its milliseconds")]
+    let seconds = ms.map_or(-1.0, |ms| ms as f64 / 1_000.0);
+    Value::Seconds(seconds)
 }
 
 const fn counter(name: &'static str, help: &'static str) -> Metric {
@@ -372,4 +384,67 @@ fn alerts(service: &Service) -> impl Iterator<Item = Part> + Send + use<> {
         })
     });
     all.0.into_iter().chain(of_each)
+}
+
+/// What became of the panes of each history.
+fn histories(service: &Service) -> impl Iterator<Item = Part> + Send + use<> {
+    type Get = fn(&HistoryState, Timestamp) -> Value;
+    const METRICS: [(Metric, Get); 9] = [
+        (counter("lately_history_samples_total", "Samples that the receiver took."), |it, _| {
+            Value::Whole(it.samples.load(Relaxed))
+        }),
+        (counter("lately_history_refused_samples_total", "Samples that the receiver refused."), |it, _| {
+            Value::Whole(it.refused_samples.load(Relaxed))
+        }),
+        (
+            counter(
+                "lately_history_failures_total",
+                "Requests to the receiver that failed and were sent again.",
+            ),
+            |it, _| Value::Whole(it.failures.load(Relaxed)),
+        ),
+        (
+            gauge(
+                "lately_history_lag_seconds",
+                "How long ago the oldest pane was closed that the receiver does not have, 0 if it has all, -1 while that is not known.",
+            ),
+            |it, now| seconds(it.lag_ms(now)),
+        ),
+        (gauge("lately_history_keys", "Keys that had samples within the last hour."), |it, _| {
+            Value::Whole(it.keys.load(Relaxed) as u64)
+        }),
+        (
+            counter("lately_history_left_out_hits_total", "Hits that were not sent, of keys past max_keys."),
+            |it, _| Value::Whole(it.left_out_hits.load(Relaxed)),
+        ),
+        (
+            counter("lately_history_late_hits_total", "Hits that were counted in panes that had been sent."),
+            |it, _| Value::Whole(it.late_hits.load(Relaxed)),
+        ),
+        (
+            counter(
+                "lately_history_skipped_seconds_total",
+                "Time that was not sent, because its panes were merged into wider ones first.",
+            ),
+            |it, _| Value::Whole(it.skipped_ms.load(Relaxed) / 1_000),
+        ),
+        (
+            counter(
+                "lately_history_skipped_panes_total",
+                "Panes of single keys that were not sent, because their hits were not known exactly.",
+            ),
+            |it, _| Value::Whole(it.skipped_panes.load(Relaxed)),
+        ),
+    ];
+    let (histories, now) = (service.histories.clone(), service.now());
+    METRICS.into_iter().flat_map(move |(metric, get)| {
+        let histories = histories.clone();
+        of_items(metric, histories.len(), move |range| {
+            let sample = |history: &Arc<HistoryState>| Sample {
+                labels: vec![("history", history.name.clone().into())],
+                value: get(history, now),
+            };
+            histories[range].iter().map(sample).collect()
+        })
+    })
 }

@@ -18,10 +18,11 @@ pub(crate) mod descriptors;
 pub(crate) mod dumps;
 mod effect;
 mod fragmentation;
-mod history;
+pub(crate) mod history;
 mod ingest;
 mod key_state;
 mod keys;
+pub(crate) mod lines;
 mod loading;
 pub(crate) mod login;
 pub(crate) mod metrics;
@@ -30,6 +31,7 @@ pub(crate) mod password;
 pub(crate) mod process;
 pub(crate) mod ratelimit;
 mod reads;
+mod recent_rate;
 pub(crate) mod response;
 pub(crate) mod rule_tally;
 pub(crate) mod sessions;
@@ -64,8 +66,7 @@ use cluster::Cluster;
 pub(crate) use decisions::{DecideError, Decided, LimitRequest, Limiting};
 pub(crate) use fragmentation::Fragmentation;
 use fragmentation::Process;
-pub(crate) use history::PerSecond;
-use history::{History, Totals};
+use history::HistoryState;
 use ingest::BusySources;
 pub(crate) use ingest::{IngestError, Ingested, Stretch};
 pub(crate) use keys::DeleteError;
@@ -74,6 +75,8 @@ use named_limits::CurrentRules;
 use process::Resident;
 use ratelimit::CurrentRateLimits;
 pub(crate) use reads::Asked;
+pub(crate) use recent_rate::PerSecond;
+use recent_rate::{RecentRate, Totals};
 pub(crate) use response::{Response, code_of, rate};
 use sessions::Sessions;
 pub(crate) use statistics::Stats;
@@ -102,7 +105,7 @@ pub struct Service {
     /// Samples for the number of commands per second.
     throughput: Mutex<Throughput>,
     /// The total rate of the last minutes.
-    history: Mutex<History>,
+    recent_rate: Mutex<RecentRate>,
     pub(crate) started: Timestamp,
     /// A random identifier of this start: 40 hexadecimal digits.
     pub(crate) run_id: String,
@@ -126,6 +129,8 @@ pub struct Service {
     /// The gate that [`Service::enter`] uses without a journal.
     gate: RwLock<()>,
     busy_sources: BusySources,
+    /// What became of `[[history]]`.
+    pub(crate) histories: Vec<Arc<HistoryState>>,
     pub(crate) progress: Progress,
     /// The number of transfers that were cut because their client was too slow, and a description of the last.
     slow: Mutex<(u64, String)>,
@@ -153,7 +158,7 @@ impl Service {
             clients: Clients::default(),
             stats: Stats::default(),
             throughput: Mutex::default(),
-            history: Mutex::default(),
+            recent_rate: Mutex::default(),
             started: clock.now(),
             run_id: run_id(),
             tracer: config
@@ -165,6 +170,7 @@ impl Service {
             verdicts: Arc::default(),
             walks: Semaphore::new(MAX_WALKS),
             loading: AtomicBool::new(config.storage.is_some()),
+            histories: history::states(&config.histories),
             rules: CurrentRules::new(&config.limits),
             rate_limits: config.rule_folder.as_ref().map(CurrentRateLimits::of).unwrap_or_default(),
             config,
@@ -266,12 +272,12 @@ impl Service {
         let (now, commands) = (self.now(), self.stats.commands.load(Relaxed));
         self.throughput.lock().unwrap_or_else(PoisonError::into_inner).note(now, commands);
         let [hits, denied] = [&self.stats.hits, &self.stats.denied_hits].map(|count| count.load(Relaxed));
-        self.history.lock().unwrap_or_else(PoisonError::into_inner).note(now, Totals { hits, denied });
+        self.recent_rate.lock().unwrap_or_else(PoisonError::into_inner).note(now, Totals { hits, denied });
     }
 
     /// The hits of each of the newest seconds.
     pub(crate) fn per_second(&self, seconds: usize) -> PerSecond {
-        self.history.lock().unwrap_or_else(PoisonError::into_inner).newest(seconds)
+        self.recent_rate.lock().unwrap_or_else(PoisonError::into_inner).newest(seconds)
     }
 
     /// Commands answered per second, over the last samples.
@@ -353,6 +359,8 @@ impl Service {
         let journal_bytes = self.journal().map_or(0, Journal::held_bytes);
         self.charge_as(&self.stats.journal_bytes, journal_bytes as u64);
         self.charge_as(&self.stats.dump_bytes, self.feed.held_bytes() as u64);
+        let history_bytes: usize = self.histories.iter().map(|it| it.held_bytes.load(Relaxed)).sum();
+        self.charge_as(&self.stats.history_bytes, history_bytes as u64);
         if let Some(cluster) = &self.cluster {
             self.charge_as(&self.stats.cluster_bytes, cluster.held_bytes() as u64);
         }

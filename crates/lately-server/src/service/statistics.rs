@@ -55,6 +55,8 @@ pub(crate) struct Stats {
     pub(crate) dump_bytes: AtomicU64,
     /// Bytes of counts for other nodes.
     pub(crate) cluster_bytes: AtomicU64,
+    /// Bytes of the keys and samples of `[[history]]`.
+    pub(crate) history_bytes: AtomicU64,
     /// Bytes that are held for a restore.
     pub(crate) restore_bytes: AtomicU64,
     /// Bytes that are charged because the process's memory is fragmented.

@@ -32,6 +32,7 @@ mod shares;
 mod slot;
 mod snapshot;
 mod sources;
+mod stretch;
 mod table;
 mod tags;
 mod unsent;

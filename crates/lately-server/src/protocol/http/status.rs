@@ -68,7 +68,7 @@ struct MemoryAnswer {
     journal_bytes: u64,
     /// Dumps, restores and long answers.
     dump_bytes: u64,
-    /// Counts for other nodes.
+    /// Counts for other nodes, and for the databases of the history.
     cluster_bytes: u64,
     fragmented_bytes: u64,
     /// Resident memory of the process, where the system tells.
@@ -95,8 +95,8 @@ impl StatusAnswer {
         let (stats, memory, now) = (&service.stats, service.memory(), service.now());
         let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Relaxed);
         let connection_bytes = service.connection_bytes();
-        let [journal_bytes, cluster_bytes, fragmented_bytes] =
-            [&stats.journal_bytes, &stats.cluster_bytes, &stats.fragmented_bytes].map(load);
+        let [journal_bytes, fragmented_bytes] = [&stats.journal_bytes, &stats.fragmented_bytes].map(load);
+        let cluster_bytes = load(&stats.cluster_bytes) + load(&stats.history_bytes);
         let dump_bytes = load(&stats.dump_bytes) + load(&stats.restore_bytes);
         let other_bytes = connection_bytes + journal_bytes + dump_bytes + cluster_bytes + fragmented_bytes;
         let journal = service.journal().map(Journal::stats);

@@ -19,8 +19,8 @@ use base64::engine::general_purpose::STANDARD;
 use lately::{Cell, LevelsId, Origin, Tally, Timestamp};
 use lately_engines::Known;
 
-use super::lines;
 use crate::limits::DELETION_LOG_BYTES;
+use crate::service::lines;
 
 /// The file in the data folder.
 const FILE: &str = "deletions";

@@ -14,7 +14,6 @@ mod contact;
 mod deletion_log;
 mod group;
 mod interest;
-mod lines;
 mod name_claim;
 mod nodes;
 mod origins;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use lately::{Origin, Timestamp};
 
-use super::lines;
+use crate::service::lines;
 
 /// The file in the data folder: an origin on each line.
 const FILE: &str = "origins";

@@ -219,6 +219,18 @@ pub mod any_value {
         IntValue(i64),
     }
 }
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ExportMetricsServiceResponse {
+    #[prost(message, optional, tag = "1")]
+    pub partial_success: ::core::option::Option<ExportMetricsPartialSuccess>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ExportMetricsPartialSuccess {
+    #[prost(int64, tag = "1")]
+    pub rejected_data_points: i64,
+    #[prost(string, tag = "2")]
+    pub error_message: ::prost::alloc::string::String,
+}
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum AggregationTemporality {

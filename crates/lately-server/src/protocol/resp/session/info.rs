@@ -169,7 +169,7 @@ fn all(service: &Service, now: Timestamp) -> Vec<Section> {
         (process::resident_bytes().unwrap_or(0), memory.ceiling_bytes.unwrap_or(0));
     let fragmented_bytes = stats.fragmented_bytes.load(Relaxed);
     let dump_bytes = stats.dump_bytes.load(Relaxed) + stats.restore_bytes.load(Relaxed);
-    let cluster_bytes = stats.cluster_bytes.load(Relaxed);
+    let cluster_bytes = stats.cluster_bytes.load(Relaxed) + stats.history_bytes.load(Relaxed);
     let other_bytes = connection_bytes + journal_bytes + dump_bytes + cluster_bytes + fragmented_bytes;
     vec![
         (

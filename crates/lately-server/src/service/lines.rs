@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 
 /// A line with its checksum and its end.
-pub(super) fn line(text: &str) -> String {
+pub(crate) fn line(text: &str) -> String {
     format!("{text} {:08x}\n", crc32fast::hash(text.as_bytes()))
 }
 
@@ -13,7 +13,7 @@ pub(super) fn line(text: &str) -> String {
 ///
 /// # Errors
 /// A line is damaged.
-pub(super) fn read<T>(
+pub(crate) fn read<T>(
     path: &Path,
     bytes: &[u8],
     without: &str,
