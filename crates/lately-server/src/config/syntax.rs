@@ -321,7 +321,7 @@ mod tests {
         check("max = 5", "`max` belongs below [[limit]]");
         check(
             "nosuch = 5",
-            "unknown field `nosuch`, expected one of `server`, `storage`, `memory`, `class`, `limit`, `alert`, `user`, `cluster`, `otlp`",
+            "unknown field `nosuch`, expected one of `server`, `storage`, `memory`, `class`, `limit`, `alert`, `user`, `cluster`, `history`, `otlp`",
         );
     }
 

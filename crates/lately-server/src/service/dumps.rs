@@ -1,5 +1,6 @@
 //! Dump and restore of a running server. The HTTP listener transfers the bytes.
 
+use std::collections::HashSet;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
@@ -159,13 +160,23 @@ impl Service {
     /// Adds the keys of a checked dump to the store, then the positions of its sources. Meanwhile nothing is counted
     /// from these sources.
     pub(crate) fn take_in(&self, dump: CheckedDump, replace: bool) -> Result<Restored, RestoreError> {
-        let CheckedDump { keys: mut dump, sources } = dump;
+        let CheckedDump { keys: mut dump, mut sources } = dump;
         let held = Held(self);
+        let mut others = self.store.positions();
+        {
+            let known: HashSet<&[u8]> = sources.iter().map(|(name, _)| &**name).collect();
+            others.retain(|(name, _)| !known.contains(&**name));
+        }
         // While the sources are busy, their names are in memory twice.
-        held.set((dump.held_bytes() + 2 * bytes_of(&sources)) as u64);
-        let _busy = self.hold_sources(&sources);
+        held.set((dump.held_bytes() + 2 * (bytes_of(&sources) + bytes_of(&others))) as u64);
+        let _busy = (self.hold_sources(&sources), self.hold_sources(&others));
         self.check_restore(replace)?;
         let replaces_all = self.store.is_empty();
+        if replaces_all {
+            // The hits of sources that the dump does not know are gone with the keys: these sources begin anew.
+            let begin_anew = others.into_iter().map(|(name, _)| (name, 0));
+            sources.splice(..0, begin_anew);
+        }
         let (mut deltas, mut keys) = (DeltaBatch::default(), 0);
         let evicted_before = self.store.memory().evicted_keys;
         let newcomers = self.store.prefer_newcomers();
@@ -504,6 +515,12 @@ mod tests {
         assert_eq!(positions(&here), [Some(100), Some(5)]);
         assert_eq!(ingest(&here, "log", (100, 200), "new"), 100);
         assert_eq!(counts(&here), [105, 100]);
+        // Sources that the dump does not know begin anew: their hits are gone.
+        ingest(&here, "later", (0, 7), "new");
+        here.store.flush();
+        assert_eq!(restore(&here, false), 0);
+        assert_eq!(here.store.position(source("later")), Some(0));
+        assert_eq!(ingest(&here, "later", (0, 7), "new"), 7);
         // A dump with a later position moves the source forward: its lines are not counted again.
         let there = service(now);
         ingest(&there, "log", (0, 10), "old");
