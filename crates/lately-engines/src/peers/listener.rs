@@ -1,0 +1,120 @@
+//! Answers the nodes that follow this one.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tonic::server::Grpc;
+use tonic::{Response, Status};
+use tonic_prost::ProstCodec;
+use tower::service_fn;
+
+use super::Shared;
+use super::stream::Stream;
+use super::wire::{FOLLOW, Followed, FollowRequest, FollowResponse, PROTOCOL};
+use crate::limits::{ENGINE_TIMEOUT, MAX_PEER_CONNECTIONS, MAX_PEER_LIVES, MAX_PEER_MESSAGE_BYTES, PEER_WAIT};
+
+/// Accepts connections, as long as it is polled.
+pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>) {
+    let places = Arc::new(Semaphore::new(MAX_PEER_CONNECTIONS));
+    loop {
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        let Ok((socket, _)) = listener.accept().await else {
+            // File descriptors ran out. The end of a connection frees one.
+            super::pause(Duration::from_millis(100)).await;
+            continue;
+        };
+        let shared = Arc::clone(&shared);
+        tokio::spawn(async move {
+            let _place = place;
+            if let Ok(Ok(stream)) = timeout(ENGINE_TIMEOUT, accept(socket, &shared)).await {
+                connection(stream, shared).await;
+            }
+        });
+    }
+}
+
+async fn accept(socket: TcpStream, shared: &Shared) -> std::io::Result<Stream> {
+    socket.set_nodelay(true)?;
+    match shared.tls() {
+        None => Ok(Box::pin(socket)),
+        Some(tls) => {
+            let accepted = TlsAcceptor::from(tls.server).accept(socket).await;
+            match accepted {
+                Ok(stream) => Ok(Box::pin(stream)),
+                Err(error) => {
+                    shared.warn(format!("a connection to the listener for peers was refused: {error}"));
+                    Err(error)
+                }
+            }
+        }
+    }
+}
+
+async fn connection(stream: Stream, shared: Arc<Shared>) {
+    let service = service_fn(move |request: Request<Incoming>| {
+        let shared = Arc::clone(&shared);
+        async move { Ok::<_, Infallible>(respond(request, shared).await) }
+    });
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    builder
+        .timer(TokioTimer::new())
+        .keep_alive_interval(Some(2 * PEER_WAIT))
+        .keep_alive_timeout(ENGINE_TIMEOUT)
+        .max_concurrent_streams(8);
+    // A connection that ends early is made anew by the other node.
+    let _ = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service)).await;
+}
+
+async fn respond(
+    request: Request<Incoming>,
+    shared: Arc<Shared>,
+) -> hyper::Response<tonic::body::Body> {
+    if request.uri().path() != FOLLOW {
+        return Status::unimplemented("only nodes of Lately talk here").into_http();
+    }
+    let codec = ProstCodec::<FollowResponse, FollowRequest>::default();
+    let mut grpc = Grpc::new(codec).max_decoding_message_size(MAX_PEER_MESSAGE_BYTES);
+    let service = service_fn(move |request: tonic::Request<FollowRequest>| {
+        let shared = Arc::clone(&shared);
+        async move { answer(request.into_inner(), &shared).await.map(Response::new) }
+    });
+    grpc.unary(service, request).await
+}
+
+async fn answer(request: FollowRequest, shared: &Shared) -> Result<FollowResponse, Status> {
+    if request.protocol != PROTOCOL {
+        return Err(Status::failed_precondition(format!(
+            "this node speaks version {PROTOCOL} of the protocol of peers, and the other one version {}",
+            request.protocol
+        )));
+    }
+    if request.seen.len() > MAX_PEER_LIVES {
+        return Err(Status::invalid_argument("it follows too many nodes"));
+    }
+    let life = shared.life();
+    if request.follower == life {
+        return Err(Status::failed_precondition("it is this server itself"));
+    }
+    let after = if request.life == life { request.after } else { 0 };
+    let part = if request.is_learned {
+        let seen = request.seen.iter().map(|&Followed { life, until }| (life, until)).collect();
+        shared.replica().learned_after(after, request.follower, &seen, shared.now())
+    } else {
+        shared.note_follower(request.follower, &request.node, after);
+        let wait = Duration::from_millis(request.wait_ms.into()).min(PEER_WAIT);
+        shared.changed_after(after, wait).await;
+        shared.replica().own_after(after, shared.now())
+    };
+    let node = shared.node.clone();
+    Ok(FollowResponse { life, after, until: part.until, is_all: part.is_all, page: part.page.write(), node })
+}

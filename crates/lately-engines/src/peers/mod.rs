@@ -1,0 +1,467 @@
+//! A mesh of nodes: each has the counts of all in memory, and asks the others for what has changed there.
+//!
+//! `replica.rs` has the counts and knows what another node lacks of them, `following.rs` how far another node was followed. `page.rs` and
+//! `wire.rs` are what travels, `listener.rs` answers, and `follower.rs` asks.
+
+mod address;
+mod follower;
+mod following;
+mod listener;
+mod page;
+mod replica;
+mod stream;
+mod tls;
+mod wire;
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use lately::{Clock, Timestamp};
+use tokio::net::TcpListener;
+use tokio::sync::{Notify, watch};
+use tokio::time::timeout;
+
+use crate::limits::{
+    ENGINE_TIMEOUT, MAX_PEER_FOLLOWERS, PEER_SILENT_MS, PEER_TIDY_EVERY, PEER_TIDY_ROUND, PEER_TLS_EVERY,
+    PEER_WAIT,
+};
+use crate::url::Parts;
+use crate::{Block, Engine, EngineError, List, OwnedBlock, Place, Told, Write};
+
+use address::Address;
+use following::Following;
+use replica::Replica;
+use tls::Configs;
+pub use tls::{PeerTls, PeerTlsError};
+
+/// What a node needs to be one of a mesh.
+pub struct PeersConfig {
+    /// Its name.
+    pub node: String,
+    /// The addresses of the other nodes, such as `peer://eu-2:7382`.
+    pub urls: Vec<String>,
+    /// With TLS, each node needs a certificate.
+    pub tls: Option<PeerTls>,
+    /// The memory that the counts of all nodes may take.
+    pub most_bytes: usize,
+    /// Gets what they take.
+    pub held_bytes: Arc<AtomicUsize>,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+}
+
+/// The counts of a mesh, as one of its nodes knows them.
+pub struct Peers {
+    shared: Arc<Shared>,
+    addresses: Vec<Address>,
+}
+
+/// The connections of a node to the others.
+pub struct PeerNetwork {
+    shared: Arc<Shared>,
+    addresses: Vec<Address>,
+}
+
+/// What the engine and its connections share.
+struct Shared {
+    node: String,
+    replica: Mutex<Replica>,
+    clock: Arc<dyn Clock>,
+    held_bytes: Arc<AtomicUsize>,
+    tls_files: Option<PeerTls>,
+    tls: Mutex<Option<Configs>>,
+    /// The number of the last own change.
+    changed: watch::Sender<u64>,
+    followers: Mutex<HashMap<u64, Follower>>,
+    /// Notified when a follower has merged more.
+    acknowledged: Notify,
+    contacts: Mutex<Vec<Contact>>,
+    warning: Mutex<Option<String>>,
+    /// How long an answer may wait for a change.
+    wait_ms: u32,
+}
+
+/// A node that asks this one for changes.
+struct Follower {
+    node: String,
+    /// It has merged all own changes up to this number.
+    until: u64,
+    asked_ms: i64,
+}
+
+/// How it goes with a node that this one follows.
+#[derive(Clone, Default)]
+struct Contact {
+    /// Whether it was reached, or could not be.
+    is_tried: bool,
+    failure: Option<String>,
+    /// Everything that it had at some time since the start is merged.
+    is_complete: bool,
+}
+
+/// The list of texts with the claims of names.
+const CLAIMS: u8 = 2;
+
+const fn number_of(list: List) -> u8 {
+    match list {
+        List::Nodes => 0,
+        List::Levels => 1,
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits.
+async fn pause(span: Duration) {
+    let _ = timeout(span, std::future::pending::<()>()).await;
+}
+
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+impl Shared {
+    fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    fn replica(&self) -> MutexGuard<'_, Replica> {
+        lock(&self.replica)
+    }
+
+    fn life(&self) -> u64 {
+        self.replica().life()
+    }
+
+    fn tls(&self) -> Option<Configs> {
+        lock(&self.tls).clone()
+    }
+
+    fn warn(&self, warning: String) {
+        lock(&self.warning).get_or_insert(warning);
+    }
+
+    /// Notes that the replica may have changed. Returns the number of its last own change.
+    fn note_changes(&self, replica: &Replica) -> u64 {
+        self.held_bytes.store(replica.held_bytes(), Relaxed);
+        let last = replica.last_own();
+        self.changed.send_if_modified(|held| {
+            let is_new = *held < last;
+            *held = last.max(*held);
+            is_new
+        });
+        last
+    }
+
+    /// Waits until there are own changes after a number, for a while at most.
+    async fn changed_after(&self, after: u64, wait: Duration) {
+        let mut changed = self.changed.subscribe();
+        let _ = timeout(wait, changed.wait_for(|last| *last > after)).await;
+    }
+
+    fn note_follower(&self, life: u64, node: &str, until: u64) {
+        let asked_ms = self.now().as_millis();
+        let mut followers = lock(&self.followers);
+        if followers.len() >= MAX_PEER_FOLLOWERS {
+            followers.retain(|_, follower| asked_ms - follower.asked_ms < PEER_SILENT_MS);
+        }
+        if followers.len() < MAX_PEER_FOLLOWERS || followers.contains_key(&life) {
+            let node = node.chars().take(lately::limits::MAX_NODE_BYTES).collect();
+            followers.insert(life, Follower { node, until, asked_ms });
+        }
+        self.acknowledged.notify_waiters();
+    }
+
+    fn note_contact(&self, number: usize, failure: Option<String>, following: &Following) {
+        let contact = &mut lock(&self.contacts)[number];
+        contact.is_tried |= failure.is_some() || following.is_complete();
+        contact.is_complete |= following.is_complete();
+        contact.failure = failure;
+    }
+
+    /// Waits until a follower has all own changes up to a number, or with `all`, until those have it that ask.
+    async fn arrived(&self, until: u64, all: bool) -> Result<(), EngineError> {
+        let arrived = async {
+            loop {
+                let mut acknowledged = std::pin::pin!(self.acknowledged.notified());
+                // Registered before the check, so that no notification is missed.
+                acknowledged.as_mut().enable();
+                let now_ms = self.now().as_millis();
+                let (mut asking, mut having) = (0, 0);
+                for follower in lock(&self.followers).values() {
+                    let is_asking = now_ms - follower.asked_ms < PEER_SILENT_MS;
+                    asking += usize::from(is_asking);
+                    having += usize::from(is_asking && follower.until >= until);
+                }
+                match (asking, having) {
+                    (0, _) => return Err(EngineError::Away(self.solitude())),
+                    _ if having == asking || (having > 0 && !all) => return Ok(()),
+                    _ => acknowledged.await,
+                }
+            }
+        };
+        timeout(ENGINE_TIMEOUT, arrived).await.unwrap_or_else(|_| {
+            let seconds = ENGINE_TIMEOUT.as_secs();
+            Err(EngineError::Away(format!("no other node has taken the counts within {seconds} s")))
+        })
+    }
+
+    /// Why no other node asks for changes.
+    fn solitude(&self) -> String {
+        self.failure().unwrap_or_else(|| {
+            "no other node follows this one: give its address in `urls` of the others".to_owned()
+        })
+    }
+
+    /// The nodes that cannot be followed.
+    fn failure(&self) -> Option<String> {
+        let contacts = lock(&self.contacts);
+        let mut failures = contacts.iter().filter_map(|contact| contact.failure.as_deref());
+        let first = failures.next()?;
+        Some(match failures.count() {
+            0 => first.to_owned(),
+            more => format!("{first}; and {more} more"),
+        })
+    }
+}
+
+impl Peers {
+    /// A node of a mesh that knows no counts yet. It reaches the others when its [`network`](Peers::network) runs.
+    ///
+    /// # Errors
+    /// [`EngineError::Url`]: an address is invalid. [`EngineError::Tls`]: a file of TLS cannot be used.
+    pub fn new(config: PeersConfig) -> Result<Peers, EngineError> {
+        let PeersConfig { node, urls, tls: tls_files, most_bytes, held_bytes, clock } = config;
+        let addresses = Address::all(&urls)?;
+        let tls = tls_files.as_ref().map(PeerTls::load).transpose()?;
+        // Never 0, which stands for no replica.
+        let life = RandomState::new().hash_one(clock.now().as_millis()) | 1;
+        let contacts = vec![Contact::default(); addresses.len()];
+        let shared = Shared {
+            node,
+            replica: Mutex::new(Replica::new(life, most_bytes)),
+            clock,
+            held_bytes,
+            tls_files,
+            tls: Mutex::new(tls),
+            changed: watch::Sender::new(0),
+            followers: Mutex::default(),
+            acknowledged: Notify::new(),
+            contacts: Mutex::new(contacts),
+            warning: Mutex::default(),
+            wait_ms: u32::try_from(PEER_WAIT.as_millis()).unwrap_or(u32::MAX),
+        };
+        Ok(Peers { shared: Arc::new(shared), addresses })
+    }
+
+    /// Checks the addresses of other nodes.
+    ///
+    /// # Errors
+    /// [`EngineError::Url`]: one is invalid.
+    pub fn check<U: AsRef<str>>(urls: &[U]) -> Result<(), EngineError> {
+        Address::all(urls).map(drop)
+    }
+
+    /// The host and port of each of these addresses.
+    ///
+    /// # Errors
+    /// [`EngineError::Url`]: one is invalid.
+    pub fn hosts<U: AsRef<str>>(urls: &[U]) -> Result<Vec<String>, EngineError> {
+        Ok(Address::all(urls)?.iter().map(Address::to_string).collect())
+    }
+
+    /// Whether an address is one of a node, by its scheme.
+    #[must_use]
+    pub fn is_meant(url: &str) -> bool {
+        address::is_peer(Parts::of(url).scheme)
+    }
+
+    /// Its connections.
+    #[must_use]
+    pub fn network(&self) -> PeerNetwork {
+        PeerNetwork { shared: Arc::clone(&self.shared), addresses: self.addresses.clone() }
+    }
+}
+
+impl PeerNetwork {
+    /// Answers other nodes on a listener, and follows them, as long as it is polled.
+    ///
+    /// # Errors
+    /// The listener cannot be used.
+    pub async fn run(self, listener: std::net::TcpListener) -> io::Result<()> {
+        listener.set_nonblocking(true)?;
+        let listener = TcpListener::from_std(listener)?;
+        let PeerNetwork { shared, addresses } = self;
+        let followers = addresses.into_iter().enumerate();
+        let followers = followers.map(|(number, address)| follower::follow(address, number, Arc::clone(&shared)));
+        tokio::join!(
+            listener::serve(listener, Arc::clone(&shared)),
+            join_all(followers),
+            tidy(&shared),
+            renew_tls(&shared),
+        );
+        Ok(())
+    }
+}
+
+/// Drops what is not kept any more, some of it every second.
+async fn tidy(shared: &Shared) {
+    loop {
+        pause(PEER_TIDY_EVERY).await;
+        let mut replica = shared.replica();
+        let most = replica.len() / PEER_TIDY_ROUND + 1;
+        replica.tidy(most, shared.now());
+        shared.note_changes(&replica);
+    }
+}
+
+/// Reads the files of TLS again and again. Connections that are open keep what they have.
+async fn renew_tls(shared: &Shared) {
+    let Some(files) = &shared.tls_files else { return };
+    loop {
+        pause(PEER_TLS_EVERY).await;
+        match files.load() {
+            Ok(configs) => *lock(&shared.tls) = Some(configs),
+            Err(error) => shared.warn(format!("{error}: the certificates of before are used")),
+        }
+    }
+}
+
+impl Engine for Peers {
+    async fn send(&mut self, writes: &[Write<'_>]) -> Result<(), EngineError> {
+        let shared = &self.shared;
+        let last = {
+            let mut replica = shared.replica();
+            let written = replica.write(writes, shared.now());
+            let last = shared.note_changes(&replica);
+            written?;
+            last
+        };
+        shared.arrived(last, false).await
+    }
+
+    async fn claim(
+        &mut self,
+        node: &str,
+        holder: &str,
+        is_former: &(dyn Fn(&str) -> bool + Sync),
+        lasts: Duration,
+    ) -> Result<Option<String>, EngineError> {
+        let shared = &self.shared;
+        if lock(&shared.contacts).iter().any(|contact| !contact.is_tried) {
+            return Err(EngineError::Away("the other nodes were not reached yet".to_owned()));
+        }
+        let now = shared.now();
+        let name = |holder: &str| format!("{node} {holder}");
+        let mut replica = shared.replica();
+        let holders = replica.texts(CLAIMS, now).filter_map(|(claim, _)| claim.strip_prefix(node)?.strip_prefix(' '));
+        let holders: Vec<String> = holders.map(str::to_owned).collect();
+        let other = holders.iter().find(|other| *other != holder && !is_former(other)).cloned();
+        let has_it = holders.iter().any(|held| held == holder);
+        if let Some(other) = &other
+            && has_it
+        {
+            shared.warn(format!(
+                "two servers have the name '{node}', {holder} and {other}: give each node a name of its own"
+            ));
+        }
+        if other.is_none() || has_it {
+            for former in holders.iter().filter(|held| is_former(held)) {
+                replica.set_text((CLAIMS, &name(former)), None, milliseconds(PEER_CLAIM_GONE), now);
+            }
+            let (text, lasts) = if lasts < CLAIM_LEAST { (None, PEER_CLAIM_GONE) } else { (Some(""), lasts) };
+            replica.set_text((CLAIMS, &name(holder)), text, milliseconds(lasts), now);
+            shared.note_changes(&replica);
+        }
+        Ok(other)
+    }
+
+    async fn set_text(
+        &mut self,
+        list: List,
+        name: &str,
+        text: Option<&str>,
+        lasts: Duration,
+    ) -> Result<(), EngineError> {
+        let shared = &self.shared;
+        let mut replica = shared.replica();
+        replica.set_text((number_of(list), name), text, milliseconds(lasts), shared.now());
+        shared.note_changes(&replica);
+        Ok(())
+    }
+
+    async fn texts(&mut self, list: List) -> Result<Vec<(String, String)>, EngineError> {
+        let (replica, now) = (self.shared.replica(), self.shared.now());
+        let texts = replica.texts(number_of(list), now);
+        Ok(texts.map(|(name, text)| (name.to_owned(), text.to_owned())).collect())
+    }
+
+    /// Always the same: what was sent stays here, and goes to each node that lacks it.
+    fn life(&self) -> u64 {
+        1
+    }
+
+    fn warning(&mut self) -> Option<String> {
+        lock(&self.shared.warning).take()
+    }
+
+    fn is_complete(&self) -> bool {
+        lock(&self.shared.contacts).iter().all(|contact| contact.is_complete)
+    }
+
+    fn problem(&self) -> Option<String> {
+        self.shared.failure()
+    }
+
+    async fn close(&mut self) {
+        let last = self.shared.replica().last_own();
+        // A node that does not answer gets it from another one, or after the next start.
+        let _ = self.shared.arrived(last, true).await;
+    }
+
+    async fn read(&mut self, blocks: &[Block<'_>]) -> Result<Vec<Told>, EngineError> {
+        let replica = self.shared.replica();
+        Ok(blocks.iter().map(|block| replica.read(block)).collect())
+    }
+
+    async fn note_changed(&mut self, blocks: &[Block<'_>]) -> Result<(), EngineError> {
+        self.shared.replica().note_changed(blocks);
+        Ok(())
+    }
+
+    async fn take_changed(&mut self, most: usize) -> Result<Vec<OwnedBlock>, EngineError> {
+        Ok(self.shared.replica().take_changed(most))
+    }
+
+    async fn changed(&mut self) -> Result<usize, EngineError> {
+        Ok(self.shared.replica().changed())
+    }
+
+    async fn scan(
+        &mut self,
+        from: Option<&Place>,
+        count: usize,
+    ) -> Result<(Vec<OwnedBlock>, Option<Place>), EngineError> {
+        let behind = match from {
+            Some(Place::Behind(last)) => Some(last),
+            _ => None,
+        };
+        let (page, has_more) = self.shared.replica().scan(behind, count.max(1));
+        let next = page.last().filter(|_| has_more).cloned().map(Place::Behind);
+        Ok((page, next))
+    }
+}
+
+/// A claim that is shorter lets the name go.
+const CLAIM_LEAST: Duration = Duration::from_secs(1);
+
+/// How long others are told that a claim is gone.
+const PEER_CLAIM_GONE: Duration = Duration::from_secs(60);
