@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use crate::{Block, Engine, EngineError, List, OwnedBlock, Peers, Place, Postgres, Redis, Server, Told, Write};
+use crate::{
+    Block, Engine, EngineError, List, OwnedBlock, Peers, Place, Postgres, Redis, Server, Told, Write,
+};
 
 /// An engine of one of the kinds that a config can name.
 pub enum Remote {
@@ -26,7 +28,7 @@ macro_rules! with {
 }
 
 impl Remote {
-    /// The engine at these addresses. Nothing is connected yet.
+    /// The engine at these addresses, unless they are those of nodes: a [`Peers`] needs more. Nothing is connected yet.
     ///
     /// # Errors
     /// [`EngineError::Url`]: an address is invalid, or they are of different kinds.

@@ -52,9 +52,7 @@ impl Address {
             return Err("the addresses of other nodes begin with peer://, such as peer://eu-2:7382");
         }
         if !login.is_empty() {
-            return Err(
-                "nodes have no users and passwords: give each a certificate, with tls in [cluster]",
-            );
+            return Err("nodes have no users and passwords: give each a certificate, with tls in [cluster]");
         }
         if !path.is_empty() || !query.is_empty() || url.contains('?') {
             return Err("give a host and a port only, such as peer://eu-2:7382");
@@ -116,7 +114,9 @@ mod tests {
         check(&["peer://me:secret@h"], "invalid URL 'peer://…@h': nodes have no users and passwords");
         check(&["peer://h/1"], "a host and a port only");
         check(&["peer://h?ca=x"], "a host and a port only");
-        for url in ["peer://", "peer://:1", "peer://h:0", "peer://h:x", "peer://h:99999", "peer://a b", "peer://::1"] {
+        for url in
+            ["peer://", "peer://:1", "peer://h:0", "peer://h:x", "peer://h:99999", "peer://a b", "peer://::1"]
+        {
             check(&[url], "give a host and a port, such as");
         }
         check(&["peer://a", "peer://b", "peer://A:7382"], "'peer://A:7382': the address is there twice");

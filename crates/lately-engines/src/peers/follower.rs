@@ -20,10 +20,8 @@ use super::address::Address;
 use super::following::{Following, Question};
 use super::page::Page;
 use super::stream::Stream;
-use super::wire::{FOLLOW, Followed, FollowRequest, FollowResponse, PROTOCOL};
-use crate::limits::{
-    ENGINE_TIMEOUT, MAX_PEER_MESSAGE_BYTES, PEER_RELAY_EVERY_MS, PEER_RETRY, PEER_WAIT,
-};
+use super::wire::{FOLLOW, FollowRequest, FollowResponse, Followed, PROTOCOL};
+use crate::limits::{ENGINE_TIMEOUT, MAX_PEER_MESSAGE_BYTES, PEER_RELAY_EVERY_MS, PEER_RETRY, PEER_WAIT};
 
 /// Follows a node, as long as it is polled. `number` is its place among those that are followed.
 pub(super) async fn follow(address: Address, number: usize, shared: Arc<Shared>) {

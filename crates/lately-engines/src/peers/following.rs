@@ -44,11 +44,6 @@ impl Following {
         self.stage == Stage::Complete
     }
 
-    /// Whether its own changes were all there at the last answer.
-    pub(super) fn is_up_to_date(&self) -> bool {
-        self.is_up_to_date
-    }
-
     /// What to ask for. What was learned is asked for now and then, because the follower has most of it by then.
     pub(super) fn next(&self, now_ms: i64, every_ms: i64) -> Question {
         let is_due = self.learned_ms.is_none_or(|at_ms| now_ms.saturating_sub(at_ms) >= every_ms);

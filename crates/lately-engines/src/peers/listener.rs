@@ -20,8 +20,10 @@ use tower::service_fn;
 
 use super::Shared;
 use super::stream::Stream;
-use super::wire::{FOLLOW, Followed, FollowRequest, FollowResponse, PROTOCOL};
-use crate::limits::{ENGINE_TIMEOUT, MAX_PEER_CONNECTIONS, MAX_PEER_LIVES, MAX_PEER_MESSAGE_BYTES, PEER_WAIT};
+use super::wire::{FOLLOW, FollowRequest, FollowResponse, Followed, PROTOCOL};
+use crate::limits::{
+    ENGINE_TIMEOUT, MAX_PEER_CONNECTIONS, MAX_PEER_LIVES, MAX_PEER_MESSAGE_BYTES, PEER_WAIT,
+};
 
 /// Accepts connections, as long as it is polled.
 pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>) {
@@ -75,10 +77,7 @@ async fn connection(stream: Stream, shared: Arc<Shared>) {
     let _ = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service)).await;
 }
 
-async fn respond(
-    request: Request<Incoming>,
-    shared: Arc<Shared>,
-) -> hyper::Response<tonic::body::Body> {
+async fn respond(request: Request<Incoming>, shared: Arc<Shared>) -> hyper::Response<tonic::body::Body> {
     if request.uri().path() != FOLLOW {
         return Status::unimplemented("only nodes of Lately talk here").into_http();
     }
@@ -110,7 +109,7 @@ async fn answer(request: FollowRequest, shared: &Shared) -> Result<FollowRespons
         let seen = request.seen.iter().map(|&Followed { life, until }| (life, until)).collect();
         shared.replica().learned_after(after, request.follower, &seen, shared.now())
     } else {
-        shared.note_follower(request.follower, &request.node, after);
+        shared.note_follower(request.follower, after);
         let wait = Duration::from_millis(request.wait_ms.into()).min(PEER_WAIT);
         shared.changed_after(after, wait).await;
         shared.replica().own_after(after, shared.now())

@@ -9,6 +9,8 @@ mod following;
 mod listener;
 mod page;
 mod replica;
+#[cfg(test)]
+mod simulation;
 mod stream;
 mod tls;
 mod wire;
@@ -89,7 +91,6 @@ struct Shared {
 
 /// A node that asks this one for changes.
 struct Follower {
-    node: String,
     /// It has merged all own changes up to this number.
     until: u64,
     asked_ms: i64,
@@ -167,15 +168,14 @@ impl Shared {
         let _ = timeout(wait, changed.wait_for(|last| *last > after)).await;
     }
 
-    fn note_follower(&self, life: u64, node: &str, until: u64) {
+    fn note_follower(&self, life: u64, until: u64) {
         let asked_ms = self.now().as_millis();
         let mut followers = lock(&self.followers);
         if followers.len() >= MAX_PEER_FOLLOWERS {
             followers.retain(|_, follower| asked_ms - follower.asked_ms < PEER_SILENT_MS);
         }
         if followers.len() < MAX_PEER_FOLLOWERS || followers.contains_key(&life) {
-            let node = node.chars().take(lately::limits::MAX_NODE_BYTES).collect();
-            followers.insert(life, Follower { node, until, asked_ms });
+            followers.insert(life, Follower { until, asked_ms });
         }
         self.acknowledged.notify_waiters();
     }
@@ -301,7 +301,8 @@ impl PeerNetwork {
         let listener = TcpListener::from_std(listener)?;
         let PeerNetwork { shared, addresses } = self;
         let followers = addresses.into_iter().enumerate();
-        let followers = followers.map(|(number, address)| follower::follow(address, number, Arc::clone(&shared)));
+        let followers =
+            followers.map(|(number, address)| follower::follow(address, number, Arc::clone(&shared)));
         tokio::join!(
             listener::serve(listener, Arc::clone(&shared)),
             join_all(followers),
@@ -362,7 +363,8 @@ impl Engine for Peers {
         let now = shared.now();
         let name = |holder: &str| format!("{node} {holder}");
         let mut replica = shared.replica();
-        let holders = replica.texts(CLAIMS, now).filter_map(|(claim, _)| claim.strip_prefix(node)?.strip_prefix(' '));
+        let holders =
+            replica.texts(CLAIMS, now).filter_map(|(claim, _)| claim.strip_prefix(node)?.strip_prefix(' '));
         let holders: Vec<String> = holders.map(str::to_owned).collect();
         let other = holders.iter().find(|other| *other != holder && !is_former(other)).cloned();
         let has_it = holders.iter().any(|held| held == holder);

@@ -301,3 +301,119 @@ impl<'b> Rest<'b> {
         Ok(list)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn counts() -> impl Strategy<Value = Count> {
+        let stamp = (any::<u64>(), any::<u64>()).prop_map(|(life, until)| Stamp { life, until });
+        let place = (0..3_usize, 0..3_u64, 0..2_u32, -50_i64..50, prop_oneof![Just(1_000_i64), Just(60_000)]);
+        let hits = (any::<u64>(), prop_oneof![Just(0), any::<u64>()], prop_oneof![Just(0), any::<u64>()]);
+        (place, hits, proptest::option::of(stamp)).prop_map(|(place, (counted, deleted, removed), stamp)| {
+            let (node, incarnation, levels, number, width_ms) = place;
+            let origin = Origin::new(["a", "eu-1", "n"][node], incarnation).expect("a name");
+            let cell =
+                Cell { start_ms: 1_700_000_000_000 / width_ms * width_ms + number * width_ms, width_ms };
+            let levels = LevelsId::new(levels);
+            Count { origin, levels, cell, kept_ms: 5 * width_ms, counted, deleted, removed, stamp }
+        })
+    }
+
+    fn texts() -> impl Strategy<Value = Text> {
+        let stamp = (any::<u64>(), any::<u64>()).prop_map(|(life, until)| Stamp { life, until });
+        let text = (0..3_u8, ".{0,9}", proptest::option::of(".{0,9}"), any::<u64>(), any::<u64>());
+        (text, proptest::option::of(stamp)).prop_map(|((list, name, text, version, left_ms), stamp)| Text {
+            list,
+            name,
+            text,
+            version,
+            left_ms,
+            stamp,
+        })
+    }
+
+    fn pages() -> impl Strategy<Value = Page> {
+        let key = prop::collection::vec(any::<u8>(), 1..20).prop_map(Vec::into_boxed_slice);
+        let counts = prop::collection::vec((key, prop::collection::vec(counts(), 0..5)), 0..5);
+        (counts, prop::collection::vec(texts(), 0..3)).prop_map(|(counts, texts)| Page { counts, texts })
+    }
+
+    proptest! {
+        #[test]
+        fn pages_are_read_as_they_were_written(page in pages()) {
+            prop_assert_eq!(Page::read(&page.write()), Ok(page));
+        }
+
+        /// Bytes that no node wrote are refused, or are a page of something; nothing panics.
+        #[test]
+        fn any_bytes_are_a_page_or_none(page in pages(), at in any::<prop::sample::Index>(), byte: u8, cut in any::<prop::sample::Index>()) {
+            let mut bytes = page.write();
+            let index = at.index(bytes.len());
+            bytes[index] = byte;
+            _ = Page::read(&bytes);
+            prop_assert!(Page::read(&page.write()[..cut.index(page.write().len())]).is_err());
+        }
+
+        #[test]
+        fn random_bytes_are_a_page_or_none(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            _ = Page::read(&bytes);
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_page_is_named() {
+        let check = |bytes: &[u8], expected: &str| {
+            assert_eq!(Page::read(bytes).expect_err(expected).to_string(), expected, "{bytes:?}");
+        };
+        assert_eq!(Page::read(&[0, 0, 0, 0, 0]), Ok(Page::default()));
+        check(&[], "it ends too early");
+        check(&[0, 0, 0, 0, 0, 0], "bytes are left over");
+        check(&[5, 1], "a list is too long");
+        check(&[1, 1, b'.', 7, 0, 0, 0, 0], "the name of a node is none");
+        check(&[1, 1, 0xff, 7, 0, 0, 0, 0], "a text is not in UTF-8");
+        check(&[0, 1, 7, 0, 0, 0, 0, 0, 0], "a width of cells is none");
+        check(&[0, 0, 0, 1, 0, 0, 0], "a key is empty or too long");
+        check(&[0, 0, 0, 1, 1, b'k', 1, 0, 0, 0, 0, 0], "a grid is missing");
+        let longest = [0xff; 10];
+        check(&longest, "a number is too long");
+        let mut key = vec![0, 0, 0, 1];
+        put(&mut key, MAX_KEY_BYTES as u64 + 1);
+        key.resize(key.len() + MAX_KEY_BYTES + 1, b'k');
+        key.extend([0, 0]);
+        check(&key, "a key is empty or too long");
+    }
+
+    /// The cost of a change on the wire: a key of 16 bytes that was hit once, in one cell.
+    #[test]
+    fn a_change_takes_few_bytes() {
+        let origin = Origin::new("eu-1", 1_764_000_000_000).expect("a name");
+        let change = |number: u32, cells: i64| {
+            let count = |cell: i64| Count {
+                origin: origin.clone(),
+                levels: LevelsId::new(7),
+                cell: Cell {
+                    start_ms: (1_764_000_000 + i64::from(number % 2) + cell) * 1_000,
+                    width_ms: 1_000,
+                },
+                kept_ms: 4_600_000,
+                counted: 1 + u64::from(number % 100),
+                deleted: 0,
+                removed: 0,
+                stamp: None,
+            };
+            let key = format!("login:{number:010}").into_bytes().into_boxed_slice();
+            assert_eq!(key.len(), 16);
+            (key, (0..cells).map(count).collect())
+        };
+        for (cells, most) in [(1, 24), (5, 9)] {
+            let page =
+                Page { counts: (0..500).map(|number| change(number, cells)).collect(), texts: Vec::new() };
+            let bytes = page.write().len();
+            let changes = 500 * usize::try_from(cells).expect("few");
+            assert!(bytes <= most * changes, "{bytes} bytes of {changes} changes");
+        }
+    }
+}

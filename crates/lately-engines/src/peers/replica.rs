@@ -422,9 +422,9 @@ impl Replica {
         let key = Arc::new((*list, name.clone()));
         let held = self.texts.get(&key);
         let is_newer = held.is_none_or(|held| (*version, text) > (held.version, &held.text));
-        let bytes = |text: Option<&String>| KEY_BYTES + INDEX_BYTES + 2 * name.len() + text.map_or(0, String::len);
-        let (new_bytes, old_bytes) =
-            (bytes(text.as_ref()), held.map_or(0, |held| bytes(held.text.as_ref())));
+        let bytes =
+            |text: Option<&String>| KEY_BYTES + INDEX_BYTES + 2 * name.len() + text.map_or(0, String::len);
+        let (new_bytes, old_bytes) = (bytes(text.as_ref()), held.map_or(0, |held| bytes(held.text.as_ref())));
         let has_room = held.is_some() || self.texts.len() < MAX_PEER_TEXTS;
         let texts_bytes = self.texts_bytes + new_bytes - old_bytes;
         if !is_newer || !has_room || texts_bytes > MAX_PEER_TEXTS_BYTES {
@@ -446,9 +446,8 @@ impl Replica {
 
     /// The texts of a list, by name.
     pub(super) fn texts(&self, list: u8, now: Timestamp) -> impl Iterator<Item = (&str, &str)> {
-        let of_list = self.texts.iter().filter(move |(name, held)| {
-            name.0 == list && held.until_ms > now.as_millis()
-        });
+        let of_list =
+            self.texts.iter().filter(move |(name, held)| name.0 == list && held.until_ms > now.as_millis());
         of_list.filter_map(|(name, held)| Some((name.1.as_str(), held.text.as_deref()?)))
     }
 
@@ -506,7 +505,9 @@ impl Replica {
                     }
                 }
                 Item::Text(name) => {
-                    let Some(held) = self.texts.get(name).filter(|held| is_wanted(held.mark)) else { continue };
+                    let Some(held) = self.texts.get(name).filter(|held| is_wanted(held.mark)) else {
+                        continue;
+                    };
                     let left_ms = held.until_ms.saturating_sub(now.as_millis());
                     let Ok(left_ms @ 1..) = u64::try_from(left_ms) else { continue };
                     bytes += name.1.len() + held.text.as_ref().map_or(0, String::len);

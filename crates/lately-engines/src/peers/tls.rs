@@ -48,10 +48,7 @@ fn read(path: &Path) -> Result<Vec<u8>, PeerTlsError> {
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, PeerTlsError> {
     let content = read(path)?;
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&content).collect();
-    found
-        .ok()
-        .filter(|found| !found.is_empty())
-        .ok_or_else(|| failed(path, "no certificate in PEM"))
+    found.ok().filter(|found| !found.is_empty()).ok_or_else(|| failed(path, "no certificate in PEM"))
 }
 
 impl PeerTls {
@@ -72,9 +69,8 @@ impl PeerTls {
         }
         let (roots, provider) = (Arc::new(roots), Arc::new(default_provider()));
         let chain = certificates(cert)?;
-        let key_der = || {
-            PrivateKeyDer::from_pem_slice(&read(key)?).map_err(|_| failed(key, "no private key in PEM"))
-        };
+        let key_der =
+            || PrivateKeyDer::from_pem_slice(&read(key)?).map_err(|_| failed(key, "no private key in PEM"));
         let verifier =
             WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider)).build();
         let verifier = verifier.map_err(|error| failed(ca, error))?;

@@ -11,15 +11,15 @@ use lately::limits::SENT_WITHIN_MS;
 use lately::{
     Cell, DeltaBatch, LevelSets, Levels, LevelsId, Origin, Span, Store, Taken, Tally, Tier, Timestamp,
 };
-use lately_engines::{Block, Engine, EngineError, Known, Remote, Told, Write};
+use lately_engines::{Block, Engine, EngineError, Known, Peers, PeersConfig, Remote, Told, Write};
 
 use thiserror::Error;
 
 use crate::clock::thread_cpu_time;
 use crate::limits::{
     CLAIM_LASTS, CLUSTER_DELETE_KEYS, CLUSTER_READ_KEYS, CLUSTER_SEND_KEYS, CLUSTER_SEND_MOST_KEYS,
-    DELETIONS_SHARE, DRAIN_SENDS_MS, EXCHANGE_REST, MAX_EXCHANGE_REST, READ_AHEAD_MS, RECONCILE_SETTLE_MS,
-    WARNING_EVERY_MS,
+    DELETIONS_SHARE, DRAIN_SENDS_MS, EXCHANGE_REST, MAX_EXCHANGE_REST, MESH_SHARE, READ_AHEAD_MS,
+    RECONCILE_SETTLE_MS, WARNING_EVERY_MS,
 };
 use crate::service::Service;
 use crate::stopper::Stopper;
@@ -123,13 +123,30 @@ pub(crate) fn start(service: &Service) -> Result<(), ClusterError> {
     Ok(())
 }
 
+/// The engine of a cluster, which is not connected yet.
+///
+/// # Errors
+/// A file of TLS between nodes cannot be used.
+pub(crate) fn engine(service: &Service, cluster: &Cluster) -> Result<Remote, EngineError> {
+    let Some(peer) = &cluster.config.peer else { return Remote::new(&cluster.config.urls) };
+    let most_bytes = usize::try_from(service.config.ceiling_bytes / MESH_SHARE).unwrap_or(usize::MAX);
+    let peers = Peers::new(PeersConfig {
+        node: cluster.config.node.clone(),
+        urls: cluster.config.urls.clone(),
+        tls: peer.tls.clone(),
+        most_bytes,
+        held_bytes: Arc::clone(&cluster.mesh_bytes),
+        clock: Arc::clone(&service.clock),
+    });
+    peers.map(Remote::Peers)
+}
+
 /// Exchanges counts until the server has stopped; then sends what is left, if the engine answers.
 ///
 /// # Errors
 /// [`ClusterError`]: another server has the name of this node. The server is stopped.
-pub(crate) async fn run(service: Arc<Service>, signals: Signals) -> Result<(), ClusterError> {
+pub(crate) async fn run(service: Arc<Service>, engine: Remote, signals: Signals) -> Result<(), ClusterError> {
     let Some(cluster) = &service.cluster else { return Ok(()) };
-    let Ok(engine) = Remote::new(&cluster.config.urls) else { unreachable!("the config was checked") };
     let mut worker = Worker::new(Arc::clone(&service), engine);
     let flush = cluster.config.flush;
     let mut pause = flush;
@@ -171,6 +188,7 @@ pub(crate) async fn run(service: Arc<Service>, signals: Signals) -> Result<(), C
                 nodes::leave(&mut worker.engine, cluster).await;
             }
             worker.claim.release(&mut worker.engine, &service).await;
+            worker.engine.close().await;
             return Ok(());
         }
     }
@@ -251,7 +269,8 @@ impl<E: Engine> Worker<E> {
             .as_ref()
             .err()
             .map(ToString::to_string)
-            .or_else(|| self.refused_deletion.clone().filter(|_| outgoing.deleted_keys() > 0));
+            .or_else(|| self.refused_deletion.clone().filter(|_| outgoing.deleted_keys() > 0))
+            .or_else(|| self.engine.problem());
         let mut line = None;
         cluster.set_state(|state| {
             if done.is_ok() {
@@ -422,10 +441,16 @@ impl<E: Engine> Worker<E> {
         self.sent_until.iter().copied().min()
     }
 
-    /// Whether writes that were said to have failed have arrived by now, if they arrive at all.
+    /// Whether writes that were said to have failed have arrived by now, if they arrive at all, and the engine has what earlier starts have
+    /// sent.
     pub(super) fn is_settled(&self) -> bool {
         let now = self.service.now();
-        self.unsettled.is_none_or(|since| now >= after(since, RECONCILE_SETTLE_MS))
+        self.unsettled.is_none_or(|since| now >= after(since, RECONCILE_SETTLE_MS)) && self.knows_former()
+    }
+
+    /// Whether the engine has what earlier starts of this node have sent, if there were any.
+    fn knows_former(&self) -> bool {
+        self.engine.is_complete() || !parts(&self.service).1.has_former()
     }
 
     /// Marks everything that the engine has of deleted keys. Own counts may be on their way: their marks wait until those have arrived.
@@ -534,7 +559,7 @@ impl<E: Engine> Worker<E> {
         let is_marked = |known: &Known| {
             outgoing.is_own(&known.origin) && known.tally.deleted.min(known.tally.counted) > known.removed
         };
-        if !told.into_iter().any(is_marked) {
+        if !self.knows_former() || !told.into_iter().any(is_marked) {
             return Ok(());
         }
         let mut own = all_told(&mut self.engine, &service, key, now).await?;
