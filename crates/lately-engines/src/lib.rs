@@ -18,7 +18,7 @@ mod url;
 pub use engine::{Block, Engine, Known, List, OwnedBlock, Place, Server, Told, Write};
 pub use error::EngineError;
 pub use memory::Memory;
-pub use peers::{PeerNetwork, PeerTls, PeerTlsError, Peers, PeersConfig};
+pub use peers::{PeerAnswer, PeerLink, PeerNetwork, PeerTls, PeerTlsError, Peers, PeersConfig};
 pub use postgres::Postgres;
 pub use redis::Redis;
 pub use remote::Remote;

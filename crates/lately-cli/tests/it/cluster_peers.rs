@@ -5,8 +5,11 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use test_support::Certificates;
+
 use crate::client_runs::{ask, words};
 use crate::cluster::all_say;
+use crate::common::lately;
 use crate::running::{Running, becomes, serve_in, serve_with};
 
 /// A way to a node for one other node. The node may get another address, and the way may be cut.
@@ -230,4 +233,100 @@ fn what_was_counted_last_is_with_the_others_after_a_stop() {
     // The name is free again at once.
     let again = links.start(0);
     assert!(all_say(&[&again], "HITS k", 5));
+}
+
+/// The config of a node whose certificate is `cert` of these.
+fn config(links: &Links, number: usize, (of, cert): (&Certificates, &str)) -> String {
+    let others = links.0[number].iter().enumerate().filter(|(other, _)| *other != number);
+    let urls: Vec<String> = others.map(|(_, link)| format!("\"peer://{}\"", link.address)).collect();
+    let (ca, cert, key) =
+        (of.file("ca.pem"), of.file(&format!("{cert}.pem")), of.file(&format!("{cert}-key.pem")));
+    format!(
+        "[cluster]\nengine = \"peers\"\nnode = \"{}\"\nurls = [{}]\npeer = \"127.0.0.1:0\"\ntls = {{ ca = \"{}\", cert = \"{}\", key = \"{}\" }}\n",
+        ["a", "b", "c", "d"][number],
+        urls.join(", "),
+        ca.display(),
+        cert.display(),
+        key.display(),
+    )
+}
+
+#[test]
+fn nodes_with_certificates_count_together_and_others_are_refused() {
+    if !test_support::has("openssl") {
+        return;
+    }
+    let (links, folder) = (Links::new(4), tempfile::tempdir().expect("a folder"));
+    let (certificates, foreign) = (Certificates::make(), Certificates::make());
+    certificates.sign("a", 9);
+    certificates.sign("b", 9);
+    certificates.sign("old", -1);
+    foreign.sign("c", 9);
+    let start = |number: usize, of: &Certificates, cert: &str| {
+        let path = folder.path().join(format!("{number}.toml"));
+        std::fs::write(&path, config(&links, number, (of, cert))).expect("room");
+        let mut node = serve_with(&["--config", path.to_str().expect("text")]);
+        links.lead_to(number, &mut node);
+        node
+    };
+    let (a, b) = (start(0, &certificates, "a"), start(1, &certificates, "b"));
+    // The authority of one is not that of the others, and the certificate of the other is over.
+    let (c, d) = (start(2, &foreign, "c"), start(3, &certificates, "old"));
+    for node in [&a, &b, &c, &d] {
+        node.ask::<u64>("HIT k 5");
+    }
+    assert!(all_say(&[&a, &b], "HITS k", 10));
+    for node in [&c, &d] {
+        assert!(becomes(|| node.infos(["lately_engine_ok"]) == ["0"]));
+        assert_eq!(node.ask::<u64>("HITS k"), 5);
+    }
+    assert_eq!([a.ask::<u64>("HITS k"), b.ask::<u64>("HITS k")], [10, 10]);
+    // Without a certificate at all, too.
+    let path = folder.path().join("plain.toml");
+    let plain = config(&links, 3, (&certificates, "a"));
+    let plain: String =
+        plain.lines().filter(|line| !line.starts_with("tls")).map(|line| format!("{line}\n")).collect();
+    std::fs::write(&path, plain.replace("\"d\"", "\"e\"")).expect("room");
+    let plain = serve_with(&["--config", path.to_str().expect("text")]);
+    plain.ask::<u64>("HIT k 5");
+    assert!(becomes(|| plain.infos(["lately_engine_ok"]) == ["0"]));
+    assert_eq!([a.ask::<u64>("HITS k"), b.ask::<u64>("HITS k"), plain.ask::<u64>("HITS k")], [10, 10, 5]);
+}
+
+#[test]
+fn a_second_server_with_the_name_of_a_node_ends() {
+    let links = Links::new(3);
+    let nodes = [0, 1].map(|number| links.start(number));
+    let all: Vec<&Running> = nodes.iter().collect();
+    nodes[0].ask::<u64>("HIT k");
+    assert!(all_say(&all, "HITS k", 1));
+    let mut flags = links.flags(2);
+    *flags.last_mut().expect("the name") = "a".to_owned();
+    let mut second = serve_with(&flags.iter().map(String::as_str).collect::<Vec<_>>());
+    links.lead_to(2, &mut second);
+    let run = second.ended();
+    assert_eq!(run.code, Some(2), "{}", run.err);
+    assert!(run.err.contains("another server is node 'a' of the cluster"), "{}", run.err);
+    nodes[0].ask::<u64>("HIT k");
+    assert!(all_say(&all, "HITS k", 2));
+}
+
+/// What is wrong with the addresses of a mesh is said before the start.
+#[test]
+fn addresses_of_a_mesh_are_checked() {
+    let check = |args: &[&str], expected: &str| {
+        let run = lately(&[&["serve", "--in-memory", "--node", "a"], args].concat());
+        assert!(run.code == Some(2) && run.err.contains(expected), "{}", run.err);
+    };
+    check(&["--cluster", "peer://127.0.0.1:1"], "give it with --peer");
+    check(&["--cluster", "peer://127.0.0.1:1", "--peer", "127.0.0.1:1"], "is this server itself");
+    check(
+        &["--cluster", "peer://h", "--cluster", "peer://h:7382", "--peer", "127.0.0.1:1"],
+        "is there twice",
+    );
+    check(&["--cluster", "redis://h", "--peer", "127.0.0.1:1"], "the engine is redis: leave it out");
+    check(
+        &["--cluster", "peer://h", "--peer", "0.0.0.0:0"],
+        "refusing to listen on 0.0.0.0:0 for other nodes: there is no TLS between nodes",
+    );
 }

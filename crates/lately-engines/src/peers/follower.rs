@@ -17,11 +17,10 @@ use tower::service_fn;
 
 use super::Shared;
 use super::address::Address;
-use super::following::{Following, Question};
-use super::page::Page;
+use super::following::Following;
 use super::stream::Stream;
-use super::wire::{FOLLOW, FollowRequest, FollowResponse, Followed, PROTOCOL};
-use crate::limits::{ENGINE_TIMEOUT, MAX_PEER_MESSAGE_BYTES, PEER_RELAY_EVERY_MS, PEER_RETRY, PEER_WAIT};
+use super::wire::{FOLLOW, FollowRequest, FollowResponse};
+use crate::limits::{ENGINE_TIMEOUT, MAX_PEER_MESSAGE_BYTES, PEER_RETRY, PEER_WAIT};
 
 /// Follows a node, as long as it is polled. `number` is its place among those that are followed.
 pub(super) async fn follow(address: Address, number: usize, shared: Arc<Shared>) {
@@ -77,20 +76,7 @@ fn cause(error: &(dyn std::error::Error + 'static)) -> String {
 async fn exchange(channel: Channel, following: &mut Following, number: usize, shared: &Shared) -> String {
     let mut client = Grpc::new(channel).max_decoding_message_size(MAX_PEER_MESSAGE_BYTES);
     loop {
-        let now = shared.now();
-        let question = following.next(now.as_millis(), PEER_RELAY_EVERY_MS);
-        let is_learned = question == Question::Learned;
-        let seen = if is_learned { shared.replica().seen() } else { Default::default() };
-        let request = FollowRequest {
-            protocol: PROTOCOL,
-            node: shared.node.clone(),
-            follower: shared.life(),
-            life: following.life(),
-            after: following.after(question),
-            is_learned,
-            seen: seen.into_iter().map(|(life, until)| Followed { life, until }).collect(),
-            wait_ms: if following.is_complete() { shared.wait_ms } else { 0 },
-        };
+        let (question, request) = shared.question(following);
         let answered = timeout(PEER_WAIT + ENGINE_TIMEOUT, async {
             client.ready().await.map_err(|error| cause(&error))?;
             let path = PathAndQuery::from_static(FOLLOW);
@@ -108,20 +94,8 @@ async fn exchange(channel: Channel, following: &mut Following, number: usize, sh
             Ok(Err(failure)) => return failure,
             Err(_) => return format!("no answer within {} s", (PEER_WAIT + ENGINE_TIMEOUT).as_secs()),
         };
-        let page = match Page::read(&answer.page) {
-            Ok(page) => page,
-            Err(error) => return format!("it sent what is no page of counts: {error}"),
-        };
-        let FollowResponse { life, after, until, is_all, .. } = answer;
-        {
-            let mut replica = shared.replica();
-            if replica.merge(&page, (life, until), shared.now()).is_err() {
-                return crate::EngineError::NoRoom.to_string();
-            }
-            if following.note(question, (life, after, until, is_all), now.as_millis()) {
-                replica.note_followed(life, until);
-            }
+        if let Err(failure) = shared.take(number, (question, &answer), following) {
+            return failure;
         }
-        shared.note_contact(number, None, following);
     }
 }

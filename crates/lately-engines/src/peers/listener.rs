@@ -20,10 +20,8 @@ use tower::service_fn;
 
 use super::Shared;
 use super::stream::Stream;
-use super::wire::{FOLLOW, FollowRequest, FollowResponse, Followed, PROTOCOL};
-use crate::limits::{
-    ENGINE_TIMEOUT, MAX_PEER_CONNECTIONS, MAX_PEER_LIVES, MAX_PEER_MESSAGE_BYTES, PEER_WAIT,
-};
+use super::wire::{FOLLOW, FollowRequest, FollowResponse};
+use crate::limits::{ENGINE_TIMEOUT, MAX_PEER_CONNECTIONS, MAX_PEER_MESSAGE_BYTES, PEER_WAIT};
 
 /// Accepts connections, as long as it is polled.
 pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>) {
@@ -91,29 +89,12 @@ async fn respond(request: Request<Incoming>, shared: Arc<Shared>) -> hyper::Resp
 }
 
 async fn answer(request: FollowRequest, shared: &Shared) -> Result<FollowResponse, Status> {
-    if request.protocol != PROTOCOL {
-        return Err(Status::failed_precondition(format!(
-            "this node speaks version {PROTOCOL} of the protocol of peers, and the other one version {}",
-            request.protocol
-        )));
-    }
-    if request.seen.len() > MAX_PEER_LIVES {
-        return Err(Status::invalid_argument("it follows too many nodes"));
-    }
-    let life = shared.life();
-    if request.follower == life {
-        return Err(Status::failed_precondition("it is this server itself"));
-    }
-    let after = if request.life == life { request.after } else { 0 };
-    let part = if request.is_learned {
-        let seen = request.seen.iter().map(|&Followed { life, until }| (life, until)).collect();
-        shared.replica().learned_after(after, request.follower, &seen, shared.now())
-    } else {
+    shared.check(&request).map_err(Status::failed_precondition)?;
+    if !request.is_learned {
+        let after = shared.asked_after(&request);
         shared.note_follower(request.follower, after);
         let wait = Duration::from_millis(request.wait_ms.into()).min(PEER_WAIT);
         shared.changed_after(after, wait).await;
-        shared.replica().own_after(after, shared.now())
-    };
-    let node = shared.node.clone();
-    Ok(FollowResponse { life, after, until: part.until, is_all: part.is_all, page: part.page.write(), node })
+    }
+    Ok(shared.answer(&request))
 }

@@ -6,6 +6,7 @@
 mod address;
 mod follower;
 mod following;
+mod link;
 mod listener;
 mod page;
 mod replica;
@@ -30,17 +31,20 @@ use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 
 use crate::limits::{
-    ENGINE_TIMEOUT, MAX_PEER_FOLLOWERS, PEER_SILENT_MS, PEER_TIDY_EVERY, PEER_TIDY_ROUND, PEER_TLS_EVERY,
-    PEER_WAIT,
+    ENGINE_TIMEOUT, MAX_PEER_FOLLOWERS, MAX_PEER_LIVES, PEER_RELAY_EVERY_MS, PEER_SILENT_MS, PEER_TIDY_EVERY,
+    PEER_TIDY_ROUND, PEER_TLS_EVERY, PEER_WAIT,
 };
 use crate::url::Parts;
 use crate::{Block, Engine, EngineError, List, OwnedBlock, Place, Told, Write};
 
 use address::Address;
-use following::Following;
-use replica::Replica;
+use following::{Following, Question};
+pub use link::{PeerAnswer, PeerLink};
+use page::Page;
+use replica::{Part, Replica, Seen};
 use tls::Configs;
 pub use tls::{PeerTls, PeerTlsError};
+use wire::{FollowRequest, FollowResponse, Followed, PROTOCOL};
 
 /// What a node needs to be one of a mesh.
 pub struct PeersConfig {
@@ -84,9 +88,9 @@ struct Shared {
     /// Notified when a follower has merged more.
     acknowledged: Notify,
     contacts: Mutex<Vec<Contact>>,
+    /// Notified after each attempt to reach another node.
+    contacted: Notify,
     warning: Mutex<Option<String>>,
-    /// How long an answer may wait for a change.
-    wait_ms: u32,
 }
 
 /// A node that asks this one for changes.
@@ -155,9 +159,9 @@ impl Shared {
         self.held_bytes.store(replica.held_bytes(), Relaxed);
         let last = replica.last_own();
         self.changed.send_if_modified(|held| {
-            let is_new = *held < last;
-            *held = last.max(*held);
-            is_new
+            let has_changed = *held != last;
+            *held = last;
+            has_changed
         });
         last
     }
@@ -185,6 +189,112 @@ impl Shared {
         contact.is_tried |= failure.is_some() || following.is_complete();
         contact.is_complete |= following.is_complete();
         contact.failure = failure;
+        self.contacted.notify_waiters();
+    }
+
+    fn has_met(&self) -> bool {
+        lock(&self.contacts).iter().all(|contact| contact.is_tried)
+    }
+
+    /// Waits until each other node was read, or could not be reached.
+    async fn met(&self) -> Result<(), EngineError> {
+        let met = async {
+            loop {
+                let mut contacted = std::pin::pin!(self.contacted.notified());
+                // Registered before the check, so that no notification is missed.
+                contacted.as_mut().enable();
+                if self.has_met() {
+                    return;
+                }
+                contacted.await;
+            }
+        };
+        let waited = timeout(2 * ENGINE_TIMEOUT, met).await;
+        waited.map_err(|_| EngineError::Away("the other nodes do not answer".to_owned()))
+    }
+
+    /// The next question to a node that is followed.
+    fn question(&self, following: &Following) -> (Question, FollowRequest) {
+        let question = following.next(self.now().as_millis(), PEER_RELAY_EVERY_MS);
+        let is_learned = question == Question::Learned;
+        let seen = if is_learned { self.replica().seen() } else { Seen::new() };
+        // The first answers do not wait: what is there is read first.
+        let wait = if following.is_complete() { PEER_WAIT } else { Duration::ZERO };
+        let request = FollowRequest {
+            protocol: PROTOCOL,
+            node: self.node.clone(),
+            follower: self.life(),
+            life: following.life(),
+            after: following.after(question),
+            is_learned,
+            seen: seen.into_iter().map(|(life, until)| Followed { life, until }).collect(),
+            wait_ms: u32::try_from(wait.as_millis()).unwrap_or(u32::MAX),
+        };
+        (question, request)
+    }
+
+    /// Why a question gets no answer.
+    fn check(&self, request: &FollowRequest) -> Result<(), String> {
+        if request.protocol != PROTOCOL {
+            let theirs = request.protocol;
+            return Err(format!(
+                "this node speaks version {PROTOCOL} of the protocol of peers, and the other one version {theirs}"
+            ));
+        }
+        if request.seen.len() > MAX_PEER_LIVES {
+            return Err("it follows too many nodes".to_owned());
+        }
+        if request.follower == self.life() {
+            return Err("it is this server itself: give the addresses of the other nodes only".to_owned());
+        }
+        Ok(())
+    }
+
+    /// The number after which a question asks.
+    fn asked_after(&self, request: &FollowRequest) -> u64 {
+        if request.life == self.life() { request.after } else { 0 }
+    }
+
+    /// The answer to a question, as it is now.
+    fn answer(&self, request: &FollowRequest) -> FollowResponse {
+        let (after, now) = (self.asked_after(request), self.now());
+        let replica = self.replica();
+        let part = if request.is_learned {
+            let seen = request.seen.iter().map(|&Followed { life, until }| (life, until)).collect();
+            replica.learned_after(after, request.follower, &seen, now)
+        } else {
+            replica.own_after(after, now)
+        };
+        let Part { page, until, is_all } = part;
+        let (life, node) = (replica.life(), self.node.clone());
+        drop(replica);
+        FollowResponse { life, after, until, is_all, page: page.write(), node }
+    }
+
+    /// Merges an answer of the followed node with this number.
+    ///
+    /// # Errors
+    /// Why it was not merged, or not as a whole.
+    fn take(
+        &self,
+        number: usize,
+        (question, answer): (Question, &FollowResponse),
+        following: &mut Following,
+    ) -> Result<(), String> {
+        let page = Page::read(&answer.page)
+            .map_err(|error| format!("it sent what is no page of counts: {error}: nothing was changed"))?;
+        let &FollowResponse { life, after, until, is_all, .. } = answer;
+        let now = self.now();
+        let mut replica = self.replica();
+        let merged = replica.merge(&page, (life, until), now);
+        if merged.is_ok() && following.note(question, (life, after, until, is_all), now.as_millis()) {
+            replica.note_followed(life, until);
+        }
+        self.note_changes(&replica);
+        drop(replica);
+        merged.map_err(|full| EngineError::from(full).to_string())?;
+        self.note_contact(number, None, following);
+        Ok(())
     }
 
     /// Waits until a follower has all own changes up to a number, or with `all`, until those have it that ask.
@@ -256,8 +366,8 @@ impl Peers {
             followers: Mutex::default(),
             acknowledged: Notify::new(),
             contacts: Mutex::new(contacts),
+            contacted: Notify::new(),
             warning: Mutex::default(),
-            wait_ms: u32::try_from(PEER_WAIT.as_millis()).unwrap_or(u32::MAX),
         };
         Ok(Peers { shared: Arc::new(shared), addresses })
     }
@@ -282,6 +392,15 @@ impl Peers {
     #[must_use]
     pub fn is_meant(url: &str) -> bool {
         address::is_peer(Parts::of(url).scheme)
+    }
+
+    /// Merges counts, and does not wait until others have them. Returns the number of the last own change.
+    fn write(&self, writes: &[Write<'_>]) -> Result<u64, EngineError> {
+        let mut replica = self.shared.replica();
+        let written = replica.write(writes, self.shared.now());
+        let last = self.shared.note_changes(&replica);
+        written?;
+        Ok(last)
     }
 
     /// Its connections.
@@ -338,15 +457,11 @@ async fn renew_tls(shared: &Shared) {
 
 impl Engine for Peers {
     async fn send(&mut self, writes: &[Write<'_>]) -> Result<(), EngineError> {
-        let shared = &self.shared;
-        let last = {
-            let mut replica = shared.replica();
-            let written = replica.write(writes, shared.now());
-            let last = shared.note_changes(&replica);
-            written?;
-            last
-        };
-        shared.arrived(last, false).await
+        let last = self.write(writes)?;
+        if writes.is_empty() {
+            return Ok(());
+        }
+        self.shared.arrived(last, false).await
     }
 
     async fn claim(
@@ -357,9 +472,8 @@ impl Engine for Peers {
         lasts: Duration,
     ) -> Result<Option<String>, EngineError> {
         let shared = &self.shared;
-        if lock(&shared.contacts).iter().any(|contact| !contact.is_tried) {
-            return Err(EngineError::Away("the other nodes were not reached yet".to_owned()));
-        }
+        // A name may be taken by a server that was not reached yet.
+        shared.met().await?;
         let now = shared.now();
         let name = |holder: &str| format!("{node} {holder}");
         let mut replica = shared.replica();
@@ -465,5 +579,5 @@ impl Engine for Peers {
 /// A claim that is shorter lets the name go.
 const CLAIM_LEAST: Duration = Duration::from_secs(1);
 
-/// How long others are told that a claim is gone.
+/// How long other nodes know that a claim is gone.
 const PEER_CLAIM_GONE: Duration = Duration::from_secs(60);

@@ -144,8 +144,8 @@ pub(super) type Seen = HashMap<u64, u64>;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct NoRoom;
 
-/// What a block takes beside its cells: in its list, and in both indices.
-const BLOCK_BYTES: usize = size_of::<HeldBlock>() + 2 * INDEX_BYTES;
+/// What a block takes beside its cells: in its list, and in an index.
+const BLOCK_BYTES: usize = size_of::<HeldBlock>() + INDEX_BYTES;
 const INDEX_BYTES: usize = 2 * (size_of::<u64>() + size_of::<Item>());
 /// What a key takes beside its name.
 const KEY_BYTES: usize = 96;
@@ -480,15 +480,14 @@ impl Replica {
             with_stamps.then_some(Stamp { life, until: mark.until })
         };
         let mut counts: BTreeMap<&[u8], Vec<Count>> = BTreeMap::new();
-        let (mut page, mut bytes, mut until) = (Page::default(), 0, self.last.max(after));
-        let mut is_all = true;
-        let mut last = after;
+        let (mut page, mut bytes) = (Page::default(), 0);
+        let (mut until, mut is_all) = (after, true);
         for (&changed, item) in index.range((Excluded(after), Unbounded)) {
             if bytes > PEER_PAGE_BYTES {
-                (is_all, until) = (false, last);
+                is_all = false;
                 break;
             }
-            last = changed;
+            until = changed;
             match item {
                 Item::Block(key, id) => {
                     let Some(block) = self.block(key, *id) else { continue };

@@ -8,15 +8,11 @@ use std::time::Duration;
 use lately::SystemClock;
 use lately_engines::{Block, Engine, PeerTls, Peers, PeersConfig};
 
-use crate::{check, known, run, write};
-
-/// 2100, as in the other tests.
-const START_MS: i64 = crate::START_MS;
+use crate::{START_MS, check, known, run, write};
 
 /// The nodes of a mesh on free ports. Their connections end with the runtime.
-pub(crate) struct Mesh {
-    pub(crate) nodes: Vec<Peers>,
-    pub(crate) urls: Vec<String>,
+struct Mesh {
+    nodes: Vec<Peers>,
 }
 
 fn listeners(count: usize) -> (Vec<TcpListener>, Vec<String>) {
@@ -40,7 +36,7 @@ fn node(number: usize, urls: Vec<String>, tls: Option<PeerTls>, most_bytes: usiz
 }
 
 impl Mesh {
-    pub(crate) fn start(count: usize) -> Mesh {
+    fn start(count: usize) -> Mesh {
         let (listeners, urls) = listeners(count);
         let mut nodes = Vec::new();
         for (number, listener) in listeners.into_iter().enumerate() {
@@ -50,11 +46,11 @@ impl Mesh {
             tokio::spawn(node.network().run(listener));
             nodes.push(node);
         }
-        Mesh { nodes, urls }
+        Mesh { nodes }
     }
 
     /// Waits until each node has read everything of each other one.
-    pub(crate) async fn met(&self) {
+    async fn met(&self) {
         for node in &self.nodes {
             until(|| node.is_complete()).await;
         }
@@ -99,5 +95,32 @@ fn counts_of_one_node_are_on_all() {
                 tokio::task::yield_now().await;
             }
         }
+    });
+}
+
+/// Each refuses what is too much for it, and the others have it.
+#[test]
+fn a_node_without_room_says_so_and_the_others_count_on() {
+    run(async {
+        let (listeners, urls) = listeners(2);
+        let mut nodes: Vec<Peers> = [4_000, 1 << 30]
+            .into_iter()
+            .enumerate()
+            .map(|(number, most_bytes)| node(number, vec![urls[1 - number].clone()], None, most_bytes))
+            .collect();
+        for (node, listener) in nodes.iter().zip(listeners) {
+            tokio::spawn(node.network().run(listener));
+        }
+        until(|| nodes.iter().all(Peers::has_met)).await;
+        let known = known(1, START_MS, 5);
+        let keys: Vec<String> = (0..100).map(|number| format!("k{number}")).collect();
+        let writes: Vec<_> = keys.iter().map(|key| write(key.as_bytes(), &known)).collect();
+        let full = "the counts of all nodes fill their part of the memory ceiling: raise ceiling in [memory]";
+        assert_eq!(nodes[0].send(&writes).await.expect_err("no room").to_string(), full);
+        // The other one has room, and keeps them for when there is some.
+        let _ = nodes[1].send(&writes).await;
+        until(|| nodes[0].problem().is_some_and(|problem| problem.ends_with(full))).await;
+        let blocks: Vec<_> = writes.iter().map(|write| write.block).collect();
+        assert!(nodes[1].read(&blocks).await.expect("it answers").iter().all(|told| told.len() == 1));
     });
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use lately::Span;
-use lately_engines::PeerTls;
+use lately_engines::{PeerTls, Peers};
 use serde::de;
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
@@ -114,13 +114,19 @@ pub(super) fn settle(section: Option<Spanned<ClusterSection>>) -> Result<Option<
     let Some(urls) = section.urls else {
         return Err(problem(at, &format!("[cluster] names no server: add urls = [\"{example}\"]")));
     };
+    let not_of_it = || {
+        let message = format!("these addresses are not of the engine {engine}: give {example}");
+        Problem { at: urls.span(), message }
+    };
+    if engine == "peers" && !urls.get_ref().0.iter().any(|url| Peers::is_meant(url)) {
+        return Err(not_of_it());
+    }
     let config = ClusterConfig::new(node.get_ref(), &urls.get_ref().0).map_err(|message| {
         let at = if message.contains("node name") { node.span() } else { urls.span() };
         Problem { at, message }
     })?;
     if config.engine() != engine {
-        let message = format!("these addresses are not of the engine {engine}: give {example}");
-        return Err(Problem { at: urls.span(), message });
+        return Err(not_of_it());
     }
     let config = with_peer(config, (section.peer, section.tls), at)?;
     let config = match section.upstream {

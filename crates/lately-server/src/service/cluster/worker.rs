@@ -449,7 +449,7 @@ impl<E: Engine> Worker<E> {
     }
 
     /// Whether the engine has what earlier starts of this node have sent, if there were any.
-    fn knows_former(&self) -> bool {
+    pub(super) fn knows_former(&self) -> bool {
         self.engine.is_complete() || !parts(&self.service).1.has_former()
     }
 
@@ -457,6 +457,10 @@ impl<E: Engine> Worker<E> {
     async fn delete(&mut self) -> Result<(), EngineError> {
         let service = Arc::clone(&self.service);
         let (cluster, outgoing) = parts(&service);
+        if !self.knows_former() {
+            // What is to be marked is not known yet.
+            return Ok(());
+        }
         loop {
             let is_settled = self.is_settled();
             let mut unsent = outgoing.deleted(CLUSTER_DELETE_KEYS, is_settled);
