@@ -72,6 +72,7 @@ mod tests {
     use lately::{Cell, LevelsId, ManualClock, Origin, Tally, Timestamp};
 
     use super::super::PeersConfig;
+    use super::super::replica::Replica;
     use super::super::wire::PROTOCOL;
     use super::*;
     use crate::{Block, Engine, Known};
@@ -138,7 +139,7 @@ mod tests {
         let ((mut one, clock), (mut other, other_clock)) = (node("a", "b"), node("a", "c"));
         let (mut link, mut back) = (one.link(0), other.link(0));
         let seconds = Duration::from_secs;
-        let mut claim = |engine: &mut Peers, holder: &str| {
+        let claim = |engine: &mut Peers, holder: &str| {
             run(engine.claim("a", holder, &|_| false, seconds(5))).expect("it is not away")
         };
         // Both start at once, and do not know each other.
@@ -193,7 +194,8 @@ mod tests {
         (0..9).for_each(|_| one.shared.replica().tidy(20, now));
         assert_eq!(one.shared.replica().len(), 20, "each turn begins behind the last key of the one before");
         one.shared.replica().tidy(200, now);
-        assert_eq!((one.shared.replica().len(), one.shared.replica().held_bytes()), (0, 0));
+        let held = |replica: &Replica| (replica.len(), replica.held_bytes());
+        assert_eq!(held(&one.shared.replica()), (0, 0));
         assert!(held_bytes > 200 * 200 && held_bytes < 200 * 500, "{held_bytes}");
         // The other one has them still: its clock is behind. They do not come back.
         follow(&mut link, &back);

@@ -198,6 +198,9 @@ impl Shared {
 
     /// Waits until each other node was read, or could not be reached.
     async fn met(&self) -> Result<(), EngineError> {
+        if self.has_met() {
+            return Ok(());
+        }
         let met = async {
             loop {
                 let mut contacted = std::pin::pin!(self.contacted.notified());

@@ -48,7 +48,7 @@ impl ClusterConfig {
                 lately::limits::MAX_NODE_BYTES
             ));
         }
-        if urls.first().is_some_and(|url| Peers::is_meant(url.as_ref())) {
+        if urls.iter().any(|url| Peers::is_meant(url.as_ref())) {
             Peers::check(urls).map_err(|error| error.to_string())?;
         } else {
             Remote::new(urls).map_err(|error| error.to_string())?;
@@ -83,7 +83,7 @@ impl ClusterConfig {
     /// Whether the nodes reach each other directly.
     #[must_use]
     pub fn is_mesh(&self) -> bool {
-        self.urls.first().is_some_and(|url| Peers::is_meant(url))
+        self.urls.iter().any(|url| Peers::is_meant(url))
     }
 
     /// The same config with an upstream engine.
