@@ -485,13 +485,6 @@ impl Engine for Peers {
         let holders: Vec<String> = holders.map(str::to_owned).collect();
         let other = holders.iter().find(|other| *other != holder && !is_former(other)).cloned();
         let has_it = holders.iter().any(|held| held == holder);
-        if let Some(other) = &other
-            && has_it
-        {
-            shared.warn(format!(
-                "two servers have the name '{node}', {holder} and {other}: give each node a name of its own"
-            ));
-        }
         if other.is_none() || has_it {
             for former in holders.iter().filter(|held| is_former(held)) {
                 replica.set_text((CLAIMS, &name(former)), None, milliseconds(PEER_CLAIM_GONE), now);

@@ -581,7 +581,7 @@ fn a_mesh_needs_the_other_nodes_and_an_address_of_this_one() {
         &good.replace("peers", "redis"),
         "these addresses are not of the engine redis: give redis://HOST:PORT",
     );
-    check(&good.replace("127.0.0.1:7382", "eu-1:7382"), "peer");
+    check(&good.replace("127.0.0.1:7382", "eu-1:7382"), "invalid address 'eu-1:7382'");
     check(&format!("{good}upstream = [\"redis://a\"]"), "have no upstream engine: leave it out");
     check(&format!("{good}tls = {{ cert = \"c\" }}"), "missing field `ca`");
     let redis = "engine = \"redis\"\nnode = \"a\"\nurls = [\"redis://h\"]\n";

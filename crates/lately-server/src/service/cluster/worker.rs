@@ -94,6 +94,8 @@ pub(super) struct Worker<E> {
     pub(super) unsettled: Option<Timestamp>,
     /// Whether the last exchange failed.
     is_away: bool,
+    /// Whether the engine has what earlier starts have sent, and the levels of that are known.
+    is_complete: bool,
     /// Why the engine did not take the marks of a deletion. They are sent again.
     refused_deletion: Option<String>,
     pub(super) engine: E,
@@ -204,7 +206,7 @@ fn line_of_name(before: &State, now: &State, node: &str) -> Option<String> {
     }
     match (before.shares_name, now.shares_name) {
         (false, true) => Some(format!(
-            "another server took the name of this node, '{node}', while this one stood still: both count, and lists of nodes show \
+            "another server took the name of this node, '{node}', while this one stood still or was cut off: both count, and lists of nodes show \
              one of them; stop one"
         )),
         (true, false) => Some(format!("this server alone is node '{node}' again")),
@@ -226,6 +228,7 @@ impl<E: Engine> Worker<E> {
             warned: Warned::default(),
             unsettled: None,
             is_away: false,
+            is_complete: engine.is_complete(),
             refused_deletion: None,
             engine,
             life: 0,
@@ -286,7 +289,11 @@ impl<E: Engine> Worker<E> {
         let claim = self.claim.renew(&mut self.engine, &self.service).await?;
         let (waits, shares) = (matches!(claim, Claim::Wait), matches!(claim, Claim::Shared));
         parts(&self.service).0.set_state(|state| (state.waits_for_name, state.shares_name) = (waits, shares));
-        let line = tables::renew(&mut self.engine, Tier::Local, &self.service).await?;
+        // What earlier starts have sent may be in levels that are not known before the tables are read.
+        let is_complete = self.engine.is_complete();
+        let is_due = is_complete && !self.is_complete;
+        let line = tables::renew(&mut self.engine, Tier::Local, &self.service, is_due).await?;
+        self.is_complete = is_complete;
         self.warning = line.or(self.warning.take());
         match claim {
             Claim::Ours | Claim::Shared => {}
@@ -450,7 +457,7 @@ impl<E: Engine> Worker<E> {
 
     /// Whether the engine has what earlier starts of this node have sent, if there were any.
     pub(super) fn knows_former(&self) -> bool {
-        self.engine.is_complete() || !parts(&self.service).1.has_former()
+        self.is_complete || !parts(&self.service).1.has_former()
     }
 
     /// Marks everything that the engine has of deleted keys. Own counts may be on their way: their marks wait until those have arrived.
