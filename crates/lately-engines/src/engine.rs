@@ -61,6 +61,22 @@ pub trait Engine: Send {
         None
     }
 
+    /// Whether the engine has everything that earlier starts of this node have sent, as far as anybody has it. An engine that has its counts from
+    /// other nodes may lack some of them after a start.
+    fn is_complete(&self) -> bool {
+        true
+    }
+
+    /// Why counts of other nodes may be missing, although calls succeed.
+    fn problem(&self) -> Option<String> {
+        None
+    }
+
+    /// Waits until what was sent last is safe, before the node ends.
+    fn close(&mut self) -> impl Future<Output = ()> + Send {
+        std::future::ready(())
+    }
+
     /// The servers that share the data, as they were last known. Empty before they are known.
     fn servers(&self) -> Vec<Server> {
         Vec::new()

@@ -80,4 +80,10 @@ pub enum EngineError {
         /// The content.
         what: String,
     },
+    /// The counts of all nodes of a mesh take more memory than they may.
+    #[error("the counts of all nodes fill their part of the memory ceiling: raise ceiling in [memory]")]
+    NoRoom,
+    /// A file of TLS cannot be used.
+    #[error(transparent)]
+    Tls(#[from] crate::PeerTlsError),
 }

@@ -2,14 +2,18 @@
 
 use std::time::Duration;
 
-use crate::{Block, Engine, EngineError, List, OwnedBlock, Place, Postgres, Redis, Server, Told, Write};
+use crate::{
+    Block, Engine, EngineError, List, OwnedBlock, Peers, Place, Postgres, Redis, Server, Told, Write,
+};
 
-/// An engine of one of the kinds that are servers of their own.
+/// An engine of one of the kinds that a config can name.
 pub enum Remote {
     /// Redis or Valkey.
     Redis(Redis),
     /// PostgreSQL.
     Postgres(Postgres),
+    /// A mesh of nodes.
+    Peers(Peers),
 }
 
 /// Evaluates an expression with the engine, whichever it is.
@@ -18,12 +22,13 @@ macro_rules! with {
         match $remote {
             Remote::Redis($engine) => $result,
             Remote::Postgres($engine) => $result,
+            Remote::Peers($engine) => $result,
         }
     };
 }
 
 impl Remote {
-    /// The engine at these addresses. Nothing is connected yet.
+    /// The engine at these addresses, unless they are those of nodes: a [`Peers`] needs more. Nothing is connected yet.
     ///
     /// # Errors
     /// [`EngineError::Url`]: an address is invalid, or they are of different kinds.
@@ -41,6 +46,7 @@ impl Remote {
         match self {
             Remote::Redis(_) => "redis",
             Remote::Postgres(_) => "postgres",
+            Remote::Peers(_) => "peers",
         }
     }
 
@@ -90,6 +96,18 @@ impl Engine for Remote {
 
     fn warning(&mut self) -> Option<String> {
         with!(self, engine => engine.warning())
+    }
+
+    fn is_complete(&self) -> bool {
+        with!(self, engine => engine.is_complete())
+    }
+
+    fn problem(&self) -> Option<String> {
+        with!(self, engine => engine.problem())
+    }
+
+    async fn close(&mut self) {
+        with!(self, engine => engine.close().await);
     }
 
     fn servers(&self) -> Vec<Server> {

@@ -466,6 +466,9 @@ pub(crate) const LIMITED_LASTS: Duration = Duration::from_secs(60);
 /// Beyond it the least recently read keys are dropped.
 pub const INTEREST_SHARE: u64 = 4;
 
+/// The share of the memory ceiling, one half, for the counts of all nodes of a mesh. Beyond it no further counts are exchanged.
+pub const MESH_SHARE: u64 = 2;
+
 /// Memory of such a key, in addition to its name and the counts on it.
 pub(crate) const INTEREST_KEY_BYTES: usize = 400;
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use lately::{Clock, Cursor, MemoryStats};
+use lately_engines::{EngineError, PeerTlsError, Remote};
 use lately_journal::{Folder, Journal, JournalError};
 use thiserror::Error;
 use tokio::net::{TcpListener, TcpSocket};
@@ -81,6 +82,17 @@ pub enum ServerError {
     /// The server cannot count together with others.
     #[error(transparent)]
     Cluster(#[from] ClusterError),
+    /// A file of TLS between nodes cannot be used.
+    #[error(transparent)]
+    PeerTls(#[from] PeerTlsError),
+    /// A listener for other nodes beyond loopback, without TLS and without `insecure`.
+    #[error(
+        "refusing to listen on {address} for other nodes: there is no TLS between nodes, anybody who reaches it could change all counts"
+    )]
+    ExposedPeer {
+        /// The address.
+        address: SocketAddr,
+    },
     /// The last changes could not be synced at the stop.
     #[error("the last counts may not survive a loss of power: {0}")]
     Close(std::io::Error),
@@ -93,6 +105,7 @@ pub struct Server {
     http: TcpListener,
     grpc: TcpListener,
     metrics: Option<TcpListener>,
+    exchange: Option<Exchange>,
     tls: Option<Arc<CurrentTls>>,
     stopper: Stopper,
     source: Option<Reload>,
@@ -134,10 +147,15 @@ impl Server {
         config.metrics = metrics.as_ref().zip(config.metrics).map(|(it, asked)| address_of(it, asked));
         let address = config.resp;
         let reloader = Reloader::default();
+        let peers = peer_address(&config).map(|address| listen(PEERS, address)).transpose()?;
+        if let (Some(listener), Some(address)) = (&peers, peer_address_mut(&mut config)) {
+            *address = address_of(listener, *address);
+        }
         let mut service = Service::new(config, clock)?;
         service.users = users;
         let service = Arc::new(service);
         cluster::start(&service)?;
+        let exchange = Exchange::new(&service, peers)?;
         let stopper = Stopper::new();
         let resp = Resp::new(resp, Arc::clone(&service), tls.clone(), stopper.clone())
             .map_err(|error| ServerError::Bind { what: "RESP", address, error })?;
@@ -148,6 +166,7 @@ impl Server {
             http,
             grpc,
             metrics,
+            exchange,
             tls,
             stopper,
             source,
@@ -181,6 +200,12 @@ impl Server {
     #[must_use]
     pub fn metrics_address(&self) -> Option<SocketAddr> {
         self.service.config.metrics
+    }
+
+    /// The address of the listener for other nodes, if there is one.
+    #[must_use]
+    pub fn peer_address(&self) -> Option<SocketAddr> {
+        peer_address(&self.service.config)
     }
 
     /// A handle that stops the server.
@@ -220,6 +245,7 @@ impl Server {
             http,
             grpc,
             metrics,
+            exchange,
             tls,
             stopper,
             source,
@@ -235,7 +261,7 @@ impl Server {
             reload::keep(live, (source, rule_reload), (reloader, stopper.clone()), move |news| tell(news))
         };
         let drained = Stopper::new();
-        let cluster = start_exchange(&service, &stopper, &drained, &tell);
+        let cluster = exchange.map(|exchange| exchange.start(&service, &stopper, &drained, &tell));
         let tend = tend(Arc::clone(&service), stopper.clone(), Arc::clone(&tell));
         let resp = tokio::spawn(resp.serve());
         let all = protocol::http::all(Arc::clone(&service), stopper.clone());
@@ -269,36 +295,73 @@ impl Server {
             let _ = metrics.await;
         }
         drained.stop();
-        let exchanged =
-            tokio::task::spawn_blocking(move || join_exchange(cluster)).await.expect("it only waits");
+        let exchanged = tokio::task::spawn_blocking(move || join_exchange(cluster.unwrap_or_default()))
+            .await
+            .expect("it only waits");
         close(&service, loaded?).await?;
         Ok(exchanged?)
     }
 }
 
 /// The threads that exchange counts with other nodes.
-type Exchange = Vec<JoinHandle<Result<(), ClusterError>>>;
+type Threads = Vec<JoinHandle<Result<(), ClusterError>>>;
 
-/// Starts the exchange with other nodes, if there are some, on a thread for each engine.
-fn start_exchange(service: &Arc<Service>, stopper: &Stopper, drained: &Stopper, tell: &Log) -> Exchange {
-    let Some(cluster) = &service.cluster else { return Exchange::new() };
-    // The upstream engine gets what was sent last.
-    let exchanged = Stopper::new();
-    let signals = |drained: &Stopper| Signals {
-        stopper: stopper.clone(),
-        drained: drained.clone(),
-        tell: Arc::clone(tell),
-    };
-    let upstream = cluster.upstream.is_some().then(|| {
-        let (service, signals) = (Arc::clone(service), signals(&exchanged));
-        start_thread("lately-upstream", move || cluster::run_upstream(service, signals))
-    });
-    let (service, signals) = (Arc::clone(service), signals(drained));
-    let local = start_thread("lately-cluster", move || async move {
-        let _stops = StopOnDrop(exchanged);
-        cluster::run(service, signals).await
-    });
-    [local].into_iter().chain(upstream).collect()
+/// The exchange with other nodes, before it starts.
+struct Exchange {
+    engine: Remote,
+    /// The listener for the other nodes of a mesh.
+    peers: Option<std::net::TcpListener>,
+}
+
+impl Exchange {
+    /// `None` if there are no other nodes.
+    fn new(service: &Service, peers: Option<TcpListener>) -> Result<Option<Exchange>, ServerError> {
+        let Some(cluster) = &service.cluster else { return Ok(None) };
+        let engine = cluster::engine(service, cluster).map_err(|error| match error {
+            EngineError::Tls(error) => ServerError::PeerTls(error),
+            _ => unreachable!("the config was checked"),
+        })?;
+        let bound = |error| ServerError::Bind { what: PEERS, address: service.config.resp, error };
+        let peers = peers.map(TcpListener::into_std).transpose().map_err(bound)?;
+        Ok(Some(Exchange { engine, peers }))
+    }
+
+    /// Starts it, on a thread for each engine, and one for the connections of a mesh.
+    fn start(self, service: &Arc<Service>, stopper: &Stopper, drained: &Stopper, tell: &Log) -> Threads {
+        let Exchange { engine, peers } = self;
+        // The upstream engine gets what was sent last, and so do the other nodes of a mesh.
+        let exchanged = Stopper::new();
+        let signals = |drained: &Stopper| Signals {
+            stopper: stopper.clone(),
+            drained: drained.clone(),
+            tell: Arc::clone(tell),
+        };
+        let network = match (&engine, peers) {
+            (Remote::Peers(peers), Some(listener)) => Some((peers.network(), listener)),
+            _ => None,
+        };
+        let network = network.map(|(network, listener)| {
+            let (exchanged, tell) = (exchanged.clone(), Arc::clone(tell));
+            start_thread("lately-peers", move || async move {
+                tokio::select! {
+                    Err(error) = network.run(listener) => tell(&format!("no node can reach this one: {error}")),
+                    () = exchanged.stopped() => {}
+                }
+                Ok(())
+            })
+        });
+        let has_upstream = service.cluster.as_ref().is_some_and(|cluster| cluster.upstream.is_some());
+        let upstream = has_upstream.then(|| {
+            let (service, signals) = (Arc::clone(service), signals(&exchanged));
+            start_thread("lately-upstream", move || cluster::run_upstream(service, signals))
+        });
+        let (service, signals) = (Arc::clone(service), signals(drained));
+        let local = start_thread("lately-cluster", move || async move {
+            let _stops = StopOnDrop(exchanged);
+            cluster::run(service, engine, signals).await
+        });
+        [local].into_iter().chain(upstream).chain(network).collect()
+    }
 }
 
 /// Stops something at the end of a thread, also when it panics.
@@ -323,7 +386,7 @@ where
 }
 
 /// Waits until the exchange has ended. A panic has been reported.
-fn join_exchange(exchange: Exchange) -> Result<(), ClusterError> {
+fn join_exchange(exchange: Threads) -> Result<(), ClusterError> {
     exchange.into_iter().map(|thread| thread.join().unwrap_or(Ok(()))).fold(Ok(()), Result::and)
 }
 
@@ -436,13 +499,21 @@ async fn close(service: &Arc<Service>, threads: Vec<JoinHandle<()>>) -> Result<(
 /// address.
 pub fn check_addresses(config: &Config) -> Result<(), ServerError> {
     let listeners = [(RESP, config.resp), (HTTP, config.http), (GRPC, config.grpc)];
-    let all: Vec<_> = listeners.into_iter().chain(config.metrics.map(|address| (METRICS, address))).collect();
+    let more = [(METRICS, config.metrics), (PEERS, peer_address(config))];
+    let more = more.into_iter().filter_map(|(what, address)| Some((what, address?)));
+    let all: Vec<_> = listeners.into_iter().chain(more).collect();
     for (index, &(other, address)) in all.iter().enumerate() {
         if let Some(&(what, _)) = all[..index].iter().find(|(_, before)| collide(*before, address)) {
             return Err(ServerError::SameAddress { what, other, address });
         }
     }
-    let exposed = |(_, address): &(_, SocketAddr)| !address.ip().to_canonical().is_loopback();
+    let is_exposed = |address: SocketAddr| !address.ip().to_canonical().is_loopback();
+    let peer = config.cluster.as_ref().and_then(|cluster| cluster.peer.as_ref());
+    let open_peer = peer.filter(|peer| peer.tls.is_none()).map(|peer| peer.listen);
+    if let Some(address) = open_peer.filter(|address| !config.insecure && is_exposed(*address)) {
+        return Err(ServerError::ExposedPeer { address });
+    }
+    let exposed = |(_, address): &(_, SocketAddr)| is_exposed(*address);
     match listeners.into_iter().find(exposed) {
         Some((what, address)) if !config.insecure && config.users.is_empty() => {
             Err(ServerError::Exposed { what, address })
@@ -459,6 +530,10 @@ pub fn check_files(config: &Config) -> Result<(), ServerError> {
     CurrentUsers::new(&config.users).load(&config.users)?;
     config.tls.as_ref().map(CurrentTls::new).transpose()?;
     config.histories.iter().filter_map(|history| history.login.as_ref()).try_for_each(check_login)?;
+    let peer = config.cluster.as_ref().and_then(|cluster| cluster.peer.as_ref());
+    if let Some(tls) = peer.and_then(|peer| peer.tls.as_ref()) {
+        tls.check()?;
+    }
     check_secrets(&config.alerts)
 }
 
@@ -484,6 +559,16 @@ const RESP: &str = "RESP";
 const HTTP: &str = "HTTP";
 const GRPC: &str = "gRPC";
 const METRICS: &str = "metrics";
+const PEERS: &str = "peers";
+
+/// The address for other nodes of a mesh.
+fn peer_address(config: &Config) -> Option<SocketAddr> {
+    Some(config.cluster.as_ref()?.peer.as_ref()?.listen)
+}
+
+fn peer_address_mut(config: &mut Config) -> Option<&mut SocketAddr> {
+    Some(&mut config.cluster.as_mut()?.peer.as_mut()?.listen)
+}
 
 fn listen(what: &'static str, address: SocketAddr) -> Result<TcpListener, ServerError> {
     let bound = || {

@@ -10,7 +10,7 @@ use clap::Args;
 use lately::{Pattern, Settings, Span};
 use lately_server::alerts::{AlertRule, Condition};
 use lately_server::config::{Alert, History, HostName, NamedLimit, Tls, User, Webhook};
-use lately_server::{Config, Storage};
+use lately_server::{Config, PeerTls, Storage};
 use serde::Serialize;
 
 use super::serve;
@@ -119,9 +119,19 @@ fn write_lines(out: &mut dyn Write, config: &Config) -> io::Result<()> {
         } else {
             format!(", upstream {}", printable(upstream.as_bytes()))
         };
+        let peer = cluster.peer.as_ref().map_or_else(String::new, |peer| {
+            let tls = peer.tls.as_ref().map_or_else(
+                || "none".to_owned(),
+                |PeerTls { ca, cert, key }| {
+                    let [ca, cert, key] = [ca, cert, key].map(|file| printable_path(file));
+                    format!("ca {ca}, cert {cert}, key {key}")
+                },
+            );
+            format!(", peer {}, tls {tls}", peer.listen)
+        });
         writeln!(
             out,
-            "cluster: engine {engine}, node {node}, urls {urls}{upstream}, flush {flush_ms}ms, read_timeout {timeout}"
+            "cluster: engine {engine}, node {node}, urls {urls}{peer}{upstream}, flush {flush_ms}ms, read_timeout {timeout}"
         )?;
     }
     if let Some(otlp) = &config.otlp {
@@ -295,8 +305,22 @@ struct CheckedCluster<'a> {
     node: &'a str,
     urls: Vec<String>,
     upstream: Vec<String>,
+    peer: Option<CheckedPeer>,
     flush_ms: u64,
     read_timeout_ms: u64,
+}
+
+#[derive(Serialize)]
+struct CheckedPeer {
+    address: String,
+    tls: Option<CheckedPeerTls>,
+}
+
+#[derive(Serialize)]
+struct CheckedPeerTls {
+    ca: String,
+    cert: String,
+    key: String,
 }
 
 #[derive(Serialize)]
@@ -398,6 +422,14 @@ impl Checked<'_> {
                 node: &cluster.node,
                 urls: cluster.shown_urls(),
                 upstream: cluster.shown_upstream(),
+                peer: cluster.peer.as_ref().map(|peer| CheckedPeer {
+                    address: peer.listen.to_string(),
+                    tls: peer.tls.as_ref().map(|PeerTls { ca, cert, key }| CheckedPeerTls {
+                        ca: text(ca),
+                        cert: text(cert),
+                        key: text(key),
+                    }),
+                }),
                 flush_ms: u64::try_from(cluster.flush.as_millis()).unwrap_or(u64::MAX),
                 read_timeout_ms: cluster
                     .read_timeout

@@ -13,7 +13,9 @@ use lately::SystemClock;
 use lately_journal::{Durability, JournalError};
 use lately_server::config::{Mode, RuleFolder, parse_address};
 use lately_server::limits::{MAX_GRPC_CONNECTIONS, MAX_HTTP_CONNECTIONS};
-use lately_server::{ClusterConfig, ClusterError, Config, Reloader, Server, ServerError, Stopper, Storage};
+use lately_server::{
+    ClusterConfig, ClusterError, Config, PeerConfig, Reloader, Server, ServerError, Stopper, Storage,
+};
 use rustix::io::Errno;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -90,7 +92,7 @@ pub(crate) struct Serve {
 
     /// Count together with other servers, through the Redis, Valkey or PostgreSQL server at this address:
     /// redis://HOST:PORT or postgres://USER:PASSWORD@HOST:PORT/DATABASE. For a Redis Cluster, give the option with several of
-    /// its servers [default: alone].
+    /// its servers. Without such a server, give it with peer://HOST:PORT of each other node, and --peer [default: alone].
     #[arg(long, value_name = "URL", requires = "node")]
     cluster: Vec<String>,
 
@@ -98,6 +100,10 @@ pub(crate) struct Serve {
     /// this data centre.
     #[arg(long, value_name = "URL", requires = "cluster")]
     upstream: Vec<String>,
+
+    /// Where the other nodes reach this one, if their addresses are peer://HOST:PORT.
+    #[arg(long, value_name = "ADDR", requires = "cluster", value_parser = parse_address)]
+    peer: Option<SocketAddr>,
 
     /// The name of this server in the cluster: letters, digits, - and _. Each server has its own.
     #[arg(long, value_name = "NAME", requires = "cluster")]
@@ -249,13 +255,23 @@ fn configure(serve: &Serve) -> Result<Config, CliError> {
     config.insecure |= serve.insecure;
     config.rule_folder = rule_folder(serve.ratelimit_config.as_deref(), "the server was not started")?;
     if let Some(node) = &serve.node {
-        let cluster =
-            ClusterConfig::new(node, &serve.cluster).and_then(|cluster| match &serve.upstream[..] {
-                [] => Ok(cluster),
-                upstream => cluster.with_upstream(upstream),
-            });
+        let cluster = ClusterConfig::new(node, &serve.cluster).and_then(|cluster| match serve.peer {
+            Some(listen) => cluster.with_peer(PeerConfig { listen, tls: None }),
+            None if cluster.is_mesh() => {
+                Err("other nodes need an address of this one: give it with --peer".to_owned())
+            }
+            None => Ok(cluster),
+        });
+        let cluster = cluster.and_then(|cluster| match &serve.upstream[..] {
+            [] => Ok(cluster),
+            upstream => cluster.with_upstream(upstream),
+        });
         let cluster = cluster.map_err(|cause| {
-            CliError::new("serve", cause, "see --cluster, --upstream and --node in lately serve --help")
+            CliError::new(
+                "serve",
+                cause,
+                "see --cluster, --upstream, --peer and --node in lately serve --help",
+            )
         })?;
         config.cluster = Some(cluster);
     }
@@ -337,7 +353,12 @@ pub(super) fn refusal(command: &str, error: &ServerError, repair: bool) -> CliEr
         ServerError::Exposed { .. } => {
             "have clients log in, with password_file in [server] or a [[user]]; listen on 127.0.0.1 or ::1; or use --insecure if the network is trusted"
         }
-        ServerError::File(_) => "correct the file, or name another one in the config file",
+        ServerError::ExposedPeer { .. } => {
+            "give each node a certificate, with tls in [cluster]; listen on 127.0.0.1 or ::1; or use --insecure if the network is trusted"
+        }
+        ServerError::File(_) | ServerError::PeerTls(_) => {
+            "correct the file, or name another one in the config file"
+        }
         ServerError::Bind { address, error, .. }
             if error.raw_os_error() == Some(Errno::ADDRNOTAVAIL.raw_os_error()) =>
         {
@@ -361,7 +382,7 @@ fn announcement(
     cluster: Option<&ClusterConfig>,
 ) -> impl FnOnce() + Send + use<> {
     let (resp, http, grpc) = (server.resp_address(), server.http_address(), server.grpc_address());
-    let metrics = server.metrics_address();
+    let (metrics, peer) = (server.metrics_address(), server.peer_address());
     let kept = match storage {
         Some(Storage { path, durability, .. }) => {
             let survives = match durability {
@@ -376,12 +397,18 @@ fn announcement(
     };
     let together = cluster.map(|cluster| {
         let urls = cluster.shown_urls().join(" ");
+        if cluster.is_mesh() {
+            return format!("counting together with others as node {}: {}", cluster.node, harmless(&urls));
+        }
         format!("counting together with others as node {} through {}", cluster.node, harmless(&urls))
     });
     move || {
         output::message(&format_args!("lately: serving RESP on {resp}, HTTP on {http} and gRPC on {grpc}"));
         if let Some(metrics) = metrics {
             output::message(&format_args!("lately: serving health and metrics on {metrics}"));
+        }
+        if let Some(peer) = peer {
+            output::message(&format_args!("lately: serving other nodes on {peer}"));
         }
         output::message(&format_args!("lately: {kept}"));
         if let Some(together) = together {
@@ -390,7 +417,8 @@ fn announcement(
         // The addresses are data for the program that started the server. The server runs even if they cannot be written.
         let _ = output::data(|out| {
             writeln!(out, "resp {resp}\nhttp {http}\ngrpc {grpc}")?;
-            metrics.map_or(Ok(()), |metrics| writeln!(out, "metrics {metrics}"))
+            metrics.map_or(Ok(()), |metrics| writeln!(out, "metrics {metrics}"))?;
+            peer.map_or(Ok(()), |peer| writeln!(out, "peer {peer}"))
         });
     }
 }

@@ -134,7 +134,7 @@ fn check_prints_the_settings_as_json() {
     let line =
         "cluster: engine redis, node eu-1, urls redis://…@127.0.0.1:7100, flush 50ms, read_timeout 50ms\n";
     assert!(check(cluster, &[]).out.ends_with(line), "{}", check(cluster, &[]).out);
-    let object = r#""cluster":{"engine":"redis","node":"eu-1","urls":["redis://…@127.0.0.1:7100"],"upstream":[],"flush_ms":50,"read_timeout_ms":50},"#;
+    let object = r#""cluster":{"engine":"redis","node":"eu-1","urls":["redis://…@127.0.0.1:7100"],"upstream":[],"peer":null,"flush_ms":50,"read_timeout_ms":50},"#;
     assert!(check(cluster, &["--json"]).out.contains(object), "{}", check(cluster, &["--json"]).out);
     let sentinels = cluster.replace(
         "redis://me:secret@127.0.0.1:7100",
@@ -142,6 +142,15 @@ fn check_prints_the_settings_as_json() {
     );
     let line = "urls rediss+sentinel://…@h1,h2/main?sentinel_password=…, flush 50ms, read_timeout 50ms\n";
     assert!(check(&sentinels, &[]).out.ends_with(line), "{}", check(&sentinels, &[]).out);
+    let mesh = cluster.replace("redis://me:secret@127.0.0.1:7100", "peer://eu-2").replace("redis", "peers");
+    let files = "tls = { ca = \"/dev/null\", cert = \"c\", key = \"k\" }\n";
+    let mesh = format!("{mesh}peer = \"127.0.0.1:7382\"\n");
+    let line = "cluster: engine peers, node eu-1, urls peer://eu-2, peer 127.0.0.1:7382, tls none, flush 50ms, read_timeout 50ms\n";
+    assert!(check(&mesh, &[]).out.ends_with(line), "{}", check(&mesh, &[]).out);
+    let member = r#""peer":{"address":"127.0.0.1:7382","tls":null},"#;
+    assert!(check(&mesh, &["--json"]).out.contains(member), "{}", check(&mesh, &["--json"]).out);
+    let run = check(&format!("{mesh}{files}"), &[]);
+    assert!(run.code == Some(2) && run.err.contains("/dev/null: no certificate in PEM"), "{}", run.err);
     let two_levels = format!("{cluster}upstream = [\"redis://me:secret@127.0.0.1:7200\"]\n");
     let line =
         "urls redis://…@127.0.0.1:7100, upstream redis://…@127.0.0.1:7200, flush 50ms, read_timeout 50ms\n";

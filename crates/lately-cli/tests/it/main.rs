@@ -10,6 +10,7 @@ mod check;
 mod client_runs;
 mod clients;
 mod cluster;
+mod cluster_peers;
 mod cluster_postgres;
 mod cluster_reads;
 mod common;

@@ -267,7 +267,10 @@ fn a_bad_config_is_refused_with_line_and_column() {
     );
     check("[sever]\n", "1:2: unknown field `sever`");
     check("[[class]]\nmatch = \"a\"\nresolution = \"3s\"\n", "3:14: resolution 3s is none of");
-    check("[cluster]\nengine = \"nats\"\n", "2:10: unknown engine 'nats': give redis, postgres or none");
+    check(
+        "[cluster]\nengine = \"nats\"\n",
+        "2:10: unknown engine 'nats': give redis, postgres, peers or none",
+    );
     check("a = \n", "1:5: ");
     let missing = folder.path().join("missing.toml");
     let missing = missing.to_str().expect("UTF-8");

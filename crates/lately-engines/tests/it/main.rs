@@ -4,6 +4,7 @@ mod cluster;
 mod faults;
 mod login;
 mod node;
+mod peers;
 mod postgres;
 mod retries;
 mod sentinel;

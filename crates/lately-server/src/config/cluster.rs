@@ -1,16 +1,19 @@
 //! `[cluster]`: other nodes to count together with.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use lately::Span;
+use lately_engines::{PeerTls, Peers};
 use serde::de;
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
 use super::error::Problem;
-use super::value::{Length, Timeout, shown};
+use super::user::path;
+use super::value::{Address, Length, Timeout, shown};
 use crate::limits::MAX_READ_TIMEOUT;
-use crate::service::cluster::ClusterConfig;
+use crate::service::cluster::{ClusterConfig, PeerConfig};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table: [cluster]")]
@@ -19,8 +22,19 @@ pub(super) struct ClusterSection {
     node: Option<Spanned<String>>,
     urls: Option<Spanned<Urls>>,
     upstream: Option<Spanned<Urls>>,
+    peer: Option<Spanned<Address>>,
+    tls: Option<Spanned<PeerTlsConfig>>,
     flush: Option<Length>,
     read_timeout: Option<Spanned<Timeout>>,
+}
+
+/// The files of TLS between nodes.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, expecting = "a table: tls = { ca = \"…\", cert = \"…\", key = \"…\" }")]
+struct PeerTlsConfig {
+    ca: Spanned<String>,
+    cert: Spanned<String>,
+    key: Spanned<String>,
 }
 
 /// The addresses of servers.
@@ -45,6 +59,33 @@ impl<'de> Deserialize<'de> for Urls {
     }
 }
 
+/// How other nodes reach this one, of the keys `peer` and `tls` of a section.
+fn with_peer(
+    config: ClusterConfig,
+    (peer, tls): (Option<Spanned<Address>>, Option<Spanned<PeerTlsConfig>>),
+    at: Range<usize>,
+) -> Result<ClusterConfig, Problem> {
+    let Some(peer) = peer else {
+        return match tls {
+            _ if config.is_mesh() => {
+                let message = "[cluster] does not say where other nodes reach this one: add an address of this machine, such as peer = \"127.0.0.1:7382\"";
+                Err(Problem { at, message: message.to_owned() })
+            }
+            Some(tls) => {
+                let message = "tls in [cluster] is for the engine peers: for Redis and PostgreSQL the files are in the addresses";
+                Err(Problem { at: tls.span(), message: message.to_owned() })
+            }
+            None => Ok(config),
+        };
+    };
+    let tls = tls.map(|tls| {
+        let PeerTlsConfig { ca, cert, key } = tls.into_inner();
+        Ok::<_, Problem>(PeerTls { ca: path(&ca)?, cert: path(&cert)?, key: path(&key)? })
+    });
+    let (at, listen) = (peer.span(), peer.into_inner().0);
+    config.with_peer(PeerConfig { listen, tls: tls.transpose()? }).map_err(|message| Problem { at, message })
+}
+
 /// Checks the section. Without an engine, or with `engine = "none"`, the server counts alone.
 pub(super) fn settle(section: Option<Spanned<ClusterSection>>) -> Result<Option<ClusterConfig>, Problem> {
     let Some(section) = section else { return Ok(None) };
@@ -57,9 +98,10 @@ pub(super) fn settle(section: Option<Spanned<ClusterSection>>) -> Result<Option<
     let example = match engine {
         "redis" => "redis://HOST:PORT",
         "postgres" => "postgres://USER@HOST:PORT/DATABASE",
+        "peers" => "peer://HOST:PORT",
         "none" => return Ok(None),
         other => {
-            let message = format!("unknown engine '{other}': give redis, postgres or none");
+            let message = format!("unknown engine '{other}': give redis, postgres, peers or none");
             return Err(Problem { at: engine_at, message });
         }
     };
@@ -72,14 +114,21 @@ pub(super) fn settle(section: Option<Spanned<ClusterSection>>) -> Result<Option<
     let Some(urls) = section.urls else {
         return Err(problem(at, &format!("[cluster] names no server: add urls = [\"{example}\"]")));
     };
+    let not_of_it = || {
+        let message = format!("these addresses are not of the engine {engine}: give {example}");
+        Problem { at: urls.span(), message }
+    };
+    if engine == "peers" && !urls.get_ref().0.iter().any(|url| Peers::is_meant(url)) {
+        return Err(not_of_it());
+    }
     let config = ClusterConfig::new(node.get_ref(), &urls.get_ref().0).map_err(|message| {
         let at = if message.contains("node name") { node.span() } else { urls.span() };
         Problem { at, message }
     })?;
     if config.engine() != engine {
-        let message = format!("these addresses are not of the engine {engine}: give {example}");
-        return Err(Problem { at: urls.span(), message });
+        return Err(not_of_it());
     }
+    let config = with_peer(config, (section.peer, section.tls), at)?;
     let config = match section.upstream {
         Some(upstream) => config
             .with_upstream(&upstream.get_ref().0)

@@ -1,6 +1,7 @@
 //! Valid and invalid config files, and the error messages.
 
 use lately::{Factor, Lockout};
+use lately_engines::PeerTls;
 use lately_journal::Durability;
 
 use super::*;
@@ -8,6 +9,7 @@ use crate::limits::{
     MAX_CONFIG_BYTES, MAX_EXEMPT, MAX_HOSTS, MAX_LIMIT_NAME_BYTES, MAX_LIMITS, MAX_TRUSTED_PROXIES,
     MAX_USER_NAME_BYTES, MAX_USER_PATTERNS, MAX_USERS,
 };
+use crate::service::cluster::PeerConfig;
 
 fn parse(text: &str) -> Result<Config, String> {
     Config::parse(text).map_err(|problem| problem.in_file(Path::new("lately.toml"), text).to_string())
@@ -512,7 +514,7 @@ fn a_cluster_needs_an_engine_a_node_and_an_address() {
         assert!(message.contains(expected), "{message}");
     };
     check("", "names no engine: add engine = \"redis\"");
-    check("engine = \"reddis\"", "unknown engine 'reddis': give redis, postgres or none");
+    check("engine = \"reddis\"", "unknown engine 'reddis': give redis, postgres, peers or none");
     check("engine = \"redis\"", "names no node: add a name of this server, such as node = \"eu-1\"");
     check("engine = \"redis\"\nnode = \"eu-1\"", "names no server: add urls");
     check("engine = \"postgres\"\nnode = \"eu-1\"", "urls = [\"postgres://USER@HOST:PORT/DATABASE\"]");
@@ -539,4 +541,50 @@ fn a_cluster_needs_an_engine_a_node_and_an_address() {
     check(&format!("{good}upstream = []"), "no address");
     check(&format!("{good}read_timeout = \"5001ms\""), "read_timeout of 5001ms is too long: at most 5s");
     check(&format!("{good}flash = 1"), "unknown field `flash`");
+}
+
+#[test]
+fn a_mesh_needs_the_other_nodes_and_an_address_of_this_one() {
+    let parse = |lines: &str| Config::parse(&format!("[cluster]\n{lines}"));
+    let urls = "engine = \"peers\"\nnode = \"a\"\nurls = [\"peer://eu-2\", \"peer://127.0.0.1:7392\"]\n";
+    let good = format!("{urls}peer = \"127.0.0.1:7382\"\n");
+    let cluster = parse(&good).expect("valid").cluster.expect("it is there");
+    assert_eq!((cluster.engine(), cluster.is_mesh()), ("peers", true));
+    let listen = "127.0.0.1:7382".parse().expect("an address");
+    assert_eq!(cluster.peer, Some(PeerConfig { listen, tls: None }));
+    let tls = "tls = { ca = \"/run/ca\", cert = \"/run/cert\", key = \"/run/key\" }";
+    let peer = parse(&format!("{good}{tls}")).expect("valid").cluster.expect("it is there").peer;
+    let files = PeerTls { ca: "/run/ca".into(), cert: "/run/cert".into(), key: "/run/key".into() };
+    assert_eq!(peer.expect("it is there").tls, Some(files));
+    let check = |lines: &str, expected: &str| {
+        let message = parse(lines).expect_err(lines).message;
+        assert!(message.contains(expected), "{message}");
+    };
+    check(
+        urls,
+        "does not say where other nodes reach this one: add an address of this machine, such as peer =",
+    );
+    check(
+        &good.replace("7392", "7382"),
+        "127.0.0.1:7382 is this server itself: give the addresses of the other nodes only",
+    );
+    check(&good.replace("127.0.0.1:7392", "EU-2:7382"), "'peer://EU-2:7382': the address is there twice");
+    check(
+        &good.replace("peer://eu-2", "redis://eu-2"),
+        "'redis://eu-2': the addresses of other nodes begin with peer://",
+    );
+    check(
+        &good.replace("peer://", "http://"),
+        "these addresses are not of the engine peers: give peer://HOST:PORT",
+    );
+    check(
+        &good.replace("peers", "redis"),
+        "these addresses are not of the engine redis: give redis://HOST:PORT",
+    );
+    check(&good.replace("127.0.0.1:7382", "eu-1:7382"), "invalid address 'eu-1:7382'");
+    check(&format!("{good}upstream = [\"redis://a\"]"), "have no upstream engine: leave it out");
+    check(&format!("{good}tls = {{ cert = \"c\" }}"), "missing field `ca`");
+    let redis = "engine = \"redis\"\nnode = \"a\"\nurls = [\"redis://h\"]\n";
+    check(&format!("{redis}peer = \"127.0.0.1:7382\""), "and the engine is redis: leave it out");
+    check(&format!("{redis}{tls}"), "tls in [cluster] is for the engine peers");
 }

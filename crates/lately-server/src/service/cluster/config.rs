@@ -1,9 +1,10 @@
 //! `[cluster]` of the config file.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use lately::Origin;
-use lately_engines::{Remote, without_password};
+use lately_engines::{PeerTls, Peers, Remote, without_password};
 
 use crate::limits::{DEFAULT_FLUSH, DEFAULT_READ_TIMEOUT};
 
@@ -12,14 +13,26 @@ use crate::limits::{DEFAULT_FLUSH, DEFAULT_READ_TIMEOUT};
 pub struct ClusterConfig {
     /// The name of this node.
     pub node: String,
-    /// The addresses of the engine: one server of Redis or Valkey, some of a Redis Cluster, Sentinels, or servers of PostgreSQL.
+    /// The addresses of the engine: one server of Redis or Valkey, some of a Redis Cluster, Sentinels, servers of PostgreSQL, or the
+    /// other nodes of a mesh.
     pub urls: Vec<String>,
+    /// How the other nodes of a mesh reach this one. `None` with any other engine.
+    pub peer: Option<PeerConfig>,
     /// The addresses of the upstream engine, which all data centres share. Empty without one.
     pub upstream: Vec<String>,
     /// How long changes are gathered before they are sent.
     pub flush: Duration,
     /// How long a read waits at most for the counts of other nodes on a key that is not known. `None`: it does not wait.
     pub read_timeout: Option<Duration>,
+}
+
+/// How other nodes reach this one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PeerConfig {
+    /// The address to listen on for them.
+    pub listen: SocketAddr,
+    /// With TLS, each node needs a certificate.
+    pub tls: Option<PeerTls>,
 }
 
 impl ClusterConfig {
@@ -35,10 +48,42 @@ impl ClusterConfig {
                 lately::limits::MAX_NODE_BYTES
             ));
         }
-        Remote::new(urls).map_err(|error| error.to_string())?;
+        if urls.iter().any(|url| Peers::is_meant(url.as_ref())) {
+            Peers::check(urls).map_err(|error| error.to_string())?;
+        } else {
+            Remote::new(urls).map_err(|error| error.to_string())?;
+        }
         let urls = urls.iter().map(|url| url.as_ref().to_owned()).collect();
         let (node, read_timeout) = (node.to_owned(), Some(DEFAULT_READ_TIMEOUT));
-        Ok(ClusterConfig { node, urls, upstream: Vec::new(), flush: DEFAULT_FLUSH, read_timeout })
+        let (upstream, flush) = (Vec::new(), DEFAULT_FLUSH);
+        Ok(ClusterConfig { node, urls, peer: None, upstream, flush, read_timeout })
+    }
+
+    /// The same config of a node that the others reach like this. Only with the addresses of other nodes.
+    ///
+    /// # Errors
+    /// The engine is another one, or the address is among those of the others.
+    pub fn with_peer(self, peer: PeerConfig) -> Result<ClusterConfig, String> {
+        if !self.is_mesh() {
+            return Err(format!(
+                "a peer address is for nodes that reach each other directly, and the engine is {}: leave it out, or give peer://HOST:PORT of the other nodes",
+                self.engine()
+            ));
+        }
+        let hosts = Peers::hosts(&self.urls).map_err(|error| error.to_string())?;
+        if hosts.contains(&peer.listen.to_string()) {
+            return Err(format!(
+                "{} is this server itself: give the addresses of the other nodes only",
+                peer.listen
+            ));
+        }
+        Ok(ClusterConfig { peer: Some(peer), ..self })
+    }
+
+    /// Whether the nodes reach each other directly.
+    #[must_use]
+    pub fn is_mesh(&self) -> bool {
+        self.urls.iter().any(|url| Peers::is_meant(url))
     }
 
     /// The same config with an upstream engine.
@@ -46,6 +91,12 @@ impl ClusterConfig {
     /// # Errors
     /// Why an address is invalid, naming it.
     pub fn with_upstream<U: AsRef<str>>(self, upstream: &[U]) -> Result<ClusterConfig, String> {
+        if self.is_mesh() || upstream.iter().any(|url| Peers::is_meant(url.as_ref())) {
+            return Err(
+                "upstream: nodes that reach each other directly have no upstream engine: leave it out"
+                    .to_owned(),
+            );
+        }
         let engine = Remote::new(upstream).map_err(|error| format!("upstream: {error}"))?;
         let local = Remote::new(&self.urls).map_err(|error| error.to_string())?;
         if let Some(server) = engine.shared_server(&local) {
@@ -60,6 +111,9 @@ impl ClusterConfig {
     /// The kind of the engine, as in the config file.
     #[must_use]
     pub fn engine(&self) -> &'static str {
+        if self.is_mesh() {
+            return "peers";
+        }
         Remote::new(&self.urls).map_or("none", |engine| engine.kind())
     }
 

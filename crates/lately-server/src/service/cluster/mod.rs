@@ -28,6 +28,8 @@ mod worker;
 
 use std::collections::BTreeSet;
 use std::io;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -39,7 +41,7 @@ use tokio::sync::Notify;
 use crate::limits::{INTEREST_SHARE, READ_BLOCK_CEILING, READ_BLOCKS_WITHIN};
 use crate::service::Service;
 
-pub use config::ClusterConfig;
+pub use config::{ClusterConfig, PeerConfig};
 use contact::Contact;
 use interest::{Answer, Interest, Question};
 pub(crate) use nodes::Node;
@@ -51,7 +53,7 @@ pub(crate) use upstream::run as run_upstream;
 pub(crate) use wait::Wait;
 pub use worker::ClusterError;
 use worker::known_of_others;
-pub(crate) use worker::{Signals, run, start};
+pub(crate) use worker::{Signals, engine, run, start};
 
 /// What the service knows of the cluster.
 pub(crate) struct Cluster {
@@ -69,6 +71,8 @@ pub(crate) struct Cluster {
     nodes: Nodes,
     tables: Tables,
     pub(crate) upstream: Option<Upstream>,
+    /// What the counts of all nodes take in a mesh.
+    mesh_bytes: Arc<AtomicUsize>,
 }
 
 /// The batches of changes that wait for the disk.
@@ -125,6 +129,7 @@ impl Cluster {
             settled: Notify::new(),
             nodes: Nodes::default(),
             tables: Tables::default(),
+            mesh_bytes: Arc::default(),
         }
     }
 
@@ -201,7 +206,10 @@ impl Cluster {
     /// Memory of what is known of deletions, and of the keys that are read, in bytes.
     pub(crate) fn held_bytes(&self) -> usize {
         let deletions = self.upstream.as_ref().map_or(0, Upstream::held_bytes);
-        self.outgoing.get().map_or(0, Outgoing::held_bytes) + self.interest.held_bytes() + deletions
+        self.outgoing.get().map_or(0, Outgoing::held_bytes)
+            + self.interest.held_bytes()
+            + deletions
+            + self.mesh_bytes.load(Relaxed)
     }
 
     /// Notes that somebody reads a key. What others counted of it is read again.

@@ -11,7 +11,7 @@ use crate::service::Service;
 /// Whether this server has the name of its node.
 pub(super) enum Claim {
     Ours,
-    /// Another server has it by now, because this one stood still for a while. Each counts under its own origin, so two with one name
+    /// Another server has it by now, because this one stood still or was cut off for a while. Each counts under its own origin, so two with one name
     /// are no danger to the counts.
     Shared,
     /// A server that was killed may have it still.

@@ -141,6 +141,11 @@ impl Outgoing {
         self.life().is_own(origin)
     }
 
+    /// Whether earlier starts of this node have counted, and the store may have their hits.
+    pub(super) fn has_former(&self) -> bool {
+        self.life().origins.has_former()
+    }
+
     /// Whether the hits of each span are in one cell and of this origin only. Then their number is the count of that cell,
     /// whatever an engine has lost of it.
     pub(super) fn is_alone(&self, group: &Group) -> bool {

@@ -332,6 +332,9 @@ impl<E: Engine> Worker<E> {
     /// Looks at all keys before the stop, when nothing is counted any more, for [`DRAIN_SENDS_MS`] at most.
     pub(super) async fn reconcile_all(&mut self) -> Result<(), EngineError> {
         let service = Arc::clone(&self.service);
+        if !self.knows_former() {
+            return Ok(());
+        }
         let (begun, mut cursor) = (service.now(), Cursor::START);
         let above = if parts(&service).0.upstream.is_some() { Above::Away } else { Above::None };
         let is_over = |now: Timestamp| now.as_millis() - begun.as_millis() > DRAIN_SENDS_MS;

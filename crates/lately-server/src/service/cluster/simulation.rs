@@ -4,11 +4,13 @@
 //! killed and started again with their data folder; their clocks differ. Once all of that has ended, every node answers as
 //! one store that all hits went to.
 //!
-//! The same is played with two data centres: an engine in each, and one that both share, which is cut off for a while, too.
+//! The same is played with two data centres: an engine in each, and one that both share, which is cut off for a while, too. And with a
+//! mesh, where nodes are cut off from each other, and a node that starts again knows nothing of the others, nor what it had sent.
 //!
 //! `LATELY_SIM_SEED` runs one seed, `LATELY_SIM_SEEDS` this number of them, `LATELY_SIM_SECONDS` new ones for this long.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -21,14 +23,17 @@ use lately::{
     Cell, LevelsId, ManualClock, Op, Origin, Pattern, Settings, SettingsBuilder, Span, Store, Timestamp,
     days, hours, milliseconds, minutes, seconds,
 };
-use lately_engines::{Block, Engine, EngineError, Known, List, OwnedBlock, Place, Told, Write};
+use lately_engines::{
+    Block, Engine, EngineError, Known, List, OwnedBlock, PeerAnswer, PeerLink, Peers, PeersConfig, Place,
+    Told, Write,
+};
 use tempfile::TempDir;
 use test_support::{ReportOnPanic, Rng, print_uncaptured, seeds, trace};
 
-use super::ClusterConfig;
 use super::aggregator::Aggregator;
 use super::upstream::UpstreamReader;
 use super::worker::{Worker, start};
+use super::{ClusterConfig, PeerConfig};
 use crate::config::{Config, Storage};
 use crate::limits::UPSTREAM_MOST_CHANGED;
 use crate::service::Service;
@@ -79,6 +84,8 @@ struct Connection {
     life: u64,
     failovers: u64,
     flushes: u64,
+    /// The counts of all nodes, if they are a mesh. Then nothing but the time is in the world.
+    peers: Option<Peers>,
 }
 
 fn lock(world: &Mutex<World>) -> MutexGuard<'_, World> {
@@ -146,6 +153,17 @@ impl Connection {
 
 impl Engine for Connection {
     async fn send(&mut self, writes: &[Write<'_>]) -> Result<(), EngineError> {
+        if let Some(peers) = &self.peers {
+            let mut world = lock(&self.world);
+            let once_in = world.fails_once_in;
+            let fails = once_in > 0 && world.rng.once_in(once_in);
+            // Whether others have it is not known then.
+            if !fails || world.rng.once_in(2) {
+                peers.merge(writes)?;
+            }
+            let away = || EngineError::Away("no other node has taken it".to_owned());
+            return if fails { Err(away()) } else { Ok(()) };
+        }
         let checked = self.check();
         let mut world = self.world();
         let writes = writes.iter().flat_map(|write| {
@@ -181,6 +199,12 @@ impl Engine for Connection {
         is_former: &(dyn Fn(&str) -> bool + Sync),
         lasts: Duration,
     ) -> Result<Option<String>, EngineError> {
+        if let Some(peers) = &mut self.peers {
+            return match peers.has_met() {
+                true => peers.claim(node, holder, is_former, lasts).await,
+                false => Err(EngineError::Away("no other node was asked".to_owned())),
+            };
+        }
         self.check()?;
         let mut world = self.world();
         let (flushes, now_ms) = (world.flushes, world.now_ms);
@@ -198,11 +222,14 @@ impl Engine for Connection {
 
     async fn set_text(
         &mut self,
-        _: List,
+        list: List,
         name: &str,
         text: Option<&str>,
-        _: Duration,
+        lasts: Duration,
     ) -> Result<(), EngineError> {
+        if let Some(peers) = &mut self.peers {
+            return peers.set_text(list, name, text, lasts).await;
+        }
         self.check()?;
         let mut world = self.world();
         match text {
@@ -212,7 +239,10 @@ impl Engine for Connection {
         Ok(())
     }
 
-    async fn texts(&mut self, _: List) -> Result<Vec<(String, String)>, EngineError> {
+    async fn texts(&mut self, list: List) -> Result<Vec<(String, String)>, EngineError> {
+        if let Some(peers) = &mut self.peers {
+            return peers.texts(list).await;
+        }
         self.check()?;
         Ok(self.world().texts.clone().into_iter().collect())
     }
@@ -221,7 +251,14 @@ impl Engine for Connection {
         self.life
     }
 
+    fn is_complete(&self) -> bool {
+        self.peers.as_ref().is_none_or(Engine::is_complete)
+    }
+
     async fn read(&mut self, blocks: &[Block<'_>]) -> Result<Vec<Told>, EngineError> {
+        if let Some(peers) = &mut self.peers {
+            return peers.read(blocks).await;
+        }
         self.check()?;
         let world = self.world();
         let told = blocks.iter().map(|block| {
@@ -276,6 +313,21 @@ impl Engine for Connection {
 struct Engines {
     local: Arc<Mutex<World>>,
     upstream: Option<Arc<Mutex<World>>>,
+    /// The number of nodes, if they are a mesh.
+    mesh: Option<usize>,
+}
+
+/// The addresses of the other nodes of a mesh. Nothing listens there.
+fn others(number: usize, count: usize) -> Vec<String> {
+    (0..count).filter(|other| *other != number).map(|other| format!("peer://node-{other}")).collect()
+}
+
+/// An answer of a node of a mesh that is on its way to another one: to a start of it.
+struct Late {
+    to: usize,
+    start: u64,
+    from: usize,
+    answer: PeerAnswer,
 }
 
 /// What a server has for the upstream engine.
@@ -293,6 +345,12 @@ impl Engines {
     }
 
     fn cluster_config(&self, number: usize) -> ClusterConfig {
+        if let Some(count) = self.mesh {
+            let config =
+                ClusterConfig::new(&format!("node-{number}"), &others(number, count)).expect("a name");
+            let listen = SocketAddr::from(([127, 0, 0, 1], 0));
+            return config.with_peer(PeerConfig { listen, tls: None }).expect("another address");
+        }
         let config = ClusterConfig::new(&format!("node-{number}"), &["redis://127.0.0.1:1"]).expect("a name");
         match self.upstream {
             Some(_) => config.with_upstream(&["redis://127.0.0.1:2"]).expect("another server"),
@@ -305,6 +363,9 @@ impl Engines {
 struct Node {
     worker: Worker<Connection>,
     above: Option<Above>,
+    /// The ways to the other nodes of a mesh, and how often the node was started.
+    links: Vec<PeerLink>,
+    start: u64,
     engines: Engines,
     classes: usize,
     clock: Arc<ManualClock>,
@@ -318,7 +379,7 @@ fn connection(world: &Arc<Mutex<World>>) -> Connection {
         let world = world.lock().unwrap_or_else(PoisonError::into_inner);
         (world.failovers, world.flushes)
     };
-    Connection { world: Arc::clone(world), life: 1, failovers, flushes }
+    Connection { world: Arc::clone(world), life: 1, failovers, flushes, peers: None }
 }
 
 /// Classes that a node may have, and change. The first are none.
@@ -341,7 +402,7 @@ impl Node {
         let folder = tempfile::tempdir().expect("a folder");
         let clock = Arc::new(ManualClock::new(at(START_MS + ahead_ms)));
         let service = Node::service_of(number, (&engines, folder.path(), &clock), classes);
-        Node::started(service, (engines, folder, clock), ahead_ms, classes)
+        Node::started(service, (engines, folder, clock), (number, 0), ahead_ms, classes)
     }
 
     fn service_of(
@@ -360,13 +421,28 @@ impl Node {
     fn started(
         service: Service,
         (engines, folder, clock): (Engines, TempDir, Arc<ManualClock>),
+        (number, starts): (usize, u64),
         ahead_ms: i64,
         classes: usize,
     ) -> Node {
         start(&service).expect("the folder is there");
         let service = Arc::new(service);
-        let (above, worker) = (engines.above(&service), Worker::new(service, connection(&engines.local)));
-        Node { worker, above, engines, classes, clock, ahead_ms, folder }
+        let peers = engines.mesh.map(|count| {
+            Peers::new(PeersConfig {
+                node: format!("node-{number}"),
+                urls: others(number, count),
+                tls: None,
+                most_bytes: usize::MAX,
+                held_bytes: Arc::default(),
+                clock: Arc::<ManualClock>::clone(&clock),
+            })
+            .expect("addresses")
+        });
+        let links = peers.iter().zip(engines.mesh);
+        let links = links.flat_map(|(peers, count)| (0..count - 1).map(|other| peers.link(other))).collect();
+        let connection = Connection { peers, ..connection(&engines.local) };
+        let (above, worker) = (engines.above(&service), Worker::new(service, connection));
+        Node { worker, above, links, start: starts, engines, classes, clock, ahead_ms, folder }
     }
 
     fn service(&self) -> &Service {
@@ -379,7 +455,7 @@ impl Node {
 
     /// Ends it at once, and starts it with what is in the journal: all that it counted. What was known of others is not.
     fn restart(self, number: usize, classes: usize) -> Node {
-        let Node { worker, above, engines, clock, ahead_ms, folder, .. } = self;
+        let Node { worker, above, start, engines, clock, ahead_ms, folder, .. } = self;
         drop(above);
         let service = Node::service_of(number, (&engines, folder.path(), &clock), classes);
         let former = &worker.service.store;
@@ -390,7 +466,7 @@ impl Node {
             assert_eq!(unreadable.len(), 0);
         }
         service.store.set_now(former.now());
-        Node::started(service, (engines, folder, clock), ahead_ms, classes)
+        Node::started(service, (engines, folder, clock), (number, start + 1), ahead_ms, classes)
     }
 
     fn apply(&self, op: Op<'_>) {
@@ -448,10 +524,22 @@ struct Simulation {
     /// Whether nodes start again with other classes. Then engines lose nothing that they have acknowledged, and take all of a
     /// call or nothing.
     change_classes: bool,
+    /// Of a mesh: which node is cut off from which, and answers that are on their way.
+    cuts: Vec<Vec<bool>>,
+    late: Vec<Late>,
+}
+
+/// What is played.
+#[derive(Clone, Copy)]
+struct Play {
+    /// Data centres, each with an engine; 0 for a mesh.
+    centres: usize,
+    change_classes: bool,
 }
 
 impl Simulation {
-    fn new(seed: u64, centres: usize, change_classes: bool) -> Simulation {
+    fn new(seed: u64, Play { centres, change_classes }: Play) -> Simulation {
+        let (is_mesh, centres) = (centres == 0, centres.max(1));
         let mut rng = Rng::new(seed);
         let mut world = || World {
             rng: Rng::new(rng.next_u64()),
@@ -472,15 +560,72 @@ impl Simulation {
         let worlds = if centres == 1 { 1 } else { centres + 1 };
         let worlds: Vec<_> = (0..worlds).map(|_| Arc::new(Mutex::new(world()))).collect();
         let count = if centres == 1 { 2 + rng.index(2) } else { 2 * centres };
+        let mesh = is_mesh.then_some(count);
         let nodes = (0..count).map(|number| {
             let ahead_ms = [0, 0, 700, -1_300][rng.index(4)];
             let local = Arc::clone(&worlds[number % centres]);
             let classes = if change_classes { rng.index(CLASSES) } else { 0 };
-            Node::new(number, ahead_ms, Engines { local, upstream: worlds.get(centres).cloned() }, classes)
+            Node::new(
+                number,
+                ahead_ms,
+                Engines { local, upstream: worlds.get(centres).cloned(), mesh },
+                classes,
+            )
         });
         let nodes = nodes.collect();
         let all = Store::builder().build().expect("the defaults are valid");
-        Simulation { rng, worlds, nodes, all, hits: Vec::new(), change_classes }
+        let cuts = vec![vec![false; count]; count];
+        Simulation { rng, worlds, nodes, all, hits: Vec::new(), change_classes, cuts, late: Vec::new() }
+    }
+
+    fn is_mesh(&self) -> bool {
+        self.nodes.iter().any(|node| !node.links.is_empty())
+    }
+
+    /// Whether an engine may lose everything, also what was acknowledged.
+    fn may_be_emptied(&self) -> bool {
+        !self.has_upstream() && !self.change_classes && !self.is_mesh()
+    }
+
+    /// A node of a mesh asks another one. Where the answer goes is drawn, unless it `arrives`.
+    fn follow(&mut self, to: usize, from: usize, arrives: bool) {
+        if to == from {
+            return;
+        }
+        let link = from - usize::from(from > to);
+        if self.cuts[to][from] {
+            self.nodes[to].links[link].fail("cut off");
+            return;
+        }
+        let answer = self.nodes[to].links[link].ask(&self.nodes[from].links[0]).expect("it answers");
+        let late = |answer| Late { to, start: self.nodes[to].start, from, answer };
+        let fate = if arrives { 9 } else { self.rng.below(6) };
+        if fate == 1 || fate == 2 {
+            self.late.push(late(answer.clone()));
+        }
+        if fate > 1 {
+            self.nodes[to].links[link].take(&answer).expect("there is room");
+        }
+    }
+
+    /// Something happens between the nodes of a mesh.
+    fn step_in_mesh(&mut self) {
+        let count = self.nodes.len();
+        let (one, other) = (self.rng.index(count), self.rng.index(count));
+        match self.rng.below(12) {
+            0 => {
+                self.cuts[one][other] = !self.cuts[one][other];
+                trace(|| format!("node {one} is cut off from {other}: {}", self.cuts[one][other]));
+            }
+            1 | 2 if !self.late.is_empty() => {
+                let Late { to, start, from, answer } = self.late.swap_remove(self.rng.index(self.late.len()));
+                if self.nodes[to].start == start {
+                    let link = from - usize::from(from > to);
+                    self.nodes[to].links[link].take(&answer).expect("there is room");
+                }
+            }
+            _ => self.follow(one, other, false),
+        }
     }
 
     fn world(&self) -> MutexGuard<'_, World> {
@@ -530,6 +675,9 @@ impl Simulation {
 
     /// One thing happens.
     async fn step(&mut self) {
+        if self.is_mesh() && self.rng.once_in(2) {
+            return self.step_in_mesh();
+        }
         match self.rng.below(if self.has_upstream() { 33 } else { 24 }) {
             0..=8 => self.hit(),
             9..=14 => {
@@ -554,7 +702,7 @@ impl Simulation {
                 let writes: Vec<_> = world.unreplicated.drain(..upto).collect();
                 writes.into_iter().for_each(|(_, write)| merge(&mut world.replica, write));
             }
-            20 if self.rng.once_in(3) && !self.change_classes => {
+            20 if self.rng.once_in(3) && !self.change_classes && !self.is_mesh() => {
                 let (number, world) = self.any_world();
                 let mut world = lock(&world);
                 world.replicate_old();
@@ -568,7 +716,7 @@ impl Simulation {
                 world.late.clear();
                 world.failovers += 1;
             }
-            21 if self.rng.once_in(6) && !self.change_classes => {
+            21 if self.rng.once_in(6) && !self.change_classes && !self.is_mesh() => {
                 let (number, _) = self.any_world();
                 self.empty_engine(number);
             }
@@ -613,6 +761,13 @@ impl Simulation {
 
     /// A node is killed and starts again.
     fn restart(&mut self, number: usize) {
+        if self.is_mesh() && self.change_classes {
+            // What it has sent is with another node.
+            let other = (number + 1) % self.nodes.len();
+            let is_cut = std::mem::take(&mut self.cuts[other][number]);
+            (0..3).for_each(|_| self.follow(other, number, true));
+            self.cuts[other][number] = is_cut;
+        }
         let node = self.nodes.remove(number);
         let classes = if self.change_classes { self.rng.index(CLASSES) } else { node.classes };
         let now_ms = self.world().now_ms;
@@ -626,8 +781,15 @@ impl Simulation {
             let mut world = lock(world);
             (world.fails_once_in, world.is_cut) = (0, false);
         }
+        let count = self.nodes.len();
+        self.cuts = vec![vec![false; count]; count];
         for _ in 0..120 {
             self.pass(200);
+            if self.is_mesh() {
+                for (to, from) in (0..count).flat_map(|to| (0..count).map(move |from| (to, from))) {
+                    self.follow(to, from, true);
+                }
+            }
             for node in &mut self.nodes {
                 node.ask(Span::MAX);
                 node.exchange().await;
@@ -716,7 +878,7 @@ impl Simulation {
         trace(|| format!("{} node {node} deletes key {key}", self.world().now_ms - START_MS));
         let times_ms: Vec<i64> =
             self.hits.iter().filter(|(of, ..)| *of == key).map(|(_, at_ms, _)| *at_ms).collect();
-        let loses_first = self.rng.once_in(4) && !self.has_upstream() && !self.change_classes;
+        let loses_first = self.rng.once_in(4) && self.may_be_emptied();
         if loses_first {
             // All know the hits of all.
             for _ in 0..2 {
@@ -738,7 +900,7 @@ impl Simulation {
             _ if loses_first => {}
             // It is killed before it has told anyone.
             0..3 => self.restart(node),
-            3 if !self.has_upstream() && !self.change_classes => {
+            3 if self.may_be_emptied() => {
                 // The others may have read the marks, and the engine loses all.
                 self.nodes[node].exchange().await;
                 let other = self.rng.index(self.nodes.len());
@@ -746,7 +908,7 @@ impl Simulation {
                 self.nodes[other].exchange().await;
                 self.empty_engine(0);
             }
-            5 if !self.has_upstream() && !self.change_classes => {
+            5 if self.may_be_emptied() => {
                 // It is killed once the engine has the marks, which then loses all. Nobody has read them.
                 self.nodes[node].exchange().await;
                 self.pass(500);
@@ -755,7 +917,7 @@ impl Simulation {
                 self.nodes[node].exchange().await;
                 self.empty_engine(0);
             }
-            4 if !self.has_upstream() && !self.change_classes => {
+            4 if self.may_be_emptied() => {
                 // The others have removed their hits. One counts more in the same cell and is killed, and the engine loses all.
                 for _ in 0..3 {
                     self.pass(500);
@@ -779,9 +941,9 @@ impl Simulation {
     }
 }
 
-async fn simulate(seed: u64, centres: usize, change_classes: bool) -> usize {
+async fn simulate(seed: u64, play: Play) -> usize {
     let _report = ReportOnPanic(seed);
-    let mut simulation = Simulation::new(seed, centres, change_classes);
+    let mut simulation = Simulation::new(seed, play);
     let fails_once_in: Vec<_> = simulation.worlds.iter().map(|world| lock(world).fails_once_in).collect();
     let rounds = 1 + simulation.rng.index(3);
     for _ in 0..rounds {
@@ -800,11 +962,11 @@ async fn simulate(seed: u64, centres: usize, change_classes: bool) -> usize {
     rounds * STEPS
 }
 
-fn simulate_all(centres: usize, change_classes: bool) {
+fn simulate_all(play: Play) {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     let (mut played, mut steps) = (0, 0);
     for seed in seeds(SEEDS) {
-        steps += runtime.block_on(simulate(seed, centres, change_classes));
+        steps += runtime.block_on(simulate(seed, play));
         played += 1;
     }
     print_uncaptured(&format!("{played} seeds, {steps} steps"));
@@ -813,7 +975,7 @@ fn simulate_all(centres: usize, change_classes: bool) {
 #[test]
 fn names_of_changed_blocks_are_bounded_while_the_upstream_engine_is_away() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-    let mut simulation = Simulation::new(0, 2, false);
+    let mut simulation = Simulation::new(0, Play { centres: 2, change_classes: false });
     lock(&simulation.worlds[2]).is_cut = true;
     lock(&simulation.worlds[0]).fails_once_in = 0;
     let note = |simulation: &Simulation, count: usize| {
@@ -840,7 +1002,7 @@ fn names_of_changed_blocks_are_bounded_while_the_upstream_engine_is_away() {
 #[test]
 fn a_deletion_right_after_a_start_takes_no_later_hits() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-    let mut simulation = Simulation::new(0, 1, false);
+    let mut simulation = Simulation::new(0, Play { centres: 1, change_classes: false });
     simulation.world().fails_once_in = 0;
     let hit = |simulation: &Simulation, node: usize, weight: u64, ago_ms: i64| {
         let node = &simulation.nodes[node];
@@ -870,7 +1032,7 @@ fn a_deletion_right_after_a_start_takes_no_later_hits() {
 /// settled, and was woken when the disk answered, which is a little earlier. Fix: it is woken when changes are settled.
 #[test]
 fn a_worker_goes_on_when_changes_that_waited_for_the_disk_are_settled() {
-    let simulation = Simulation::new(0, 1, false);
+    let simulation = Simulation::new(0, Play { centres: 1, change_classes: false });
     let service = simulation.nodes[0].service();
     let cluster = service.cluster.as_ref().expect("it has one");
     let id = cluster.note_waiting();
@@ -898,22 +1060,32 @@ impl Wake for Woken {
 
 #[test]
 fn nodes_agree_whatever_goes_wrong() {
-    simulate_all(1, false);
+    simulate_all(Play { centres: 1, change_classes: false });
+}
+
+#[test]
+fn a_mesh_agrees_whatever_goes_wrong() {
+    simulate_all(Play { centres: 0, change_classes: false });
+}
+
+#[test]
+fn a_mesh_agrees_while_its_classes_change() {
+    simulate_all(Play { centres: 0, change_classes: true });
 }
 
 #[test]
 fn data_centres_agree_whatever_goes_wrong() {
-    simulate_all(2, false);
+    simulate_all(Play { centres: 2, change_classes: false });
 }
 
 #[test]
 fn nodes_agree_while_their_classes_change() {
-    simulate_all(1, true);
+    simulate_all(Play { centres: 1, change_classes: true });
 }
 
 #[test]
 fn data_centres_agree_while_their_classes_change() {
-    simulate_all(2, true);
+    simulate_all(Play { centres: 2, change_classes: true });
 }
 
 /// Symptom: hits counted twice, or not at all, in windows of a day. Causes: marks of a deletion that came one by one; late hits of a key that was
@@ -922,6 +1094,6 @@ fn data_centres_agree_while_their_classes_change() {
 fn data_centres_agree_where_they_once_did_not() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     for seed in [68, 69, 79, 110, 124, 196, 396] {
-        runtime.block_on(simulate(seed, 2, false));
+        runtime.block_on(simulate(seed, Play { centres: 2, change_classes: false }));
     }
 }

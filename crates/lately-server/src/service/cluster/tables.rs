@@ -90,7 +90,7 @@ fn read(text: &str) -> Option<LevelTable> {
     LevelTable::new(classes, default)
 }
 
-/// Reads the tables that an engine has, and writes those that it lacks, if that is due. Returns a line for the log when others
+/// Reads the tables that an engine has, and writes those that it lacks, if that `is_due` by now or by time. Returns a line for the log when others
 /// count in levels that were not known, or when the engine refuses the tables: then counts are exchanged without them.
 ///
 /// # Errors
@@ -99,10 +99,11 @@ pub(super) async fn renew(
     engine: &mut impl Engine,
     tier: Tier,
     service: &Service,
+    is_due: bool,
 ) -> Result<Option<String>, EngineError> {
     let tables = &parts(service).0.tables;
     let now = service.now();
-    if tables.lock().due.get(&tier).is_some_and(|due| now < *due) {
+    if !is_due && tables.lock().due.get(&tier).is_some_and(|due| now < *due) {
         return Ok(None);
     }
     let (line, again_ms) = match exchange(engine, service, now).await {

@@ -329,7 +329,7 @@ impl<E: Engine> UpstreamReader<E> {
         if let Claim::Taken(taken) = self.claim.renew(&mut self.engine, &self.service).await? {
             return Ok(Some(taken));
         }
-        let line = tables::renew(&mut self.engine, Tier::Upstream, &self.service).await?;
+        let line = tables::renew(&mut self.engine, Tier::Upstream, &self.service, false).await?;
         self.warning = line.or(self.warning.take());
         self.answer().await?;
         self.delete().await?;

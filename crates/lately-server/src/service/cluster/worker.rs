@@ -11,15 +11,15 @@ use lately::limits::SENT_WITHIN_MS;
 use lately::{
     Cell, DeltaBatch, LevelSets, Levels, LevelsId, Origin, Span, Store, Taken, Tally, Tier, Timestamp,
 };
-use lately_engines::{Block, Engine, EngineError, Known, Remote, Told, Write};
+use lately_engines::{Block, Engine, EngineError, Known, Peers, PeersConfig, Remote, Told, Write};
 
 use thiserror::Error;
 
 use crate::clock::thread_cpu_time;
 use crate::limits::{
     CLAIM_LASTS, CLUSTER_DELETE_KEYS, CLUSTER_READ_KEYS, CLUSTER_SEND_KEYS, CLUSTER_SEND_MOST_KEYS,
-    DELETIONS_SHARE, DRAIN_SENDS_MS, EXCHANGE_REST, MAX_EXCHANGE_REST, READ_AHEAD_MS, RECONCILE_SETTLE_MS,
-    WARNING_EVERY_MS,
+    DELETIONS_SHARE, DRAIN_SENDS_MS, EXCHANGE_REST, MAX_EXCHANGE_REST, MESH_SHARE, READ_AHEAD_MS,
+    RECONCILE_SETTLE_MS, WARNING_EVERY_MS,
 };
 use crate::service::Service;
 use crate::stopper::Stopper;
@@ -94,6 +94,8 @@ pub(super) struct Worker<E> {
     pub(super) unsettled: Option<Timestamp>,
     /// Whether the last exchange failed.
     is_away: bool,
+    /// Whether the engine has what earlier starts have sent, and the levels of that are known.
+    is_complete: bool,
     /// Why the engine did not take the marks of a deletion. They are sent again.
     refused_deletion: Option<String>,
     pub(super) engine: E,
@@ -123,13 +125,30 @@ pub(crate) fn start(service: &Service) -> Result<(), ClusterError> {
     Ok(())
 }
 
+/// The engine of a cluster, which is not connected yet.
+///
+/// # Errors
+/// A file of TLS between nodes cannot be used.
+pub(crate) fn engine(service: &Service, cluster: &Cluster) -> Result<Remote, EngineError> {
+    let Some(peer) = &cluster.config.peer else { return Remote::new(&cluster.config.urls) };
+    let most_bytes = usize::try_from(service.config.ceiling_bytes / MESH_SHARE).unwrap_or(usize::MAX);
+    let peers = Peers::new(PeersConfig {
+        node: cluster.config.node.clone(),
+        urls: cluster.config.urls.clone(),
+        tls: peer.tls.clone(),
+        most_bytes,
+        held_bytes: Arc::clone(&cluster.mesh_bytes),
+        clock: Arc::clone(&service.clock),
+    });
+    peers.map(Remote::Peers)
+}
+
 /// Exchanges counts until the server has stopped; then sends what is left, if the engine answers.
 ///
 /// # Errors
 /// [`ClusterError`]: another server has the name of this node. The server is stopped.
-pub(crate) async fn run(service: Arc<Service>, signals: Signals) -> Result<(), ClusterError> {
+pub(crate) async fn run(service: Arc<Service>, engine: Remote, signals: Signals) -> Result<(), ClusterError> {
     let Some(cluster) = &service.cluster else { return Ok(()) };
-    let Ok(engine) = Remote::new(&cluster.config.urls) else { unreachable!("the config was checked") };
     let mut worker = Worker::new(Arc::clone(&service), engine);
     let flush = cluster.config.flush;
     let mut pause = flush;
@@ -171,6 +190,7 @@ pub(crate) async fn run(service: Arc<Service>, signals: Signals) -> Result<(), C
                 nodes::leave(&mut worker.engine, cluster).await;
             }
             worker.claim.release(&mut worker.engine, &service).await;
+            worker.engine.close().await;
             return Ok(());
         }
     }
@@ -186,7 +206,7 @@ fn line_of_name(before: &State, now: &State, node: &str) -> Option<String> {
     }
     match (before.shares_name, now.shares_name) {
         (false, true) => Some(format!(
-            "another server took the name of this node, '{node}', while this one stood still: both count, and lists of nodes show \
+            "another server took the name of this node, '{node}', while this one stood still or was cut off: both count, and lists of nodes show \
              one of them; stop one"
         )),
         (true, false) => Some(format!("this server alone is node '{node}' again")),
@@ -208,6 +228,7 @@ impl<E: Engine> Worker<E> {
             warned: Warned::default(),
             unsettled: None,
             is_away: false,
+            is_complete: engine.is_complete(),
             refused_deletion: None,
             engine,
             life: 0,
@@ -251,7 +272,8 @@ impl<E: Engine> Worker<E> {
             .as_ref()
             .err()
             .map(ToString::to_string)
-            .or_else(|| self.refused_deletion.clone().filter(|_| outgoing.deleted_keys() > 0));
+            .or_else(|| self.refused_deletion.clone().filter(|_| outgoing.deleted_keys() > 0))
+            .or_else(|| self.engine.problem());
         let mut line = None;
         cluster.set_state(|state| {
             if done.is_ok() {
@@ -267,7 +289,11 @@ impl<E: Engine> Worker<E> {
         let claim = self.claim.renew(&mut self.engine, &self.service).await?;
         let (waits, shares) = (matches!(claim, Claim::Wait), matches!(claim, Claim::Shared));
         parts(&self.service).0.set_state(|state| (state.waits_for_name, state.shares_name) = (waits, shares));
-        let line = tables::renew(&mut self.engine, Tier::Local, &self.service).await?;
+        // What earlier starts have sent may be in levels that are not known before the tables are read.
+        let is_complete = self.engine.is_complete();
+        let is_due = is_complete && !self.is_complete;
+        let line = tables::renew(&mut self.engine, Tier::Local, &self.service, is_due).await?;
+        self.is_complete = is_complete;
         self.warning = line.or(self.warning.take());
         match claim {
             Claim::Ours | Claim::Shared => {}
@@ -422,16 +448,26 @@ impl<E: Engine> Worker<E> {
         self.sent_until.iter().copied().min()
     }
 
-    /// Whether writes that were said to have failed have arrived by now, if they arrive at all.
+    /// Whether writes that were said to have failed have arrived by now, if they arrive at all, and the engine has what earlier starts have
+    /// sent.
     pub(super) fn is_settled(&self) -> bool {
         let now = self.service.now();
-        self.unsettled.is_none_or(|since| now >= after(since, RECONCILE_SETTLE_MS))
+        self.unsettled.is_none_or(|since| now >= after(since, RECONCILE_SETTLE_MS)) && self.knows_former()
+    }
+
+    /// Whether the engine has what earlier starts of this node have sent, if there were any.
+    pub(super) fn knows_former(&self) -> bool {
+        self.is_complete || !parts(&self.service).1.has_former()
     }
 
     /// Marks everything that the engine has of deleted keys. Own counts may be on their way: their marks wait until those have arrived.
     async fn delete(&mut self) -> Result<(), EngineError> {
         let service = Arc::clone(&self.service);
         let (cluster, outgoing) = parts(&service);
+        if !self.knows_former() {
+            // What is to be marked is not known yet.
+            return Ok(());
+        }
         loop {
             let is_settled = self.is_settled();
             let mut unsent = outgoing.deleted(CLUSTER_DELETE_KEYS, is_settled);
@@ -534,7 +570,7 @@ impl<E: Engine> Worker<E> {
         let is_marked = |known: &Known| {
             outgoing.is_own(&known.origin) && known.tally.deleted.min(known.tally.counted) > known.removed
         };
-        if !told.into_iter().any(is_marked) {
+        if !self.knows_former() || !told.into_iter().any(is_marked) {
             return Ok(());
         }
         let mut own = all_told(&mut self.engine, &service, key, now).await?;

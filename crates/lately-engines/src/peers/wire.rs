@@ -1,0 +1,68 @@
+//! The messages between nodes, and their one method.
+//!
+//! A node asks another for what has changed there after a number, again and again. The answer waits until there is something, or until the time
+//! that the question gives is over. Nothing is kept between two questions, so one that is lost or repeated does no harm.
+
+/// The version of these messages, and of the pages in them.
+pub(super) const PROTOCOL: u32 = 1;
+
+/// The path of the method.
+pub(super) const FOLLOW: &str = "/lately.peers.v1.Peers/Follow";
+
+/// Asks for changes.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct FollowRequest {
+    #[prost(uint32, tag = "1")]
+    pub(super) protocol: u32,
+    /// The name of the node that asks, and the number of its replica.
+    #[prost(string, tag = "2")]
+    pub(super) node: String,
+    #[prost(fixed64, tag = "3")]
+    pub(super) follower: u64,
+    /// The replica that it knows at this address; 0 for none. The numbers below are of that one.
+    #[prost(fixed64, tag = "4")]
+    pub(super) life: u64,
+    /// All changes up to this one are merged.
+    #[prost(uint64, tag = "5")]
+    pub(super) after: u64,
+    /// Whether it asks for changes that were learned from others, and not for own ones.
+    #[prost(bool, tag = "6")]
+    pub(super) is_learned: bool,
+    /// How far it has followed others, so that it does not get what it has.
+    #[prost(message, repeated, tag = "7")]
+    pub(super) seen: Vec<Followed>,
+    /// How long the answer may wait for a change.
+    #[prost(uint32, tag = "8")]
+    pub(super) wait_ms: u32,
+}
+
+/// A replica, and up to which number its own changes are merged.
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+pub(super) struct Followed {
+    #[prost(fixed64, tag = "1")]
+    pub(super) life: u64,
+    #[prost(uint64, tag = "2")]
+    pub(super) until: u64,
+}
+
+/// Changes.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct FollowResponse {
+    /// The replica that answers. If it is not the one of the question, it answers from the start.
+    #[prost(fixed64, tag = "1")]
+    pub(super) life: u64,
+    /// The first change comes after this one.
+    #[prost(uint64, tag = "2")]
+    pub(super) after: u64,
+    /// Go on behind this one.
+    #[prost(uint64, tag = "3")]
+    pub(super) until: u64,
+    /// Whether nothing more has changed.
+    #[prost(bool, tag = "4")]
+    pub(super) is_all: bool,
+    #[prost(bytes = "vec", tag = "5")]
+    pub(super) page: Vec<u8>,
+    /// The name of the node that answers.
+    #[prost(string, tag = "6")]
+    pub(super) node: String,
+}
