@@ -37,8 +37,8 @@ pub(super) struct Configs {
     pub(super) client: Arc<ClientConfig>,
 }
 
-fn failed(path: &Path, why: impl ToString) -> PeerTlsError {
-    PeerTlsError { path: path.to_owned(), why: why.to_string() }
+fn failed(path: &Path, why: impl std::fmt::Display) -> PeerTlsError {
+    PeerTlsError { path: path.to_owned(), why: format!("{why}") }
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, PeerTlsError> {

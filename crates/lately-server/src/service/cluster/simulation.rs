@@ -608,6 +608,14 @@ impl Simulation {
         }
     }
 
+    /// An answer arrives, if the node that asked was not started again.
+    fn arrive(&mut self, Late { to, start, from, answer }: &Late) {
+        let node = &mut self.nodes[*to];
+        if node.start == *start {
+            node.links[from - usize::from(from > to)].take(answer).expect("there is room");
+        }
+    }
+
     /// Something happens between the nodes of a mesh.
     fn step_in_mesh(&mut self) {
         let count = self.nodes.len();
@@ -618,11 +626,8 @@ impl Simulation {
                 trace(|| format!("node {one} is cut off from {other}: {}", self.cuts[one][other]));
             }
             1 | 2 if !self.late.is_empty() => {
-                let Late { to, start, from, answer } = self.late.swap_remove(self.rng.index(self.late.len()));
-                if self.nodes[to].start == start {
-                    let link = from - usize::from(from > to);
-                    self.nodes[to].links[link].take(&answer).expect("there is room");
-                }
+                let late = self.late.swap_remove(self.rng.index(self.late.len()));
+                self.arrive(&late);
             }
             _ => self.follow(one, other, false),
         }
@@ -761,6 +766,12 @@ impl Simulation {
 
     /// A node is killed and starts again.
     fn restart(&mut self, number: usize) {
+        // Its connections end. What was on its way arrives at once, or never.
+        for late in self.late.extract_if(.., |late| late.from == number).collect::<Vec<_>>() {
+            if self.rng.once_in(2) {
+                self.arrive(&late);
+            }
+        }
         if self.is_mesh() && self.change_classes {
             // What it has sent is with another node.
             let other = (number + 1) % self.nodes.len();

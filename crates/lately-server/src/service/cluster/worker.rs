@@ -293,6 +293,10 @@ impl<E: Engine> Worker<E> {
         let is_complete = self.engine.is_complete();
         let is_due = is_complete && !self.is_complete;
         let line = tables::renew(&mut self.engine, Tier::Local, &self.service, is_due).await?;
+        if is_due {
+            // What an earlier start sent last may be on its way to other nodes.
+            self.unsettled = Some(self.service.now());
+        }
         self.is_complete = is_complete;
         self.warning = line.or(self.warning.take());
         match claim {
