@@ -7,11 +7,16 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use test_support::{RedisServer, Rng, until};
+use test_support::{RedisServer, Rng};
 
 use crate::common::{has, installed, lately};
-use crate::running::{FREE, Running, serve_in, serve_with, start};
+use crate::running::{FREE, Running, becomes, serve_in, serve_with, start};
 use crate::time_series::TimeSeries;
+
+/// Waits for what takes several panes, and the pauses before a request is sent again.
+fn eventually(what: &str, is_so: impl FnMut() -> bool) {
+    assert!(becomes(is_so), "{what}: it does not");
+}
 
 /// A folder with a config file, and room for the data of servers.
 struct Stage {
@@ -95,7 +100,7 @@ fn each_hit_is_in_the_history_once() {
         }
         let server = stage.start();
         for (index, name) in names.into_iter().enumerate() {
-            until(&format!("{name} gets panes, or misses some"), || {
+            eventually(&format!("{name} gets panes, or misses some"), || {
                 hit(&server, &mut rng, &mut counted);
                 if Some(index) == away {
                     metric(&server, "lag_seconds", name) > 4.0
@@ -114,7 +119,7 @@ fn each_hit_is_in_the_history_once() {
     }
     let server = stage.start();
     for (database, name) in databases.iter().zip(names) {
-        until(&format!("{name} has all hits"), || sums(database) == counted);
+        eventually(&format!("{name} has all hits"), || sums(database) == counted);
         // Not one sample more comes: each was sent once, or has replaced the same one.
         for number in ["refused_samples", "late_hits", "left_out_hits", "skipped_seconds", "skipped_panes"] {
             assert!(metric(&server, &format!("{number}_total"), name) == 0.0, "{name} {number}");
@@ -144,7 +149,7 @@ fn the_nodes_of_a_cluster_send_each_hit_once() {
         start(&[&FREE[..], &more].concat()).loaded()
     });
     let (mut rng, mut counted) = (Rng::new(41), BTreeMap::new());
-    until("both send", || {
+    eventually("both send", || {
         for node in &nodes {
             hit(node, &mut rng, &mut counted);
             // So that each knows the hits of the other.
@@ -152,7 +157,7 @@ fn the_nodes_of_a_cluster_send_each_hit_once() {
         }
         nodes.iter().all(|node| metric(node, "samples_total", "a") > 30.0)
     });
-    until("all hits are there", || sums(&database) == counted);
+    eventually("all hits are there", || sums(&database) == counted);
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "few")]
     let hits = counted["k:1"] as u64;
     assert!(nodes.iter().all(|node| node.ask::<u64>("HITS k:1") == hits), "the nodes count together");
@@ -313,7 +318,7 @@ fn a_receiver_that_knows_only_remote_write_1_loses_nothing() {
     assert_eq!(server.ended().code, Some(0));
     std::fs::write(stage.path("lately.toml"), of("remote-write")).expect("room");
     let server = stage.start();
-    until("all hits are there", || sums(&database) == counted);
+    eventually("all hits are there", || sums(&database) == counted);
     assert!(metric(&server, "samples_total", "a") > 0.0);
 }
 
@@ -329,7 +334,7 @@ fn a_range_of_whole_panes_has_its_hits() {
     let stage = Stage::new(&config);
     let server = stage.start();
     let (mut rng, mut counted) = (Rng::new(43), BTreeMap::new());
-    until("a dozen panes are sent", || {
+    eventually("a dozen panes are sent", || {
         hit(&server, &mut rng, &mut counted);
         databases.iter().all(|database| {
             let panes = database.query("count(count_over_time(sum(lately_hits)[1h:1s]) > 0)");
@@ -342,7 +347,7 @@ fn a_range_of_whole_panes_has_its_hits() {
                 })
         })
     });
-    until("all hits are there", || databases.iter().all(|database| sums(database) == counted));
+    eventually("all hits are there", || databases.iter().all(|database| sums(database) == counted));
     // What the server says of each second, and of ten of them.
     let series = databases[0].query("lately_hits[1h]");
     let last = series.iter().flat_map(|series| series["values"].as_array().expect("samples").iter());
