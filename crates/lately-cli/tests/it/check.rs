@@ -149,7 +149,7 @@ fn check_prints_the_settings_as_json() {
     assert!(check(&mesh, &[]).out.ends_with(line), "{}", check(&mesh, &[]).out);
     let member = r#""peer":{"address":"127.0.0.1:7382","tls":null},"#;
     assert!(check(&mesh, &["--json"]).out.contains(member), "{}", check(&mesh, &["--json"]).out);
-    let run = check(&format!("{mesh}{files}"), &[]);
+    let run = check(format!("{mesh}{files}"), &[]);
     assert!(run.code == Some(2) && run.err.contains("/dev/null: no certificate in PEM"), "{}", run.err);
     let two_levels = format!("{cluster}upstream = [\"redis://me:secret@127.0.0.1:7200\"]\n");
     let line =

@@ -290,7 +290,7 @@ fn lines_that_come_after_their_user_is_gone_are_not_counted() {
     chunk(&mut narrowed, "{\"key\":\"web:1\",\"n\":100}\n");
     let (status, body) = answer(&mut narrowed);
     assert_eq!(status, 403, "{body}");
-    assert!(body.contains("no permissions for /v1/hits; 1 lines were counted before"), "{body}");
+    assert!(body.contains("no permissions for /v1/hits; 1 line was counted before"), "{body}");
     fs::write(folder.path().join("web"), "new-secret").expect("room");
     server.reloader.reload();
     until("the user has to log in again", || {
@@ -300,7 +300,7 @@ fn lines_that_come_after_their_user_is_gone_are_not_counted() {
     chunk(&mut gone, "{\"key\":\"web:1\",\"n\":100}\n");
     let (status, body) = answer(&mut gone);
     assert_eq!(status, 401, "{body}");
-    assert!(body.contains("log in again; 1 lines were counted before"), "{body}");
+    assert!(body.contains("log in again; 1 line was counted before"), "{body}");
     default.ask("HITS web:1\r\n", ":2\r\n");
 }
 

@@ -57,6 +57,7 @@ impl fmt::Display for Upload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Upload::Unchanged => f.write_str("nothing was changed"),
+            Upload::Counted(1) => f.write_str("1 line was counted before"),
             Upload::Counted(lines) => write!(f, "{lines} lines were counted before"),
         }
     }
