@@ -136,7 +136,7 @@ impl Bench<'_> {
             .note(format!("{ours} k/s, upserts {theirs} k/s over {UPSERTERS} connections")))
     }
 
-    /// Hits a second of these connections, each an upsert, over so many rows.
+    /// Hits a second of these connections, each an upsert of one of `rows` rows.
     fn upserts(&self, connections: usize, rows: u64) -> Result<f64, Failure> {
         let hits = Counter::new(0);
         let elapsed = self.write(connections, &async |client, writer, watch| {

@@ -188,7 +188,7 @@ struct Lines {
 }
 
 impl Lines {
-    /// Counts all lines. A client that becomes too slow is told how many, if it `is_answered` then. An error has the rest of the body.
+    /// Counts all lines. If the client `is_answered` when it becomes too slow, the error has their number. An error here has the rest of the body.
     async fn read(&mut self, mut body: Body, pace: &Pace, is_answered: bool) -> Result<(), (Problem, Body)> {
         let (mut buffer, mut left_bytes) = (LineBuffer::default(), MAX_HTTP_BODY_BYTES);
         loop {
