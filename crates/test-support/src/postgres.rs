@@ -142,7 +142,12 @@ impl PostgresServer {
     /// # Panics
     /// It is no standby.
     pub fn promote(&self) {
-        self.succeed("SELECT pg_promote()");
+        // A standby cancels statements that stand in the way of what it still replays. So this one does not wait for
+        // the end, and is sent again.
+        until("the standby takes writes", || {
+            let _ = self.run_in("counts", "SELECT pg_promote(false)");
+            self.run_in("counts", "SELECT pg_is_in_recovery()").is_ok_and(|answer| answer.trim() == "f")
+        });
     }
 
     /// Sends it a signal, such as `STOP` or `CONT`.
