@@ -81,7 +81,7 @@ impl Topic {
         let unreachable = |error: KafkaError| failed(format!("{brokers}: {error}"));
         let metadata = asking.fetch_metadata(Some(name), PRODUCE_TIMEOUT).map_err(unreachable)?;
         let found = metadata.topics().iter().find(|topic| topic.name() == name);
-        match found.map(|topic| topic.error()) {
+        match found.map(rdkafka::metadata::MetadataTopic::error) {
             Some(None) => {}
             None | Some(Some(RDKafkaRespErr::RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART)) => {
                 return Err(failed(format!("{brokers} has no topic '{name}'")));

@@ -94,8 +94,16 @@ fn servers_count_the_records_of_a_topic_and_their_own_hits() {
     let (one, two) = (brokers.node("a", "", None), brokers.node("b", "", None));
     let reader = brokers.node("c", "role = \"serve\"\n", None);
     let all = [&one, &two, &reader];
-    let produce =
-        ["produce", log.to_str().expect("text"), "--brokers", &brokers.address, "--topic", "hits", "--prefix", "ip:"];
+    let produce = [
+        "produce",
+        log.to_str().expect("text"),
+        "--brokers",
+        &brokers.address,
+        "--topic",
+        "hits",
+        "--prefix",
+        "ip:",
+    ];
     let run = command(&produce).output().expect("it runs");
     let messages = String::from_utf8_lossy(&run.stderr);
     assert!(run.status.success() && messages.contains("produce: 1000 records written to hits"), "{messages}");

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ pub(super) struct Shared {
     pub(super) flush: Duration,
     pub(super) keep: Duration,
     pub(super) state: Mutex<State>,
-    pub(super) producer: OnceLock<Producer>,
+    producer: Mutex<Option<Arc<Producer>>>,
     pub(super) classes: Arc<dyn Classes>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) held_bytes: Arc<AtomicUsize>,
@@ -133,12 +133,18 @@ impl Shared {
         lock(&self.warning).get_or_insert(warning);
     }
 
-    pub(super) fn producer(&self) -> Result<&Producer, EngineError> {
-        if let Some(producer) = self.producer.get() {
-            return Ok(producer);
+    /// What writes records. One that the brokers do not take any more is replaced. The new one has a number of its own: so
+    /// what the old one has sent and the brokers take later cannot replace what this one writes.
+    pub(super) fn producer(&self) -> Result<Arc<Producer>, EngineError> {
+        let mut held = lock(&self.producer);
+        if let Some(producer) = held.as_ref().filter(|producer| !producer.is_broken()) {
+            return Ok(Arc::clone(producer));
         }
-        let producer = Producer::new(&self.brokers)?;
-        Ok(self.producer.get_or_init(|| producer))
+        let writer = RandomState::new().hash_one(self.now().as_millis());
+        let producer = Arc::new(Producer::new(&self.brokers, writer)?);
+        self.state().add_writer(writer);
+        *held = Some(Arc::clone(&producer));
+        Ok(producer)
     }
 
     /// Notes that more of the state topic is read.
@@ -190,13 +196,13 @@ impl Shared {
         let next = |last: u64| Some(now_ms.max(last + 1));
         let last = self.nonce.fetch_update(Relaxed, Relaxed, next).unwrap_or_default();
         let nonce = now_ms.max(last + 1);
-        let writer = self.state().writer();
-        let record = StateRecord::Nonce { writer, nonce };
         let partitions = 0..self.state_partitions.load(Relaxed);
-        let records: Vec<Outgoing> =
-            partitions.map(|partition| self.state_record(partition, &record)).collect();
         match self.producer() {
-            Ok(producer) => producer.post(&records),
+            Ok(producer) => {
+                let record = StateRecord::Nonce { writer: producer.writer(), nonce };
+                let records = partitions.map(|partition| self.state_record(partition, &record));
+                producer.post(&records.collect::<Vec<_>>());
+            }
             Err(error) => self.set_problem(Part::State, Some(error.to_string())),
         }
         nonce
@@ -248,18 +254,17 @@ impl Kafka {
     /// [`EngineError::Url`]: an address is invalid.
     pub fn new(config: KafkaConfig) -> Result<Kafka, EngineError> {
         let KafkaConfig { urls, topic, flush, keep, most_bytes, held_bytes, stats, classes, clock } = config;
-        let writer = RandomState::new().hash_one(clock.now().as_millis());
         let shared = Shared {
             brokers: address::brokers(&urls)?,
             topics: Topics::of(&topic.topic),
-            state: Mutex::new(State::new(&topic.origin(), writer, most_bytes)),
+            state: Mutex::new(State::new(&topic.origin(), most_bytes)),
             group: topic.group,
             role: topic.role,
             protocol: topic.protocol,
             session: topic.session,
             flush,
             keep,
-            producer: OnceLock::new(),
+            producer: Mutex::default(),
             classes,
             clock,
             held_bytes,
@@ -320,9 +325,10 @@ impl Engine for Kafka {
     async fn send(&mut self, writes: &[Write<'_>]) -> Result<(), EngineError> {
         self.ready().await?;
         let shared = &self.shared;
-        let records = shared.state().write(writes, shared.now())?;
+        let producer = shared.producer()?;
+        let records = shared.state().write(writes, producer.writer(), shared.now())?;
         let outgoing: Vec<Outgoing> = records.iter().map(|record| shared.keyed_record(record)).collect();
-        shared.producer()?.write(&outgoing, ENGINE_TIMEOUT).await
+        producer.write(&outgoing, ENGINE_TIMEOUT).await
     }
 
     async fn claim(

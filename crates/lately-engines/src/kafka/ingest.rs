@@ -419,9 +419,10 @@ async fn finish(
 ) -> Result<Vec<(i32, i64)>, EngineError> {
     let (mut records, mut complete) = (Vec::new(), Vec::new());
     let mut refused = None;
+    let producer = shared.producer()?;
     {
         let mut state = shared.state();
-        let (now, writer) = (shared.now(), state.writer());
+        let (now, writer) = (shared.now(), producer.writer());
         let levels = |key: &[u8], with: &mut dyn FnMut(&lately::Levels)| {
             shared.classes.with(key, &mut |levels, _| with(levels));
         };
@@ -442,13 +443,13 @@ async fn finish(
         shared.held_bytes.store(state.counts.held_bytes(), Relaxed);
     }
     if !dead.is_empty() {
-        shared.producer()?.write(dead, KAFKA_DELIVERY).await?;
+        producer.write(dead, KAFKA_DELIVERY).await?;
         dead.clear();
     }
     if !complete.is_empty() {
         let outgoing: Vec<Outgoing> =
             records.iter().map(|(number, record)| shared.state_record(*number, record)).collect();
-        shared.producer()?.write(&outgoing, KAFKA_DELIVERY).await?;
+        producer.write(&outgoing, KAFKA_DELIVERY).await?;
         {
             let mut state = shared.state();
             for (number, ..) in &complete {
@@ -457,7 +458,7 @@ async fn finish(
         }
         let outgoing: Vec<Outgoing> =
             complete.iter().map(|(number, _, record)| shared.state_record(*number, record)).collect();
-        shared.producer()?.write(&outgoing, KAFKA_DELIVERY).await?;
+        producer.write(&outgoing, KAFKA_DELIVERY).await?;
         let mut state = shared.state();
         for (number, until, _) in &complete {
             state.partition(*number)?.0.note_complete(*until);

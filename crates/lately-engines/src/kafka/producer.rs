@@ -1,11 +1,13 @@
 //! Writing records, and waiting until the brokers have them.
 
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rdkafka::client::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
-use rdkafka::error::KafkaError;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{DeliveryResult, Header, OwnedHeaders};
 use rdkafka::producer::{BaseRecord, ProducerContext, ThreadedProducer};
 use tokio::sync::Notify;
@@ -29,19 +31,49 @@ pub(super) struct Outgoing {
 
 /// Writes records. Each is in the topic once, and those of a partition are there in order.
 pub(super) struct Producer {
+    writer: u64,
     producer: ThreadedProducer<Context>,
     failure: Failure,
+    is_broken: Arc<AtomicBool>,
 }
 
-struct Context(Failure);
+struct Context {
+    failure: Failure,
+    is_broken: Arc<AtomicBool>,
+}
+
+/// Whether the brokers take nothing more from a producer after this error.
+fn is_final(error: &KafkaError) -> bool {
+    matches!(
+        error.rdkafka_error_code(),
+        Some(
+            RDKafkaErrorCode::Fatal
+                | RDKafkaErrorCode::ProducerFenced
+                | RDKafkaErrorCode::Fenced
+                | RDKafkaErrorCode::InvalidProducerEpoch
+                | RDKafkaErrorCode::InvalidProducerIdMapping
+                | RDKafkaErrorCode::OutOfOrderSequenceNumber
+                | RDKafkaErrorCode::UnknownProducerId
+        )
+    )
+}
+
+impl Context {
+    fn note(&self, error: &KafkaError) {
+        if is_final(error) {
+            self.is_broken.store(true, Relaxed);
+        }
+    }
+}
 
 impl ClientContext for Context {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
-        self.0.log(level, facility, message);
+        self.failure.log(level, facility, message);
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
-        self.0.error(error, reason);
+        self.note(&error);
+        self.failure.error(error, reason);
     }
 }
 
@@ -49,7 +81,9 @@ impl ProducerContext for Context {
     type DeliveryOpaque = Arc<Batch>;
 
     fn delivery(&self, result: &DeliveryResult<'_>, batch: Arc<Batch>) {
-        batch.note(result.as_ref().err().map(|(error, _)| error.to_string()));
+        let error = result.as_ref().err().map(|(error, _)| error);
+        error.into_iter().for_each(|error| self.note(error));
+        batch.note(error.map(ToString::to_string));
     }
 }
 
@@ -97,8 +131,8 @@ impl Batch {
 }
 
 impl Producer {
-    pub(super) fn new(brokers: &str) -> Result<Producer, EngineError> {
-        let failure = Failure::default();
+    pub(super) fn new(brokers: &str, writer: u64) -> Result<Producer, EngineError> {
+        let (failure, is_broken) = (Failure::default(), Arc::<AtomicBool>::default());
         let mut settings = settings(brokers);
         // A record that is sent again by the library must not arrive behind one that replaces it.
         settings.set("enable.idempotence", "true").set("acks", "all");
@@ -106,9 +140,19 @@ impl Producer {
         settings.set("linger.ms", "2").set("compression.type", "lz4");
         settings.set("queue.buffering.max.messages", (4 * KAFKA_AT_ONCE).to_string());
         let producer = settings
-            .create_with_context(Context(failure.clone()))
+            .create_with_context(Context { failure: failure.clone(), is_broken: Arc::clone(&is_broken) })
             .map_err(|error| EngineError::Away(format!("Kafka: {error}")))?;
-        Ok(Producer { producer, failure })
+        Ok(Producer { writer, producer, failure, is_broken })
+    }
+
+    /// The number under which it writes.
+    pub(super) fn writer(&self) -> u64 {
+        self.writer
+    }
+
+    /// Whether the brokers take nothing more from it.
+    pub(super) fn is_broken(&self) -> bool {
+        self.is_broken.load(Relaxed)
     }
 
     /// Writes records, and does not wait.
@@ -162,6 +206,9 @@ impl Producer {
             }
             batch.lock().waiting += 1;
             if let Err((error, _)) = self.producer.send(outgoing) {
+                if is_final(&error) {
+                    self.is_broken.store(true, Relaxed);
+                }
                 batch.lock().waiting -= 1;
                 return Some(error.to_string());
             }

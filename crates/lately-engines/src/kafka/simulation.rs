@@ -30,6 +30,7 @@ struct Hit {
 }
 
 struct Node {
+    writer: u64,
     state: State,
     /// Where it reads the state topic.
     place: u64,
@@ -85,7 +86,9 @@ impl World {
 
     fn node(&mut self) -> Node {
         self.writers += 1;
-        Node { state: State::new(TOPIC, self.writers, 1 << 30), place: 0, role: Role::Follows }
+        let mut state = State::new(TOPIC, 1 << 30);
+        state.add_writer(self.writers);
+        Node { writer: self.writers, state, place: 0, role: Role::Follows }
     }
 
     fn below(&mut self, below: usize) -> usize {
@@ -122,7 +125,7 @@ impl World {
         }
         self.nonces += 1;
         let nonce = self.nonces;
-        let writer = self.nodes[node].state.writer();
+        let writer = self.nodes[node].writer;
         let record = StateRecord::Nonce { writer, nonce };
         let until = self.append(record.key(), record.value());
         self.nodes[node].role = Role::CatchesUp { until, nonce };
@@ -163,7 +166,7 @@ impl World {
         if counted.is_err() {
             return;
         }
-        let writer = node.state.writer();
+        let writer = node.writer;
         let (partition, counts) = node.state.partition(0).expect("there is room");
         if !partition.is_unwritten() {
             return;

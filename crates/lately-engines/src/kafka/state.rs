@@ -16,8 +16,8 @@ pub(super) struct State {
     pub(super) counts: Counts,
     /// The name under which hits of the topic are counted. The incarnation is the partition.
     topic: String,
-    /// The number of this start of this node. Records with it are its own.
-    writer: u64,
+    /// The numbers under which this node has written since its start.
+    writers: Vec<u64>,
     partitions: BTreeMap<i32, Partition>,
     texts: BTreeMap<(u8, String), (i64, String)>,
     texts_bytes: usize,
@@ -30,12 +30,12 @@ pub(super) struct State {
 }
 
 impl State {
-    /// Nothing is known yet. The number must differ from those of all others, also of earlier starts.
-    pub(super) fn new(topic: &str, writer: u64, most_bytes: usize) -> State {
+    /// Nothing is known yet. The counts take about `most_bytes` at most.
+    pub(super) fn new(topic: &str, most_bytes: usize) -> State {
         State {
             counts: Counts::new(most_bytes),
             topic: topic.to_owned(),
-            writer,
+            writers: Vec::new(),
             partitions: BTreeMap::new(),
             texts: BTreeMap::new(),
             texts_bytes: 0,
@@ -45,9 +45,9 @@ impl State {
         }
     }
 
-    /// The number of this start of this node.
-    pub(super) fn writer(&self) -> u64 {
-        self.writer
+    /// This node writes under a number from now on. It must differ from those of all others, also of earlier starts.
+    pub(super) fn add_writer(&mut self, writer: u64) {
+        self.writers.push(writer);
     }
 
     /// The origin of a partition of the hits topic.
@@ -117,7 +117,7 @@ impl State {
             StateRecord::Nonce { writer, nonce } => {
                 // An old one says nothing: the topic may have been compacted since.
                 let age_ms = now.as_millis().saturating_sub_unsigned(nonce);
-                if writer == self.writer && age_ms <= KAFKA_ASKED_WITHIN_MS {
+                if self.writers.contains(&writer) && age_ms <= KAFKA_ASKED_WITHIN_MS {
                     self.nonces.insert(from, nonce);
                 }
             }
@@ -132,11 +132,16 @@ impl State {
         Ok(())
     }
 
-    /// Merges counts of this node, and marks of deleted hits. Returns what is to be written of these blocks.
+    /// Merges counts of this node, and marks of deleted hits. Returns what the writer is to write of these blocks.
     ///
     /// # Errors
     /// [`NoRoom`]: some of it is not merged.
-    pub(super) fn write(&mut self, writes: &[Write<'_>], now: Timestamp) -> Result<Vec<StateRecord>, NoRoom> {
+    pub(super) fn write(
+        &mut self,
+        writes: &[Write<'_>],
+        writer: u64,
+        now: Timestamp,
+    ) -> Result<Vec<StateRecord>, NoRoom> {
         let mut records = Vec::with_capacity(writes.len());
         for Write { block, keep_until, counts } in writes {
             let mut origins: Vec<(&Origin, Vec<Count>)> = Vec::new();
@@ -163,7 +168,7 @@ impl State {
                     counts.retain(|count| count.tally.deleted > 0 || count.removed > 0);
                 }
                 records.push(StateRecord::Counts {
-                    writer: self.writer,
+                    writer,
                     origin: origin.clone(),
                     block: (*block).into(),
                     keep_until_ms,

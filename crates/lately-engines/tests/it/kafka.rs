@@ -12,12 +12,13 @@ use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::message::{Headers, Message};
 use rdkafka::mocking::MockCluster;
 use rdkafka::producer::{BaseProducer, BaseRecord, DefaultProducerContext, Producer};
+use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use rdkafka::util::Timeout;
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 
 use test_support::Tansu;
 
-use crate::{check, run};
+use crate::{START_MS, check, known, run, write};
 
 /// The default class.
 struct Default(Settings);
@@ -32,7 +33,7 @@ impl Classes for Default {
 struct Brokers {
     address: String,
     producer: BaseProducer,
-    _cluster: Option<MockCluster<'static, DefaultProducerContext>>,
+    cluster: Option<MockCluster<'static, DefaultProducerContext>>,
     _tansu: Option<Tansu>,
 }
 
@@ -62,7 +63,7 @@ impl Brokers {
             .set("linger.ms", "1")
             .create()
             .expect("a producer");
-        Brokers { address, producer, _cluster: cluster, _tansu: tansu }
+        Brokers { address, producer, cluster, _tansu: tansu }
     }
 
     fn node(&self, role: KafkaRole, protocol: GroupProtocol) -> (Kafka, Arc<KafkaStats>) {
@@ -112,12 +113,16 @@ async fn hits(node: &mut Kafka, key: &str, width_ms: i64) -> u64 {
 
 async fn becomes(node: &mut Kafka, key: &str, expected: u64) {
     for width_ms in [1_000, 10_000, 60_000, 600_000, 3_600_000] {
-        loop {
+        for tries in 0.. {
             let found = hits(node, key, width_ms).await;
             if found == expected {
                 break;
             }
-            assert!(found < expected, "{key} in cells of {width_ms} ms: {found} of {expected}");
+            let problem = node.problem();
+            assert!(
+                found < expected && tries < 1_500,
+                "{key}: {found} of {expected}, by {width_ms} ms: {problem:?}"
+            );
             let _ = tokio::time::timeout(Duration::from_millis(20), std::future::pending::<()>()).await;
         }
     }
@@ -262,6 +267,41 @@ fn a_poison_record_is_a_dead_letter_with_its_reason() {
         assert!(header("lately-reason").contains("unknown field `count`"), "{}", header("lately-reason"));
         let place = ["lately-topic", "lately-partition", "lately-offset"].map(header);
         assert_eq!(place, ["hits", "0", "0"]);
+        node.close().await;
+    });
+}
+
+/// Symptom: after a broker had been slow for some seconds, a node wrote nothing any more. Cause: the brokers took nothing more from its
+/// producer. Fix: it is replaced.
+#[test]
+fn a_producer_that_the_brokers_refuse_is_replaced() {
+    let brokers = Brokers::start(2);
+    let cluster = brokers.cluster.as_ref().expect("it is in this process");
+    run(async {
+        let (mut node, _) = brokers.node(KafkaRole::Both, GroupProtocol::Classic);
+        let (mut other, _) = brokers.node(KafkaRole::Serve, GroupProtocol::Classic);
+        ready(&mut node).await;
+        let mut sent = 0;
+        for error in [
+            RDKafkaRespErr::RD_KAFKA_RESP_ERR_PRODUCER_FENCED,
+            RDKafkaRespErr::RD_KAFKA_RESP_ERR_INVALID_PRODUCER_EPOCH,
+            RDKafkaRespErr::RD_KAFKA_RESP_ERR_UNKNOWN_PRODUCER_ID,
+            RDKafkaRespErr::RD_KAFKA_RESP_ERR_OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ] {
+            // Those that are left would meet the producer of this test.
+            cluster.clear_request_errors(RDKafkaApiKey::Produce);
+            for number in 0..10 {
+                brokers.hit("k", "", number % 2);
+                sent += 1;
+            }
+            brokers.flush();
+            cluster.request_errors(RDKafkaApiKey::Produce, &[error; 3]);
+            becomes(&mut node, "k", sent).await;
+            becomes(&mut other, "k", sent).await;
+        }
+        cluster.clear_request_errors(RDKafkaApiKey::Produce);
+        let hits = known(0, START_MS, 7);
+        while node.send(&[write(b"own", &hits)]).await.is_err() {}
         node.close().await;
     });
 }
