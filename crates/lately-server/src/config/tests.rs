@@ -561,7 +561,7 @@ fn a_cluster_needs_an_engine_a_node_and_an_address() {
         assert!(message.contains(expected), "{message}");
     };
     check("", "names no engine: add engine = \"redis\"");
-    check("engine = \"reddis\"", "unknown engine 'reddis': give redis, postgres, peers or none");
+    check("engine = \"reddis\"", "unknown engine 'reddis': give redis, postgres, kafka, peers or none");
     check("engine = \"redis\"", "names no node: add a name of this server, such as node = \"eu-1\"");
     check("engine = \"redis\"\nnode = \"eu-1\"", "names no server: add urls");
     check("engine = \"postgres\"\nnode = \"eu-1\"", "urls = [\"postgres://USER@HOST:PORT/DATABASE\"]");
