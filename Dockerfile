@@ -6,7 +6,7 @@ ARG BASE_IMAGE=gcr.io/distroless/cc-debian12:nonroot
 FROM ${RUST_IMAGE} AS build
 WORKDIR /src
 COPY . .
-RUN cargo build --release --locked --package lately-cli \
+RUN cargo build --release --locked --package lately-cli --features kafka \
     && install -D --strip target/release/lately /image/lately \
     && install -d /image/data
 

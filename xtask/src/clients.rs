@@ -28,6 +28,8 @@ pub(crate) struct Clients {
     pub(crate) helm: PathBuf,
     /// `valkey-server`.
     pub(crate) valkey: PathBuf,
+    /// `tansu`.
+    pub(crate) tansu: PathBuf,
     /// `envoy`.
     pub(crate) envoy: PathBuf,
     /// A Node that is recent enough for the clients.
@@ -45,10 +47,11 @@ impl Clients {
         let schemathesis = python::install_schemathesis(&manifests, &folder)?;
         let helm = python::install_helm(&manifests, &folder)?;
         let valkey = python::valkey(&python)?;
+        let tansu = python::tansu(&python)?;
         let envoy = python::envoy(&python)?;
         let node = node::install(&manifests, &folder, &python)?;
         let (node, node_modules) = (node.program, node.modules);
-        Ok(Self { programs, python, schemathesis, helm, valkey, envoy, node, node_modules })
+        Ok(Self { programs, python, schemathesis, helm, valkey, tansu, envoy, node, node_modules })
     }
 }
 

@@ -2,10 +2,13 @@
 
 use std::path::Path;
 
-use crate::run::{self, Outcome, cargo};
+use crate::run::{self, FEATURES, Outcome, cargo};
 use crate::say;
 
 pub(crate) fn run(root: &Path) -> Outcome {
     say::step("clippy");
-    run::run(cargo(root).args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]), "clippy")
+    let all = ["clippy", "--workspace", "--features", FEATURES, "--all-targets", "--", "-D", "warnings"];
+    run::run(cargo(root).args(all), "clippy")?;
+    // As `cargo install` builds it.
+    run::run(cargo(root).args(["clippy", "--package", "lately-cli", "--", "-D", "warnings"]), "clippy")
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::run::{self, Failure, Outcome, cargo};
+use crate::run::{self, FEATURES, Failure, Outcome, cargo};
 use crate::say;
 
 const CARGO_DEB: &str = "3.8.0";
@@ -21,7 +21,7 @@ pub(crate) fn run(root: &Path) -> Outcome {
     }
     say::step("deb: build");
     let mut build = cargo(root);
-    build.args(["build", "--locked", "--package", "lately-cli", "--release"]);
+    build.args(["build", "--locked", "--package", "lately-cli", "--features", FEATURES, "--release"]);
     run::run(&mut build, "deb: build")?;
     let release = root.join("target/release");
     document(&release.join("lately"), &release.join("package-files"))?;

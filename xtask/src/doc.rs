@@ -2,11 +2,16 @@
 
 use std::path::Path;
 
-use crate::run::{self, Outcome, cargo};
+use crate::run::{self, FEATURES, Outcome, cargo};
 use crate::say;
 
 pub(crate) fn run(root: &Path) -> Outcome {
     say::step("doc");
     // RUSTDOCFLAGS, unlike RUSTFLAGS, rebuilds nothing that the other steps share.
-    run::run(cargo(root).args(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"), "doc")
+    run::run(
+        cargo(root)
+            .args(["doc", "--workspace", "--features", FEATURES, "--no-deps"])
+            .env("RUSTDOCFLAGS", "-D warnings"),
+        "doc",
+    )
 }

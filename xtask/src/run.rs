@@ -31,6 +31,9 @@ pub(crate) fn workspace_root() -> Outcome<PathBuf> {
         .ok_or_else(|| Failure::new("CARGO_MANIFEST_DIR is not set; run this as `cargo xtask`"))
 }
 
+/// The features of packages, and of all that is tested.
+pub(crate) const FEATURES: &str = "lately-cli/kafka";
+
 /// The cargo that runs us, with the workspace as working directory.
 pub(crate) fn cargo(root: &Path) -> Command {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));

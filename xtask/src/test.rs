@@ -7,7 +7,7 @@ use std::process::Stdio;
 use clap::Args;
 
 use crate::clients::Clients;
-use crate::run::{Failure, Outcome, cargo, path_with};
+use crate::run::{FEATURES, Failure, Outcome, cargo, path_with};
 use crate::say;
 use crate::skips::{self, Skip, Skips};
 
@@ -58,13 +58,14 @@ fn run_tests(root: &Path, options: &Options) -> Outcome<Vec<Skip>> {
             .env("LATELY_TEST_SCHEMATHESIS", &clients.schemathesis)
             .env("LATELY_TEST_HELM", &clients.helm)
             .env("LATELY_TEST_VALKEY", &clients.valkey)
+            .env("LATELY_TEST_TANSU", &clients.tansu)
             .env("LATELY_TEST_ENVOY", &clients.envoy)
             .env("LATELY_TEST_NODE", &clients.node)
             .env("LATELY_TEST_NODE_MODULES", &clients.node_modules);
     }
     if options.cargo_arguments.is_empty() {
         // Continue after a failing crate.
-        command.args(["--workspace", "--no-fail-fast"]);
+        command.args(["--workspace", "--features", FEATURES, "--no-fail-fast"]);
     } else {
         command.args(&options.cargo_arguments);
     }

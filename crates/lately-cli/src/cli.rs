@@ -3,8 +3,8 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    backtest, bench, check, cluster, completions, count, dump, health, hit, hits, limit, man, restore, route,
-    serve, ship, top,
+    backtest, bench, check, cluster, completions, count, dump, health, hit, hits, limit, man, produce,
+    restore, route, serve, ship, top,
 };
 
 /// Count hits in sliding windows and decide rate limits: a server, its client, and a tool for logs.
@@ -25,6 +25,7 @@ pub(crate) enum Command {
     Backtest(backtest::BacktestArgs),
     Top(top::Top),
     Ship(ship::Ship),
+    Produce(produce::Produce),
     Hit(hit::Hit),
     Hits(hits::Hits),
     Limit(limit::Limit),

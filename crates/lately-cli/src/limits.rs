@@ -152,3 +152,15 @@ pub(crate) const MAX_SCREEN_COLUMNS: u16 = 1_600;
 
 /// The most lines of a terminal that `top` draws on.
 pub(crate) const MAX_SCREEN_LINES: u16 = 600;
+
+/// How long `produce` tries to deliver a record.
+#[cfg(feature = "kafka")]
+pub(crate) const PRODUCE_DELIVERY: Duration = Duration::from_secs(60);
+
+/// The timeout of the first question to the brokers.
+#[cfg(feature = "kafka")]
+pub(crate) const PRODUCE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The wait for room for more records.
+#[cfg(feature = "kafka")]
+pub(crate) const PRODUCE_POLL: Duration = Duration::from_millis(100);

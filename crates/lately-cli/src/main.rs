@@ -23,6 +23,8 @@ mod service_manager;
 mod ship;
 mod storage;
 mod table;
+#[cfg(feature = "kafka")]
+mod topic;
 mod usage;
 mod words;
 
@@ -61,6 +63,7 @@ fn run(command: Command) -> Result<Outcome, CliError> {
         Command::Backtest(backtest) => commands::backtest::run(&backtest),
         Command::Top(top) => commands::top::run(&top),
         Command::Ship(ship) => commands::ship::run(&ship),
+        Command::Produce(produce) => commands::produce::run(&produce),
         Command::Dump(dump) => commands::dump::run(&dump),
         Command::Restore(restore) => commands::restore::run(&restore),
         Command::Check(check) => commands::check::run(&check),

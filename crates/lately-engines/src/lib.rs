@@ -6,6 +6,7 @@
 
 mod engine;
 mod error;
+mod kafka;
 mod layout;
 mod limits;
 mod memory;
@@ -17,6 +18,11 @@ mod url;
 
 pub use engine::{Block, Engine, Known, List, OwnedBlock, Place, Server, Told, Write};
 pub use error::EngineError;
+#[cfg(feature = "kafka")]
+pub use kafka::Kafka;
+pub use kafka::{
+    Classes, GroupProtocol, KafkaConfig, KafkaRole, KafkaStats, KafkaTopic, check_brokers, is_kafka,
+};
 pub use memory::Memory;
 pub use peers::{PeerAnswer, PeerLink, PeerNetwork, PeerTls, PeerTlsError, Peers, PeersConfig};
 pub use postgres::Postgres;

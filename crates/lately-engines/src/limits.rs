@@ -77,3 +77,70 @@ pub(crate) const PEER_TIDY_ROUND: usize = 60;
 
 /// How often the certificates between nodes are read again.
 pub(crate) const PEER_TLS_EVERY: Duration = Duration::from_secs(60);
+
+/// The most hits of a record of Kafka.
+#[cfg(feature = "kafka")]
+pub(crate) const KAFKA_MOST_HITS: u64 = 1 << 32;
+
+/// Bytes of the value of such a record.
+#[cfg(feature = "kafka")]
+pub(crate) const MAX_KAFKA_VALUE_BYTES: usize = 4_096;
+
+/// Bytes of the name of a topic, and of a group: the name of its origin is as long at most, and that of a topic gets a suffix.
+pub(crate) const MAX_KAFKA_TOPIC_BYTES: usize = lately::limits::MAX_NODE_BYTES;
+
+/// Parts of the counts that are tidied one after the other.
+#[cfg(feature = "kafka")]
+pub(crate) const KAFKA_PARTS: usize = 256;
+
+/// How much longer than they are read counts of partitions are kept, in milliseconds: the clocks of nodes may differ.
+#[cfg(feature = "kafka")]
+pub(crate) const KAFKA_SLACK_MS: i64 = 120_000;
+
+/// How often some of the parts are tidied, in milliseconds: all of them in this many turns.
+#[cfg(feature = "kafka")]
+pub(crate) const KAFKA_TIDY_EVERY_MS: i64 = 1_000;
+/// See [`KAFKA_TIDY_EVERY_MS`].
+#[cfg(feature = "kafka")]
+pub(crate) const KAFKA_TIDY_ROUNDS: usize = 64;
+
+/// Records that are counted together, at most.
+#[cfg(feature = "kafka")]
+pub(crate) const KAFKA_BATCH: usize = 100_000;
+
+/// Records that are written together, at most.
+#[cfg(feature = "kafka")]
+pub(crate) const KAFKA_AT_ONCE: usize = 20_000;
+
+/// How long the library tries to deliver a record.
+#[cfg(feature = "kafka")]
+pub(crate) const KAFKA_DELIVERY: Duration = Duration::from_secs(10);
+
+/// The timeout of a question to the brokers.
+#[cfg(feature = "kafka")]
+pub(crate) const KAFKA_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The longest that a thread waits for records.
+#[cfg(feature = "kafka")]
+pub(crate) const KAFKA_POLL: Duration = Duration::from_millis(100);
+
+/// The pause after a failure.
+#[cfg(feature = "kafka")]
+pub(crate) const KAFKA_RETRY: Duration = Duration::from_millis(500);
+
+/// How long the compaction leaves records of the state topic alone, in milliseconds.
+#[cfg(feature = "kafka")]
+pub(crate) const KAFKA_COMPACTION_LAG_MS: i64 = 3_600_000;
+
+/// A node reads its own record in the state topic within this time, or writes another one, in milliseconds. Less than the lag of the compaction: so
+/// nothing that came later can have replaced a record that was there before.
+#[cfg(feature = "kafka")]
+pub(crate) const KAFKA_ASKED_WITHIN_MS: i64 = 600_000;
+
+/// How often a node writes such a record until it has read one, in milliseconds.
+#[cfg(feature = "kafka")]
+pub(crate) const KAFKA_ASK_EVERY_MS: i64 = 5_000;
+
+/// How long a node that stops waits for its last counts to be written.
+#[cfg(feature = "kafka")]
+pub(crate) const KAFKA_STOP: Duration = Duration::from_secs(15);

@@ -14,6 +14,9 @@ pub enum Remote {
     Postgres(Postgres),
     /// A mesh of nodes.
     Peers(Peers),
+    /// Kafka.
+    #[cfg(feature = "kafka")]
+    Kafka(Box<crate::Kafka>),
 }
 
 /// Evaluates an expression with the engine, whichever it is.
@@ -23,12 +26,14 @@ macro_rules! with {
             Remote::Redis($engine) => $result,
             Remote::Postgres($engine) => $result,
             Remote::Peers($engine) => $result,
+            #[cfg(feature = "kafka")]
+            Remote::Kafka($engine) => $result,
         }
     };
 }
 
 impl Remote {
-    /// The engine at these addresses, unless they are those of nodes: a [`Peers`] needs more. Nothing is connected yet.
+    /// The engine at these addresses, unless they are those of nodes or brokers: these need more. Nothing is connected yet.
     ///
     /// # Errors
     /// [`EngineError::Url`]: an address is invalid, or they are of different kinds.
@@ -47,6 +52,8 @@ impl Remote {
             Remote::Redis(_) => "redis",
             Remote::Postgres(_) => "postgres",
             Remote::Peers(_) => "peers",
+            #[cfg(feature = "kafka")]
+            Remote::Kafka(_) => "kafka",
         }
     }
 

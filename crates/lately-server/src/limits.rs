@@ -443,6 +443,20 @@ pub const MAX_LISTED_LIMITS: usize = 8;
 /// Time between checks of the config file.
 pub const CONFIG_CHECK_EVERY: Duration = Duration::from_secs(1);
 
+/// The topic of Kafka with the hits.
+pub const DEFAULT_TOPIC: &str = "lately-hits";
+
+/// The consumer group that counts it.
+pub const DEFAULT_GROUP: &str = "lately";
+
+/// A member of the group that is silent for this long loses its partitions; and the range of what can be set.
+pub const DEFAULT_SESSION: Duration = Duration::from_secs(10);
+/// See [`DEFAULT_SESSION`].
+pub const SESSION_WITHIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(300));
+
+/// How much longer than the retention of any class the state topic of Kafka keeps counts: as long as the widest cells, and a day.
+pub const KAFKA_KEPT_LONGER: Duration = Duration::from_secs(86_400);
+
 /// How long changes are gathered before they are sent to the engine of a cluster, where the config names no time.
 pub const DEFAULT_FLUSH: Duration = Duration::from_millis(50);
 

@@ -7,6 +7,7 @@ mod ratelimit;
 mod redis;
 mod rng;
 mod seeds;
+mod tansu;
 mod wait;
 
 pub use certificates::Certificates;
@@ -16,4 +17,5 @@ pub use ratelimit::{Choices, ModelDescriptor, ModelEntries, ModelFound, ModelRul
 pub use redis::{RedisCluster, RedisProgram, RedisSentinel, RedisServer};
 pub use rng::Rng;
 pub use seeds::{ReportOnPanic, print_uncaptured, seeds, trace};
+pub use tansu::Tansu;
 pub use wait::until;

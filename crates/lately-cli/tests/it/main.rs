@@ -10,6 +10,8 @@ mod check;
 mod client_runs;
 mod clients;
 mod cluster;
+#[cfg(feature = "kafka")]
+mod cluster_kafka;
 mod cluster_peers;
 mod cluster_postgres;
 mod cluster_reads;

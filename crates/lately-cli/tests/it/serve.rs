@@ -269,7 +269,7 @@ fn a_bad_config_is_refused_with_line_and_column() {
     check("[[class]]\nmatch = \"a\"\nresolution = \"3s\"\n", "3:14: resolution 3s is none of");
     check(
         "[cluster]\nengine = \"nats\"\n",
-        "2:10: unknown engine 'nats': give redis, postgres, peers or none",
+        "2:10: unknown engine 'nats': give redis, postgres, kafka, peers or none",
     );
     check("a = \n", "1:5: ");
     let missing = folder.path().join("missing.toml");

@@ -2,6 +2,8 @@
 
 mod cluster;
 mod faults;
+#[cfg(feature = "kafka")]
+mod kafka;
 mod login;
 mod node;
 mod peers;

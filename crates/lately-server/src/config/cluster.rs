@@ -12,8 +12,8 @@ use toml::Spanned;
 use super::error::Problem;
 use super::user::path;
 use super::value::{Address, Length, Timeout, shown};
-use crate::limits::MAX_READ_TIMEOUT;
-use crate::service::cluster::{ClusterConfig, PeerConfig};
+use crate::limits::{MAX_READ_TIMEOUT, SESSION_WITHIN};
+use crate::service::cluster::{ClusterConfig, GroupProtocol, KafkaRole, PeerConfig};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table: [cluster]")]
@@ -24,6 +24,11 @@ pub(super) struct ClusterSection {
     upstream: Option<Spanned<Urls>>,
     peer: Option<Spanned<Address>>,
     tls: Option<Spanned<PeerTlsConfig>>,
+    topic: Option<Spanned<String>>,
+    group: Option<Spanned<String>>,
+    role: Option<Spanned<String>>,
+    group_protocol: Option<Spanned<String>>,
+    session: Option<Spanned<Length>>,
     flush: Option<Length>,
     read_timeout: Option<Spanned<Timeout>>,
 }
@@ -86,6 +91,80 @@ fn with_peer(
     config.with_peer(PeerConfig { listen, tls: tls.transpose()? }).map_err(|message| Problem { at, message })
 }
 
+/// The keys that are for Kafka only.
+struct KafkaKeys {
+    topic: Option<Spanned<String>>,
+    group: Option<Spanned<String>>,
+    role: Option<Spanned<String>>,
+    group_protocol: Option<Spanned<String>>,
+    session: Option<Spanned<Length>>,
+}
+
+/// Checks the keys that are for Kafka only.
+fn with_kafka(config: ClusterConfig, keys: KafkaKeys) -> Result<ClusterConfig, Problem> {
+    let KafkaKeys { topic, group, role, group_protocol, session } = keys;
+    let spans = [
+        ("topic", topic.as_ref().map(Spanned::span)),
+        ("group", group.as_ref().map(Spanned::span)),
+        ("role", role.as_ref().map(Spanned::span)),
+        ("group_protocol", group_protocol.as_ref().map(Spanned::span)),
+        ("session", session.as_ref().map(Spanned::span)),
+    ];
+    let Some(mut kafka) = config.kafka.clone() else {
+        return match spans.into_iter().find_map(|(key, span)| Some((key, span?))) {
+            Some((key, at)) => {
+                let message = format!(
+                    "{key} in [cluster] is for Kafka, and the engine is {}: leave it out",
+                    config.engine()
+                );
+                Err(Problem { at, message })
+            }
+            None => Ok(config),
+        };
+    };
+    let first = spans.into_iter().find_map(|(_, span)| span).unwrap_or_default();
+    if let Some(topic) = topic {
+        kafka.topic = topic.into_inner();
+    }
+    if let Some(group) = group {
+        kafka.group = group.into_inner();
+    }
+    if let Some(role) = role {
+        kafka.role = match role.get_ref().as_str() {
+            "both" => KafkaRole::Both,
+            "serve" => KafkaRole::Serve,
+            other => {
+                let message = format!("unknown role '{other}': give both or serve");
+                return Err(Problem { at: role.span(), message });
+            }
+        };
+    }
+    if let Some(protocol) = group_protocol {
+        kafka.protocol = match protocol.get_ref().as_str() {
+            "classic" => GroupProtocol::Classic,
+            "consumer" => GroupProtocol::Consumer,
+            other => {
+                let message = format!("unknown group_protocol '{other}': give classic or consumer");
+                return Err(Problem { at: protocol.span(), message });
+            }
+        };
+    }
+    if let Some(session) = session {
+        let (least, most) = SESSION_WITHIN;
+        let length = session.get_ref().0.as_millis();
+        kafka.session = Duration::from_millis(u64::try_from(length).unwrap_or(0));
+        if !(least..=most).contains(&kafka.session) {
+            let message = format!(
+                "session of {length}ms is out of range: give {}s to {}s",
+                least.as_secs(),
+                most.as_secs()
+            );
+            return Err(Problem { at: session.span(), message });
+        }
+    }
+    config.with_kafka(kafka).map_err(|message| Problem { at: first, message })
+}
+
 /// Checks the section. Without an engine, or with `engine = "none"`, the server counts alone.
 pub(super) fn settle(section: Option<Spanned<ClusterSection>>) -> Result<Option<ClusterConfig>, Problem> {
     let Some(section) = section else { return Ok(None) };
@@ -99,9 +178,10 @@ pub(super) fn settle(section: Option<Spanned<ClusterSection>>) -> Result<Option<
         "redis" => "redis://HOST:PORT",
         "postgres" => "postgres://USER@HOST:PORT/DATABASE",
         "peers" => "peer://HOST:PORT",
+        "kafka" => "kafka://HOST:PORT",
         "none" => return Ok(None),
         other => {
-            let message = format!("unknown engine '{other}': give redis, postgres, peers or none");
+            let message = format!("unknown engine '{other}': give redis, postgres, kafka, peers or none");
             return Err(Problem { at: engine_at, message });
         }
     };
@@ -129,6 +209,14 @@ pub(super) fn settle(section: Option<Spanned<ClusterSection>>) -> Result<Option<
         return Err(not_of_it());
     }
     let config = with_peer(config, (section.peer, section.tls), at)?;
+    let keys = KafkaKeys {
+        topic: section.topic,
+        group: section.group,
+        role: section.role,
+        group_protocol: section.group_protocol,
+        session: section.session,
+    };
+    let config = with_kafka(config, keys)?;
     let config = match section.upstream {
         Some(upstream) => config
             .with_upstream(&upstream.get_ref().0)

@@ -9,7 +9,7 @@ use crate::limits::{
     MAX_CONFIG_BYTES, MAX_EXEMPT, MAX_HOSTS, MAX_LIMIT_NAME_BYTES, MAX_LIMITS, MAX_TRUSTED_PROXIES,
     MAX_USER_NAME_BYTES, MAX_USER_PATTERNS, MAX_USERS,
 };
-use crate::service::cluster::PeerConfig;
+use crate::service::cluster::{GroupProtocol, KafkaRole, PeerConfig};
 
 fn parse(text: &str) -> Result<Config, String> {
     Config::parse(text).map_err(|problem| problem.in_file(Path::new("lately.toml"), text).to_string())
@@ -494,6 +494,53 @@ fn the_clock_uses_the_smallest_max_skew() {
 }
 
 #[test]
+fn kafka_has_keys_of_its_own() {
+    let parse = |lines: &str| Config::parse(&format!("[cluster]\n{lines}"));
+    let good = "engine = \"kafka\"\nnode = \"eu-1\"\nurls = [\"kafka://k1:9092\", \"kafka://k2\"]\n";
+    let check = |lines: &str, expected: &str| {
+        let message = parse(lines).expect_err(lines).message;
+        assert!(message.contains(expected), "{message}");
+    };
+    let redis = "engine = \"redis\"\nnode = \"eu-1\"\nurls = [\"redis://127.0.0.1:7100\"]\n";
+    check(
+        &format!("{redis}topic = \"hits\""),
+        "topic in [cluster] is for Kafka, and the engine is redis: leave it out",
+    );
+    if !cfg!(feature = "kafka") {
+        return check(good, "this build is without Kafka: use a package, or build with --features kafka");
+    }
+    let kafka = |more: &str| {
+        let cluster = parse(&format!("{good}{more}")).expect(more).cluster.expect("it is there");
+        assert_eq!(cluster.engine(), "kafka");
+        cluster.kafka.expect("it is Kafka")
+    };
+    let by_default = kafka("");
+    assert_eq!((by_default.topic.as_str(), by_default.group.as_str()), ("lately-hits", "lately"));
+    assert_eq!((by_default.role, by_default.session.as_secs()), (KafkaRole::Both, 10));
+    let given = kafka(
+        "topic = \"app.hits\"\ngroup = \"g\"\nrole = \"serve\"\ngroup_protocol = \"consumer\"\nsession = \"1s\"",
+    );
+    assert_eq!((given.topic.as_str(), given.group.as_str()), ("app.hits", "g"));
+    assert_eq!((given.role, given.protocol), (KafkaRole::Serve, GroupProtocol::Consumer));
+    assert_eq!(kafka("session = \"5m\"").session.as_secs(), 300);
+    check(&format!("{good}session = \"999ms\""), "session of 999ms is out of range: give 1s to 300s");
+    check(&format!("{good}session = \"301s\""), "session of 301000ms is out of range");
+    check(&format!("{good}role = \"edge\""), "unknown role 'edge': give both or serve");
+    check(
+        &format!("{good}group_protocol = \"new\""),
+        "unknown group_protocol 'new': give classic or consumer",
+    );
+    check(&format!("{good}topic = \"a b\""), "invalid topic 'a b': give 1 to 64 letters");
+    check(&format!("{good}topic = \"eu-1\""), "give the node another one than 'eu-1'");
+    check(&format!("{good}upstream = [\"redis://a\"]"), "through Kafka have no upstream engine");
+    check(
+        &good.replace("kafka://k1:9092", "kafka://me:secret@k1"),
+        "users and passwords of Kafka are not supported",
+    );
+    check(&good.replace("\"kafka\"", "\"redis\""), "these addresses are not of the engine redis");
+}
+
+#[test]
 fn a_cluster_needs_an_engine_a_node_and_an_address() {
     let parse = |lines: &str| Config::parse(&format!("[cluster]\n{lines}"));
     let good = "engine = \"redis\"\nnode = \"eu-1\"\nurls = [\"redis://127.0.0.1:7100\"]\n";
@@ -514,7 +561,7 @@ fn a_cluster_needs_an_engine_a_node_and_an_address() {
         assert!(message.contains(expected), "{message}");
     };
     check("", "names no engine: add engine = \"redis\"");
-    check("engine = \"reddis\"", "unknown engine 'reddis': give redis, postgres, peers or none");
+    check("engine = \"reddis\"", "unknown engine 'reddis': give redis, postgres, kafka, peers or none");
     check("engine = \"redis\"", "names no node: add a name of this server, such as node = \"eu-1\"");
     check("engine = \"redis\"\nnode = \"eu-1\"", "names no server: add urls");
     check("engine = \"postgres\"\nnode = \"eu-1\"", "urls = [\"postgres://USER@HOST:PORT/DATABASE\"]");

@@ -259,6 +259,35 @@ fn general(service: &Service) -> Vec<Part> {
             "1 once all keys were compared with what the engine has, since it may have lost some.",
             state.is_reconciled,
         );
+        if cluster.config.kafka.is_some() {
+            let kafka = &cluster.kafka_stats;
+            all.counter(
+                "lately_kafka_records_total",
+                "Records of the hits topic that were read.",
+                kafka.records(),
+            );
+            all.counter("lately_kafka_hits_total", "Hits of these records.", kafka.hits());
+            all.counter(
+                "lately_kafka_dead_letters_total",
+                "Records that were no hits, and are in the topic for dead letters.",
+                kafka.dead_letters(),
+            );
+            all.counter(
+                "lately_kafka_lost_records_total",
+                "Records that were deleted from the topic before they were counted.",
+                kafka.lost(),
+            );
+            let lags = kafka.lags().into_iter();
+            let lag = |(partition, lag): (i32, u64)| Sample {
+                labels: vec![("partition", partition.to_string().into())],
+                value: Value::Whole(lag),
+            };
+            let metric = gauge(
+                "lately_kafka_lag_records",
+                "Records of the partitions of this node that are not counted yet, by the end that the brokers report.",
+            );
+            all.0.push(Part { metric, is_first: true, samples: lags.map(lag).collect() });
+        }
         if let Some(upstream) = &cluster.upstream {
             let state = upstream.state();
             all.flag(

@@ -4,9 +4,10 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use lately::Origin;
+use lately_engines::{GroupProtocol, KafkaRole, KafkaTopic, check_brokers, is_kafka};
 use lately_engines::{PeerTls, Peers, Remote, without_password};
 
-use crate::limits::{DEFAULT_FLUSH, DEFAULT_READ_TIMEOUT};
+use crate::limits::{DEFAULT_FLUSH, DEFAULT_GROUP, DEFAULT_READ_TIMEOUT, DEFAULT_SESSION, DEFAULT_TOPIC};
 
 /// How this node counts together with others.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -16,6 +17,8 @@ pub struct ClusterConfig {
     /// The addresses of the engine: one server of Redis or Valkey, some of a Redis Cluster, Sentinels, servers of PostgreSQL, or the
     /// other nodes of a mesh.
     pub urls: Vec<String>,
+    /// The topic and the consumer group. `None` with any engine but Kafka.
+    pub kafka: Option<KafkaTopic>,
     /// How the other nodes of a mesh reach this one. `None` with any other engine.
     pub peer: Option<PeerConfig>,
     /// The addresses of the upstream engine, which all data centres share. Empty without one.
@@ -48,7 +51,10 @@ impl ClusterConfig {
                 lately::limits::MAX_NODE_BYTES
             ));
         }
-        if urls.iter().any(|url| Peers::is_meant(url.as_ref())) {
+        let is_kafka = urls.iter().any(|url| is_kafka(url.as_ref()));
+        if is_kafka {
+            check_brokers(urls).map_err(|error| error.to_string())?;
+        } else if urls.iter().any(|url| Peers::is_meant(url.as_ref())) {
             Peers::check(urls).map_err(|error| error.to_string())?;
         } else {
             Remote::new(urls).map_err(|error| error.to_string())?;
@@ -56,7 +62,33 @@ impl ClusterConfig {
         let urls = urls.iter().map(|url| url.as_ref().to_owned()).collect();
         let (node, read_timeout) = (node.to_owned(), Some(DEFAULT_READ_TIMEOUT));
         let (upstream, flush) = (Vec::new(), DEFAULT_FLUSH);
-        Ok(ClusterConfig { node, urls, peer: None, upstream, flush, read_timeout })
+        let kafka = is_kafka.then(|| KafkaTopic {
+            topic: DEFAULT_TOPIC.to_owned(),
+            group: DEFAULT_GROUP.to_owned(),
+            role: KafkaRole::default(),
+            protocol: GroupProtocol::default(),
+            session: DEFAULT_SESSION,
+        });
+        let config = ClusterConfig { node, urls, kafka: None, peer: None, upstream, flush, read_timeout };
+        match kafka {
+            Some(kafka) => config.with_kafka(kafka),
+            None => Ok(config),
+        }
+    }
+
+    /// The same config with this topic and group. Only with addresses of brokers.
+    ///
+    /// # Errors
+    /// A name is invalid, or that of this node.
+    pub fn with_kafka(self, kafka: KafkaTopic) -> Result<ClusterConfig, String> {
+        kafka.check()?;
+        if !kafka.may_be(&self.node) {
+            return Err(format!(
+                "the hits of the topic '{}' are counted under this name: give the node another one than '{}'",
+                kafka.topic, self.node
+            ));
+        }
+        Ok(ClusterConfig { kafka: Some(kafka), ..self })
     }
 
     /// The same config of a node that the others reach like this. Only with the addresses of other nodes.
@@ -91,6 +123,11 @@ impl ClusterConfig {
     /// # Errors
     /// Why an address is invalid, naming it.
     pub fn with_upstream<U: AsRef<str>>(self, upstream: &[U]) -> Result<ClusterConfig, String> {
+        if self.kafka.is_some() || upstream.iter().any(|url| is_kafka(url.as_ref())) {
+            return Err(
+                "upstream: nodes that count through Kafka have no upstream engine: leave it out".to_owned()
+            );
+        }
         if self.is_mesh() || upstream.iter().any(|url| Peers::is_meant(url.as_ref())) {
             return Err(
                 "upstream: nodes that reach each other directly have no upstream engine: leave it out"
@@ -113,6 +150,9 @@ impl ClusterConfig {
     pub fn engine(&self) -> &'static str {
         if self.is_mesh() {
             return "peers";
+        }
+        if self.kafka.is_some() {
+            return "kafka";
         }
         Remote::new(&self.urls).map_or("none", |engine| engine.kind())
     }

@@ -14,6 +14,8 @@ mod contact;
 mod deletion_log;
 mod group;
 mod interest;
+#[cfg(feature = "kafka")]
+mod kafka;
 mod name_claim;
 mod nodes;
 mod origins;
@@ -36,6 +38,7 @@ use std::time::Duration;
 #[cfg(test)]
 use lately::Tier;
 use lately::{Delta, DeltaBatch, Forgotten, Span, Store, Timestamp};
+use lately_engines::KafkaStats;
 use tokio::sync::Notify;
 
 use crate::limits::{INTEREST_SHARE, READ_BLOCK_CEILING, READ_BLOCKS_WITHIN};
@@ -44,6 +47,7 @@ use crate::service::Service;
 pub use config::{ClusterConfig, PeerConfig};
 use contact::Contact;
 use interest::{Answer, Interest, Question};
+pub(crate) use lately_engines::{GroupProtocol, KafkaRole};
 pub(crate) use nodes::Node;
 use nodes::Nodes;
 use outgoing::Outgoing;
@@ -71,7 +75,9 @@ pub(crate) struct Cluster {
     nodes: Nodes,
     tables: Tables,
     pub(crate) upstream: Option<Upstream>,
-    /// What the counts of all nodes take in a mesh.
+    /// What this node has done with records of Kafka.
+    pub(crate) kafka_stats: Arc<KafkaStats>,
+    /// What the counts of all nodes take, with an engine that has them in memory.
     mesh_bytes: Arc<AtomicUsize>,
 }
 
@@ -130,6 +136,7 @@ impl Cluster {
             nodes: Nodes::default(),
             tables: Tables::default(),
             mesh_bytes: Arc::default(),
+            kafka_stats: Arc::default(),
         }
     }
 

@@ -130,6 +130,10 @@ pub(crate) fn start(service: &Service) -> Result<(), ClusterError> {
 /// # Errors
 /// A file of TLS between nodes cannot be used.
 pub(crate) fn engine(service: &Service, cluster: &Cluster) -> Result<Remote, EngineError> {
+    #[cfg(feature = "kafka")]
+    if let Some(topic) = &cluster.config.kafka {
+        return super::kafka::engine(service, cluster, topic.clone());
+    }
     let Some(peer) = &cluster.config.peer else { return Remote::new(&cluster.config.urls) };
     let most_bytes = usize::try_from(service.config.ceiling_bytes / MESH_SHARE).unwrap_or(usize::MAX);
     let peers = Peers::new(PeersConfig {

@@ -1,0 +1,107 @@
+//! What a node needs to know to count through Kafka.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
+
+use lately::{Clock, Levels};
+
+use crate::limits::MAX_KAFKA_TOPIC_BYTES;
+
+use super::stats::KafkaStats;
+
+/// What a node does with the topics.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum KafkaRole {
+    /// It counts records of the hits topic, and answers.
+    #[default]
+    Both,
+    /// It answers only.
+    Serve,
+}
+
+/// How members of the consumer group find out who has which partition.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum GroupProtocol {
+    /// The members agree among themselves.
+    #[default]
+    Classic,
+    /// The brokers decide (KIP-848, Kafka 4).
+    Consumer,
+}
+
+/// The classes of keys.
+pub trait Classes: Send + Sync {
+    /// Calls back with the levels of a key, and how far a hit may be ahead, in milliseconds.
+    fn with(&self, key: &[u8], call: &mut dyn FnMut(&Levels, i64));
+}
+
+/// The part of a config that is about topics and the group.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct KafkaTopic {
+    /// The topic with the hits.
+    pub topic: String,
+    /// The consumer group.
+    pub group: String,
+    /// What this node does.
+    pub role: KafkaRole,
+    /// How the group works.
+    pub protocol: GroupProtocol,
+    /// A member of the group that is silent for this long loses its partitions.
+    pub session: Duration,
+}
+
+/// What a node needs to count through Kafka.
+pub struct KafkaConfig {
+    /// Addresses of brokers, such as `kafka://127.0.0.1:9092`.
+    pub urls: Vec<String>,
+    /// The topic and the group.
+    pub topic: KafkaTopic,
+    /// How long records are gathered before their counts are written.
+    pub flush: Duration,
+    /// How long counts are kept at least.
+    pub keep: Duration,
+    /// The memory that the counts of all nodes may take.
+    pub most_bytes: usize,
+    /// Gets what they take.
+    pub held_bytes: Arc<AtomicUsize>,
+    /// Gets numbers about the records.
+    pub stats: Arc<KafkaStats>,
+    /// The classes of keys.
+    pub classes: Arc<dyn Classes>,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl KafkaTopic {
+    /// Checks the names.
+    ///
+    /// # Errors
+    /// Why one is invalid.
+    pub fn check(&self) -> Result<(), String> {
+        let is_name = |name: &str| {
+            (1..=MAX_KAFKA_TOPIC_BYTES).contains(&name.len())
+                && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
+        };
+        for (what, name) in [("topic", &self.topic), ("group", &self.group)] {
+            if !is_name(name) {
+                return Err(format!(
+                    "invalid {what} '{}': give 1 to {MAX_KAFKA_TOPIC_BYTES} letters, digits, dots, - or _, such as lately-hits",
+                    name.escape_debug()
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// The name under which its hits are counted.
+    pub(super) fn origin(&self) -> String {
+        self.topic.replace('.', "_")
+    }
+
+    /// Whether a node may have this name: the hits of the topic are counted under its own.
+    #[must_use]
+    pub fn may_be(&self, node: &str) -> bool {
+        node != self.origin()
+    }
+}

@@ -1,0 +1,454 @@
+//! The engine: the counts of all nodes, through Kafka.
+
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use lately::{Clock, Timestamp};
+use rdkafka::ClientConfig;
+use tokio::sync::Notify;
+use tokio::time::timeout;
+
+use crate::limits::{ENGINE_TIMEOUT, KAFKA_STOP};
+use crate::{Block, Engine, EngineError, List, OwnedBlock, Place, Told, Write};
+
+use super::client;
+use super::config::{Classes, GroupProtocol, KafkaConfig, KafkaRole};
+use super::producer::{Outgoing, Producer};
+use super::state::State;
+use super::state_record::StateRecord;
+use super::stats::KafkaStats;
+use super::topics::Topics;
+use super::{address, follower, ingest};
+
+/// The counts of all nodes, through Kafka.
+pub struct Kafka {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+    is_started: bool,
+}
+
+/// What the engine and its threads share.
+pub(super) struct Shared {
+    pub(super) brokers: String,
+    pub(super) topics: Topics,
+    pub(super) group: String,
+    pub(super) role: KafkaRole,
+    pub(super) protocol: GroupProtocol,
+    pub(super) session: Duration,
+    pub(super) flush: Duration,
+    pub(super) keep: Duration,
+    pub(super) state: Mutex<State>,
+    producer: Mutex<Option<Arc<Producer>>>,
+    pub(super) classes: Arc<dyn Classes>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) held_bytes: Arc<AtomicUsize>,
+    pub(super) stats: Arc<KafkaStats>,
+    /// The partitions of the state topic; 0 before they are known.
+    pub(super) state_partitions: AtomicI32,
+    /// The last number that this node has asked for.
+    pub(super) nonce: AtomicU64,
+    /// Whether the state topic was read up to the start of this node.
+    pub(super) caught_up: AtomicBool,
+    pub(super) is_stopping: AtomicBool,
+    /// Notified when more of the state topic is read.
+    pub(super) progress: Notify,
+    pub(super) problems: Mutex<BTreeMap<Part, String>>,
+    pub(super) warning: Mutex<Option<String>>,
+}
+
+/// A part of the work that can fail.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Part {
+    State,
+    Group,
+    Hits,
+    /// The topic of hits is not the one that was counted.
+    Topic,
+}
+
+const fn number_of(list: List) -> u8 {
+    match list {
+        List::Nodes => 0,
+        List::Levels => 1,
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    pub(super) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    pub(super) fn settings(&self) -> ClientConfig {
+        client::settings(&self.brokers)
+    }
+
+    pub(super) fn is_stopping(&self) -> bool {
+        self.is_stopping.load(Relaxed)
+    }
+
+    pub(super) fn is_caught_up(&self) -> bool {
+        self.caught_up.load(Relaxed)
+    }
+
+    /// Waits for a while, or until the engine is closed.
+    pub(super) async fn pause(&self, span: Duration) {
+        let _ = timeout(span, async {
+            while !self.is_stopping() {
+                self.progress.notified().await;
+            }
+        })
+        .await;
+    }
+
+    /// The same on a thread.
+    pub(super) fn rest(&self, span: Duration) {
+        std::thread::park_timeout(span);
+    }
+
+    pub(super) fn set_problem(&self, part: Part, problem: Option<String>) {
+        let mut problems = lock(&self.problems);
+        match problem {
+            Some(problem) => {
+                problems.insert(part, problem);
+                self.progress.notify_waiters();
+            }
+            None => _ = problems.remove(&part),
+        }
+    }
+
+    pub(super) fn warn(&self, warning: String) {
+        lock(&self.warning).get_or_insert(warning);
+    }
+
+    /// What writes records. One that the brokers do not take any more is replaced. The new one has a number of its own: so
+    /// what the old one has sent and the brokers take later cannot replace what this one writes.
+    pub(super) fn producer(&self) -> Result<Arc<Producer>, EngineError> {
+        let mut held = lock(&self.producer);
+        if let Some(producer) = held.as_ref().filter(|producer| !producer.is_broken()) {
+            return Ok(Arc::clone(producer));
+        }
+        let writer = RandomState::new().hash_one(self.now().as_millis());
+        let producer = Arc::new(Producer::new(&self.brokers, writer)?);
+        self.state().add_writer(writer);
+        *held = Some(Arc::clone(&producer));
+        Ok(producer)
+    }
+
+    /// Notes that more of the state topic is read.
+    pub(super) fn note_progress(&self) {
+        let held_bytes = {
+            let mut state = self.state();
+            if std::mem::take(&mut state.foreign) > 0 {
+                self.warn(format!(
+                    "'{}' has records that no node of this version wrote: they are left out",
+                    self.topics.state
+                ));
+            }
+            state.counts.held_bytes()
+        };
+        self.held_bytes.store(held_bytes, Relaxed);
+        self.progress.notify_waiters();
+    }
+
+    /// A record of the state topic, from a partition of the hits topic.
+    pub(super) fn state_record(&self, partition: i32, record: &StateRecord) -> Outgoing {
+        let partitions = self.state_partitions.load(Relaxed).max(1);
+        Outgoing {
+            topic: Arc::clone(&self.topics.state),
+            partition: Some(partition.rem_euclid(partitions)),
+            key: record.key(),
+            value: record.value(),
+            time_ms: None,
+            headers: Vec::new(),
+        }
+    }
+
+    /// A record of the state topic that is about a key.
+    pub(super) fn keyed_record(&self, record: &StateRecord) -> Outgoing {
+        let key = match record {
+            StateRecord::Counts { block, .. } => &block.key[..],
+            _ => &[],
+        };
+        // FNV-1a: the same on all nodes.
+        let hash = key
+            .iter()
+            .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193));
+        self.state_record((hash >> 1).cast_signed(), record)
+    }
+
+    /// Writes a record with a new number into each partition of the state topic. Once it is read from all of them, all is read that was
+    /// there before. No end of the topic that the brokers report is trusted.
+    pub(super) fn ask(&self) -> u64 {
+        let now_ms = self.now().as_millis().unsigned_abs();
+        let next = |last: u64| Some(now_ms.max(last + 1));
+        let last = self.nonce.fetch_update(Relaxed, Relaxed, next).unwrap_or_default();
+        let nonce = now_ms.max(last + 1);
+        let partitions = 0..self.state_partitions.load(Relaxed);
+        match self.producer() {
+            Ok(producer) => {
+                let record = StateRecord::Nonce { writer: producer.writer(), nonce };
+                let records = partitions.map(|partition| self.state_record(partition, &record));
+                producer.post(&records.collect::<Vec<_>>());
+            }
+            Err(error) => self.set_problem(Part::State, Some(error.to_string())),
+        }
+        nonce
+    }
+
+    /// Whether the state topic is read up to the time of a number, or a later one.
+    pub(super) fn has_read(&self, nonce: u64) -> bool {
+        let (state, partitions) = (self.state(), self.state_partitions.load(Relaxed));
+        partitions > 0 && (0..partitions).all(|partition| state.nonce(partition) >= nonce)
+    }
+
+    /// Waits until the state topic was read up to the start of this node.
+    pub(super) async fn caught_up(&self) {
+        self.progress_until(|| self.is_caught_up()).await;
+    }
+
+    /// The same, or until it cannot be read.
+    async fn caught_up_or_failed(&self) {
+        self.progress_until(|| self.is_caught_up() || !lock(&self.problems).is_empty()).await;
+    }
+
+    /// Waits for something that comes with progress, or until the engine is closed.
+    async fn progress_until(&self, mut is_so: impl FnMut() -> bool) {
+        loop {
+            let mut progress = std::pin::pin!(self.progress.notified());
+            // Registered before the check, so that no notification is missed.
+            progress.as_mut().enable();
+            if is_so() || self.is_stopping() {
+                return;
+            }
+            progress.await;
+        }
+    }
+
+    /// Why counts are not known yet.
+    pub(super) fn ready(&self) -> Result<(), EngineError> {
+        if self.is_caught_up() {
+            return Ok(());
+        }
+        let why = lock(&self.problems).values().next().cloned();
+        Err(EngineError::Away(why.unwrap_or_else(|| format!("'{}' is being read", self.topics.state))))
+    }
+}
+
+impl Kafka {
+    /// A node that knows no counts yet. Nothing is connected yet.
+    ///
+    /// # Errors
+    /// [`EngineError::Url`]: an address is invalid.
+    pub fn new(config: KafkaConfig) -> Result<Kafka, EngineError> {
+        let KafkaConfig { urls, topic, flush, keep, most_bytes, held_bytes, stats, classes, clock } = config;
+        let shared = Shared {
+            brokers: address::brokers(&urls)?,
+            topics: Topics::of(&topic.topic),
+            state: Mutex::new(State::new(&topic.origin(), most_bytes)),
+            group: topic.group,
+            role: topic.role,
+            protocol: topic.protocol,
+            session: topic.session,
+            flush,
+            keep,
+            producer: Mutex::default(),
+            classes,
+            clock,
+            held_bytes,
+            stats,
+            state_partitions: AtomicI32::new(0),
+            nonce: AtomicU64::new(0),
+            caught_up: AtomicBool::new(false),
+            is_stopping: AtomicBool::new(false),
+            progress: Notify::new(),
+            problems: Mutex::default(),
+            warning: Mutex::default(),
+        };
+        Ok(Kafka { shared: Arc::new(shared), threads: Vec::new(), is_started: false })
+    }
+
+    /// Starts to read the topics. Later calls change nothing.
+    fn start(&mut self) {
+        if std::mem::replace(&mut self.is_started, true) {
+            return;
+        }
+        let mut start = |name: &str, run: fn(&Arc<Shared>)| {
+            let shared = Arc::clone(&self.shared);
+            let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || run(&shared));
+            match thread {
+                Ok(thread) => self.threads.push(thread),
+                Err(error) => {
+                    self.shared.set_problem(Part::State, Some(format!("a thread cannot start: {error}")));
+                }
+            }
+        };
+        start("lately-state", follower::run);
+        if self.shared.role == KafkaRole::Both {
+            start("lately-ingest", ingest::run);
+        }
+    }
+
+    /// Waits a moment for the state topic after the start.
+    async fn ready(&mut self) -> Result<(), EngineError> {
+        self.start();
+        let _ = timeout(ENGINE_TIMEOUT, self.shared.caught_up_or_failed()).await;
+        self.shared.ready()
+    }
+
+    fn stop(&self) {
+        self.shared.is_stopping.store(true, Relaxed);
+        self.shared.progress.notify_waiters();
+        self.threads.iter().for_each(|thread| thread.thread().unpark());
+    }
+}
+
+impl Drop for Kafka {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Engine for Kafka {
+    async fn send(&mut self, writes: &[Write<'_>]) -> Result<(), EngineError> {
+        self.ready().await?;
+        let shared = &self.shared;
+        let producer = shared.producer()?;
+        let records = shared.state().write(writes, producer.writer(), shared.now())?;
+        let outgoing: Vec<Outgoing> = records.iter().map(|record| shared.keyed_record(record)).collect();
+        producer.write(&outgoing, ENGINE_TIMEOUT).await
+    }
+
+    async fn claim(
+        &mut self,
+        node: &str,
+        holder: &str,
+        is_former: &(dyn Fn(&str) -> bool + Sync),
+        lasts: Duration,
+    ) -> Result<Option<String>, EngineError> {
+        self.ready().await?;
+        let shared = &self.shared;
+        // The first one that claims it has it.
+        let other = |has_claimed: bool| {
+            let holders = shared.state().holders(node, shared.now());
+            let before = holders.iter().take_while(|held| !has_claimed || *held != holder);
+            before.into_iter().find(|held| *held != holder && !is_former(held)).cloned()
+        };
+        let has_claimed = shared.state().holders(node, shared.now()).iter().any(|held| held == holder);
+        if let Some(other) = other(has_claimed) {
+            return Ok(Some(other));
+        }
+        let lasts_ms = u64::try_from(lasts.as_millis()).ok().filter(|_| lasts >= CLAIM_LEAST);
+        let claim = StateRecord::Claim { node: node.to_owned(), holder: holder.to_owned(), lasts_ms };
+        shared.producer()?.write(&[shared.keyed_record(&claim)], ENGINE_TIMEOUT).await?;
+        if lasts_ms.is_none() {
+            return Ok(None);
+        }
+        let has_claimed = || shared.state().holders(node, shared.now()).iter().any(|held| held == holder);
+        let is_read = shared.progress_until(has_claimed);
+        let late = || EngineError::Away(format!("'{}' is not read in time", shared.topics.state));
+        timeout(ENGINE_TIMEOUT, is_read).await.map_err(|_| late())?;
+        Ok(other(true))
+    }
+
+    async fn set_text(
+        &mut self,
+        list: List,
+        name: &str,
+        text: Option<&str>,
+        lasts: Duration,
+    ) -> Result<(), EngineError> {
+        self.ready().await?;
+        let shared = &self.shared;
+        let lasts_ms = i64::try_from(lasts.as_millis()).unwrap_or(i64::MAX);
+        let until_ms = shared.now().as_millis().saturating_add(lasts_ms);
+        let text = text.map(|text| (until_ms, text.to_owned()));
+        let record = StateRecord::Text { list: number_of(list), name: name.to_owned(), text };
+        shared.producer()?.write(&[shared.keyed_record(&record)], ENGINE_TIMEOUT).await?;
+        shared.state().merge_own_text(record);
+        Ok(())
+    }
+
+    async fn texts(&mut self, list: List) -> Result<Vec<(String, String)>, EngineError> {
+        self.ready().await?;
+        Ok(self.shared.state().texts(number_of(list), self.shared.now()))
+    }
+
+    /// Always the same: what the brokers have acknowledged stays, and is in memory here.
+    fn life(&self) -> u64 {
+        1
+    }
+
+    fn warning(&mut self) -> Option<String> {
+        lock(&self.shared.warning).take()
+    }
+
+    fn is_complete(&self) -> bool {
+        self.shared.is_caught_up()
+    }
+
+    fn problem(&self) -> Option<String> {
+        lock(&self.shared.problems).values().next().cloned()
+    }
+
+    async fn close(&mut self) {
+        self.stop();
+        let threads = std::mem::take(&mut self.threads);
+        let ended =
+            tokio::task::spawn_blocking(move || threads.into_iter().for_each(|thread| _ = thread.join()));
+        // What is not written by then is counted by the next owner of the partitions.
+        let _ = timeout(KAFKA_STOP, ended).await;
+    }
+
+    async fn read(&mut self, blocks: &[Block<'_>]) -> Result<Vec<Told>, EngineError> {
+        if blocks.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.ready().await?;
+        let state = self.shared.state();
+        Ok(blocks.iter().map(|block| state.counts.read(block)).collect())
+    }
+
+    async fn note_changed(&mut self, blocks: &[Block<'_>]) -> Result<(), EngineError> {
+        self.shared.state().counts.note_changed(blocks);
+        Ok(())
+    }
+
+    async fn take_changed(&mut self, most: usize) -> Result<Vec<OwnedBlock>, EngineError> {
+        Ok(self.shared.state().counts.take_changed(most))
+    }
+
+    async fn changed(&mut self) -> Result<usize, EngineError> {
+        Ok(self.shared.state().counts.changed())
+    }
+
+    async fn scan(
+        &mut self,
+        from: Option<&Place>,
+        count: usize,
+    ) -> Result<(Vec<OwnedBlock>, Option<Place>), EngineError> {
+        self.ready().await?;
+        let from = match from {
+            Some(Place::Cursor { cursor, .. }) => usize::try_from(*cursor).unwrap_or(usize::MAX),
+            _ => 0,
+        };
+        let (page, next) = self.shared.state().counts.scan(from, count.max(1));
+        let place = |next: usize| Place::Cursor { server: String::new(), cursor: next as u64 };
+        Ok((page, next.map(place)))
+    }
+}
+
+/// A claim that is shorter lets the name go.
+const CLAIM_LEAST: Duration = Duration::from_secs(1);

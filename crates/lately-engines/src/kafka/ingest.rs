@@ -1,0 +1,468 @@
+//! Counts the records of the hits topic, as a member of a consumer group.
+//!
+//! Two consumers share the work. One is a member of the group and reads nothing: it says which partitions this node has. The other
+//! one reads these, from the place where `partition.rs` says that counting goes on.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rdkafka::client::ClientContext;
+use rdkafka::config::RDKafkaLogLevel;
+use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer, ConsumerContext, Rebalance};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::message::{BorrowedMessage, Message};
+use rdkafka::statistics::Statistics;
+use rdkafka::{Offset, TopicPartitionList};
+use tokio::runtime::Runtime;
+
+use crate::EngineError;
+use crate::limits::{KAFKA_ASK_EVERY_MS, KAFKA_BATCH, KAFKA_DELIVERY, KAFKA_RETRY, KAFKA_TIMEOUT};
+
+use super::client::{Failure, refused};
+use super::config::GroupProtocol;
+use super::engine::{Part, Shared};
+use super::hit::{Hit, Record};
+use super::producer::Outgoing;
+
+/// What the group says.
+#[derive(Default)]
+struct Membership {
+    failure: Failure,
+    changes: Mutex<Vec<Change>>,
+}
+
+enum Change {
+    Got(i32),
+    Lost(i32),
+}
+
+impl ClientContext for Membership {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        self.failure.log(level, facility, message);
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        self.failure.error(error, reason);
+    }
+}
+
+impl ConsumerContext for Membership {
+    fn post_rebalance(&self, consumer: &BaseConsumer<Self>, rebalance: &Rebalance<'_>) {
+        let mut changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        match rebalance {
+            Rebalance::Assign(partitions) => {
+                // The other consumer reads them.
+                let _ = consumer.pause(partitions);
+                changes.extend(partitions.elements().iter().map(|element| Change::Got(element.partition())));
+            }
+            Rebalance::Revoke(partitions) => {
+                changes.extend(partitions.elements().iter().map(|element| Change::Lost(element.partition())));
+            }
+            Rebalance::Error(error) => self.failure.note(&error.to_string()),
+        }
+    }
+}
+
+/// How far the partitions go that are read.
+struct Reading {
+    failure: Failure,
+    shared: Arc<Shared>,
+}
+
+impl ClientContext for Reading {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        self.failure.log(level, facility, message);
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        self.failure.error(error, reason);
+    }
+
+    fn stats(&self, statistics: Statistics) {
+        let topic = statistics.topics.get(&*self.shared.topics.hits);
+        let partitions = topic.into_iter().flat_map(|topic| &topic.partitions);
+        let ends = partitions.filter(|(number, partition)| **number >= 0 && partition.hi_offset >= 0);
+        self.shared.stats.note_ends(ends.map(|(number, partition)| (*number, partition.hi_offset)));
+    }
+}
+
+impl ConsumerContext for Reading {}
+
+/// How far this node is with a partition that it has.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// It reads the state topic up to its own record with this number, which was written last at a time.
+    Asking { nonce: u64, asked_ms: i64 },
+    /// It reads and counts records.
+    Counting,
+}
+
+struct Ingest<'s> {
+    shared: &'s Arc<Shared>,
+    runtime: &'s Runtime,
+    group: BaseConsumer<Membership>,
+    reader: BaseConsumer<Reading>,
+    partitions: BTreeMap<i32, Phase>,
+    /// Dead letters of the batch.
+    dead: Vec<Outgoing>,
+    /// Whether the last batch is not written yet.
+    is_unfinished: bool,
+}
+
+/// Counts until the engine is closed. Returns only then.
+pub(super) fn run(shared: &Arc<Shared>) {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return shared.set_problem(Part::Hits, Some(format!("a thread cannot start: {error}"))),
+    };
+    runtime.block_on(shared.caught_up());
+    while !shared.is_stopping() {
+        match Ingest::new(shared, &runtime) {
+            Ok(mut ingest) => {
+                while !shared.is_stopping() {
+                    ingest.round();
+                }
+                ingest.leave();
+            }
+            Err(error) => {
+                shared.set_problem(Part::Hits, Some(error.to_string()));
+                runtime.block_on(shared.pause(KAFKA_RETRY));
+            }
+        }
+    }
+}
+
+impl<'s> Ingest<'s> {
+    fn new(shared: &'s Arc<Shared>, runtime: &'s Runtime) -> Result<Ingest<'s>, EngineError> {
+        let failed = |error: &KafkaError| refused(error, &Failure::default());
+        let mut settings = shared.settings();
+        settings.set("group.id", &shared.group).set("enable.auto.commit", "false");
+        settings.set("auto.offset.reset", "latest");
+        match shared.protocol {
+            GroupProtocol::Classic => {
+                settings.set("session.timeout.ms", shared.session.as_millis().to_string());
+                settings.set("heartbeat.interval.ms", (shared.session.as_millis() / 4).to_string());
+                settings.set("partition.assignment.strategy", "cooperative-sticky");
+            }
+            GroupProtocol::Consumer => _ = settings.set("group.protocol", "consumer"),
+        }
+        let group: BaseConsumer<Membership> =
+            settings.create_with_context(Membership::default()).map_err(|error| failed(&error))?;
+        group.subscribe(&[&shared.topics.hits]).map_err(|error| failed(&error))?;
+        let mut settings = shared.settings();
+        settings.set("group.id", &shared.group).set("enable.auto.commit", "false");
+        settings.set("auto.offset.reset", "error").set("statistics.interval.ms", "1000");
+        settings.set("fetch.wait.max.ms", "50").set("fetch.queue.backoff.ms", "10");
+        settings.set("queued.max.messages.kbytes", "65536");
+        let reading = Reading { failure: Failure::default(), shared: Arc::clone(shared) };
+        let reader = settings.create_with_context(reading).map_err(|error| failed(&error))?;
+        let (partitions, dead) = (BTreeMap::new(), Vec::new());
+        Ok(Ingest { shared, runtime, group, reader, partitions, dead, is_unfinished: false })
+    }
+
+    fn round(&mut self) {
+        self.follow_group(Duration::ZERO);
+        self.begin_counting();
+        if self.is_unfinished && !self.finish() {
+            self.follow_group(KAFKA_RETRY);
+            return;
+        }
+        self.gather();
+        self.is_unfinished = true;
+        self.finish();
+    }
+
+    /// Takes what the group says.
+    fn follow_group(&mut self, wait: Duration) {
+        match self.group.poll(wait) {
+            Some(Err(error)) => {
+                let problem = format!("the group '{}': {error}", self.shared.group);
+                self.shared.set_problem(Part::Group, Some(problem));
+            }
+            _ if !self.partitions.is_empty() => self.shared.set_problem(Part::Group, None),
+            _ => {}
+        }
+        let changes = {
+            let context = self.group.context();
+            let mut changes = context.changes.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::take(&mut *changes)
+        };
+        for change in changes {
+            match change {
+                Change::Got(number) => {
+                    let asked_ms = self.shared.now().as_millis();
+                    let nonce = self.shared.ask();
+                    self.partitions.insert(number, Phase::Asking { nonce, asked_ms });
+                }
+                Change::Lost(number) => self.end_counting(number),
+            }
+        }
+    }
+
+    fn end_counting(&mut self, number: i32) {
+        if self.partitions.remove(&number) == Some(Phase::Counting) {
+            let _ = self.reader.incremental_unassign(&self.list(number, Offset::Invalid));
+        }
+        if let Ok((partition, _)) = self.shared.state().partition(number) {
+            partition.end();
+        }
+        self.shared.stats.drop_partition(number);
+    }
+
+    fn list(&self, number: i32, offset: Offset) -> TopicPartitionList {
+        let mut list = TopicPartitionList::new();
+        list.add_partition_offset(&self.shared.topics.hits, number, offset).expect("an offset of a topic");
+        list
+    }
+
+    /// Begins to count partitions for which the state topic was read far enough.
+    fn begin_counting(&mut self) {
+        let now_ms = self.shared.now().as_millis();
+        let mut ready = Vec::new();
+        for (&number, phase) in &mut self.partitions {
+            let Phase::Asking { nonce, asked_ms } = phase else { continue };
+            if self.shared.has_read(*nonce) {
+                ready.push(number);
+            } else if now_ms - *asked_ms >= KAFKA_ASK_EVERY_MS {
+                self.shared.ask();
+                *asked_ms = now_ms;
+            }
+        }
+        for number in ready {
+            let next = match self.shared.state().partition(number) {
+                Ok((partition, _)) => partition.begin(),
+                Err(no_room) => {
+                    self.shared.set_problem(Part::Hits, Some(EngineError::from(no_room).to_string()));
+                    return;
+                }
+            };
+            if self.read_from(number, next) {
+                self.partitions.insert(number, Phase::Counting);
+            }
+        }
+    }
+
+    /// Reads a partition from an offset on, from its beginning if that is 0.
+    fn read_from(&mut self, number: i32, next: i64) -> bool {
+        let offset = if next == 0 { Offset::Beginning } else { Offset::Offset(next) };
+        let done = self.reader.incremental_assign(&self.list(number, offset));
+        if let Err(error) = &done {
+            self.shared.set_problem(Part::Hits, Some(format!("partition {number} cannot be read: {error}")));
+        }
+        done.is_ok()
+    }
+
+    /// Takes records for a while.
+    fn gather(&mut self) {
+        let end_ms =
+            self.shared.now().as_millis() + i64::try_from(self.shared.flush.as_millis()).unwrap_or(50);
+        for _ in 0..KAFKA_BATCH {
+            let left_ms = u64::try_from(end_ms - self.shared.now().as_millis()).unwrap_or(0);
+            match self.reader.poll(Duration::from_millis(left_ms)) {
+                None if left_ms == 0 => return,
+                None => {}
+                Some(Ok(message)) => {
+                    if let Some(dead) = take(self.shared, &self.partitions, &message) {
+                        self.dead.push(dead);
+                    }
+                }
+                Some(Err(error)) => {
+                    let is_reset = error.rdkafka_error_code() == Some(RDKafkaErrorCode::AutoOffsetReset);
+                    self.shared.set_problem(Part::Hits, Some(format!("Kafka: {error}")));
+                    if is_reset {
+                        self.find_lost();
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Records that are not counted yet are gone from the topic: goes on behind them.
+    fn find_lost(&mut self) {
+        let counting: Vec<i32> = self
+            .partitions
+            .iter()
+            .filter(|(_, phase)| **phase == Phase::Counting)
+            .map(|(number, _)| *number)
+            .collect();
+        for number in counting {
+            let topic = &self.shared.topics.hits;
+            let Ok((first, end)) = self.reader.client().fetch_watermarks(topic, number, KAFKA_TIMEOUT) else {
+                return;
+            };
+            let next = match self.shared.state().partition(number) {
+                Ok((partition, _)) => partition.gathered_until(),
+                Err(_) => return,
+            };
+            if next < first {
+                if let Ok((partition, _)) = self.shared.state().partition(number) {
+                    partition.take(first - 1, None);
+                }
+                let lost = first - next;
+                self.shared.stats.lost.fetch_add(lost.unsigned_abs(), Relaxed);
+                self.shared.warn(format!(
+                    "partition {number} of '{topic}': {lost} records were deleted before they were counted"
+                ));
+                let _ = self.reader.incremental_unassign(&self.list(number, Offset::Invalid));
+                self.read_from(number, first);
+            } else if next > end {
+                self.shared.set_problem(
+                    Part::Topic,
+                    Some(format!(
+                        "partition {number} of '{topic}' ends at {end}, and {next} records of it are counted: if the topic was made anew, stop all nodes and delete '{}'",
+                        self.shared.topics.state
+                    )),
+                );
+            }
+        }
+    }
+
+    /// Counts and writes what was taken. False if it has to be tried again.
+    fn finish(&mut self) -> bool {
+        let shared = self.shared;
+        let done = self.runtime.block_on(finish(shared, &self.partitions, &mut self.dead));
+        match done {
+            Ok(committed) => {
+                self.is_unfinished = false;
+                if !committed.is_empty() {
+                    shared.set_problem(Part::Hits, None);
+                    let mut list = TopicPartitionList::new();
+                    for (number, until) in committed {
+                        let _ = list.add_partition_offset(&shared.topics.hits, number, Offset::Offset(until));
+                    }
+                    // For those who look at the group. Nobody starts from it.
+                    let _ = self.group.commit(&list, CommitMode::Async);
+                }
+                true
+            }
+            Err(error) => {
+                shared.set_problem(Part::Hits, Some(error.to_string()));
+                false
+            }
+        }
+    }
+
+    fn leave(&mut self) {
+        let _ = self.finish();
+        let numbers: Vec<i32> = self.partitions.keys().copied().collect();
+        numbers.into_iter().for_each(|number| self.end_counting(number));
+    }
+}
+
+/// Takes a record. Returns it as a dead letter if it is no hit.
+fn take(
+    shared: &Shared,
+    partitions: &BTreeMap<i32, Phase>,
+    message: &BorrowedMessage<'_>,
+) -> Option<Outgoing> {
+    let (number, offset) = (message.partition(), message.offset());
+    if partitions.get(&number) != Some(&Phase::Counting) {
+        return None;
+    }
+    let record = Record {
+        key: message.key(),
+        value: message.payload(),
+        time_ms: message.timestamp().to_millis().filter(|ms| *ms >= 0),
+    };
+    let hit = Hit::read(&record).and_then(|hit| {
+        let mut checked = Ok(());
+        shared.classes.with(hit.key, &mut |levels, max_skew_ms| {
+            checked = hit.check(&record, levels, max_skew_ms);
+        });
+        checked.map(|()| hit)
+    });
+    let mut state = shared.state();
+    let Ok((partition, _)) = state.partition(number) else { return None };
+    if offset < partition.gathered_until() {
+        return None;
+    }
+    shared.stats.records.fetch_add(1, Relaxed);
+    match hit {
+        Ok(hit) => {
+            partition.take(offset, Some((hit.key, hit.at, hit.hits)));
+            shared.stats.hits.fetch_add(hit.hits, Relaxed);
+            None
+        }
+        Err(reason) => {
+            partition.take(offset, None);
+            drop(state);
+            shared.stats.dead.fetch_add(1, Relaxed);
+            shared.warn(format!(
+                "a record of '{}' is no hit (partition {number}, offset {offset}), and is in '{}': {reason}",
+                shared.topics.hits, shared.topics.dead
+            ));
+            Some(Outgoing {
+                topic: Arc::clone(&shared.topics.dead),
+                partition: None,
+                key: record.key.unwrap_or_default().to_vec(),
+                value: record.value.map(<[u8]>::to_vec),
+                time_ms: record.time_ms,
+                headers: vec![
+                    ("lately-reason", reason),
+                    ("lately-topic", shared.topics.hits.to_string()),
+                    ("lately-partition", number.to_string()),
+                    ("lately-offset", offset.to_string()),
+                ],
+            })
+        }
+    }
+}
+
+/// Counts what was taken of all partitions, and writes it. Returns the partitions that are complete up to another offset than before.
+async fn finish(
+    shared: &Shared,
+    partitions: &BTreeMap<i32, Phase>,
+    dead: &mut Vec<Outgoing>,
+) -> Result<Vec<(i32, i64)>, EngineError> {
+    let (mut records, mut complete) = (Vec::new(), Vec::new());
+    let mut refused = None;
+    let producer = shared.producer()?;
+    {
+        let mut state = shared.state();
+        let (now, writer) = (shared.now(), producer.writer());
+        let levels = |key: &[u8], with: &mut dyn FnMut(&lately::Levels)| {
+            shared.classes.with(key, &mut |levels, _| with(levels));
+        };
+        let counting = partitions.iter().filter(|(_, phase)| **phase == Phase::Counting);
+        for &number in counting.map(|(number, _)| number) {
+            let (partition, counts) = state.partition(number)?;
+            if let Err(no_room) = partition.count(counts, &levels, now) {
+                // Those that have room go on.
+                refused = Some(EngineError::from(no_room));
+                continue;
+            }
+            if partition.is_unwritten() {
+                records.extend(partition.records(counts, writer).into_iter().map(|record| (number, record)));
+                complete.push((number, partition.next(), partition.complete(writer)));
+            }
+            shared.stats.note_next(number, partition.next());
+        }
+        shared.held_bytes.store(state.counts.held_bytes(), Relaxed);
+    }
+    if !dead.is_empty() {
+        producer.write(dead, KAFKA_DELIVERY).await?;
+        dead.clear();
+    }
+    if !complete.is_empty() {
+        let outgoing: Vec<Outgoing> =
+            records.iter().map(|(number, record)| shared.state_record(*number, record)).collect();
+        producer.write(&outgoing, KAFKA_DELIVERY).await?;
+        {
+            let mut state = shared.state();
+            for (number, ..) in &complete {
+                state.partition(*number)?.0.written();
+            }
+        }
+        let outgoing: Vec<Outgoing> =
+            complete.iter().map(|(number, _, record)| shared.state_record(*number, record)).collect();
+        producer.write(&outgoing, KAFKA_DELIVERY).await?;
+        let mut state = shared.state();
+        for (number, until, _) in &complete {
+            state.partition(*number)?.0.note_complete(*until);
+        }
+    }
+    refused.map_or_else(|| Ok(complete.iter().map(|(number, until, _)| (*number, *until)).collect()), Err)
+}

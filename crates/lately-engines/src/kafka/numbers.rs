@@ -1,0 +1,110 @@
+//! Whole numbers in bytes: LEB128, seven bits per byte, the low ones first.
+
+/// Appends a number.
+pub(super) fn put(bytes: &mut Vec<u8>, mut number: u64) {
+    loop {
+        let [low, ..] = (number & 0x7f).to_le_bytes();
+        number >>= 7;
+        if number == 0 {
+            bytes.push(low);
+            return;
+        }
+        bytes.push(low | 0x80);
+    }
+}
+
+/// Appends a number that may be negative: the sign is the lowest bit.
+pub(super) fn put_signed(bytes: &mut Vec<u8>, number: i64) {
+    put(bytes, ((number << 1) ^ (number >> 63)).cast_unsigned());
+}
+
+/// Appends a text or bytes behind their length.
+pub(super) fn put_bytes(bytes: &mut Vec<u8>, text: &[u8]) {
+    put(bytes, text.len() as u64);
+    bytes.extend_from_slice(text);
+}
+
+/// Reads what was appended. `None` for what no such call has written.
+pub(super) struct Reader<'b>(&'b [u8]);
+
+impl<'b> Reader<'b> {
+    pub(super) fn new(bytes: &'b [u8]) -> Reader<'b> {
+        Reader(bytes)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn byte(&mut self) -> Option<u8> {
+        let (&first, rest) = self.0.split_first()?;
+        self.0 = rest;
+        Some(first)
+    }
+
+    pub(super) fn number(&mut self) -> Option<u64> {
+        let mut number = 0;
+        for shift in (0..u64::BITS).step_by(7) {
+            let byte = self.byte()?;
+            let bits = u64::from(byte & 0x7f);
+            if shift > 0 && byte == 0 || bits << shift >> shift != bits {
+                return None;
+            }
+            number |= bits << shift;
+            if byte & 0x80 == 0 {
+                return Some(number);
+            }
+        }
+        None
+    }
+
+    pub(super) fn signed(&mut self) -> Option<i64> {
+        let number = self.number()?;
+        Some((number >> 1).cast_signed() ^ -(number & 1).cast_signed())
+    }
+
+    pub(super) fn bytes(&mut self) -> Option<&'b [u8]> {
+        let length = usize::try_from(self.number()?).ok()?;
+        let (bytes, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        Some(bytes)
+    }
+
+    pub(super) fn text(&mut self) -> Option<&'b str> {
+        std::str::from_utf8(self.bytes()?).ok()
+    }
+
+    pub(super) fn rest(self) -> &'b [u8] {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_read_as_they_were_written() {
+        let mut bytes = Vec::new();
+        let numbers = [0, 1, 127, 128, 300, u64::from(u32::MAX), u64::MAX];
+        let signed = [0, 1, -1, 64, -65, i64::MAX, i64::MIN];
+        numbers.iter().for_each(|number| put(&mut bytes, *number));
+        signed.iter().for_each(|number| put_signed(&mut bytes, *number));
+        put_bytes(&mut bytes, b"text");
+        let mut reader = Reader::new(&bytes);
+        numbers.iter().for_each(|number| assert_eq!(reader.number(), Some(*number)));
+        signed.iter().for_each(|number| assert_eq!(reader.signed(), Some(*number)));
+        assert_eq!(reader.text(), Some("text"));
+        assert!(reader.is_empty() && reader.byte().is_none());
+    }
+
+    #[test]
+    fn each_number_has_one_form() {
+        for bytes in
+            [&[0x80][..], &[0x80, 0], &[0xff; 10], &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2]]
+        {
+            assert_eq!(Reader::new(bytes).number(), None, "{bytes:?}");
+        }
+        assert_eq!(Reader::new(&[5, 1, 2]).bytes(), None);
+    }
+}

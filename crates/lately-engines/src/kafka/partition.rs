@@ -1,0 +1,268 @@
+//! What a node knows of a partition of the hits topic, and how it counts its records. Pure: it does no I/O, and time is passed in.
+//!
+//! The count of a cell is a function of the records before an offset. Whoever counts them gets the same. So three things are said in the
+//! state topic, and each stays true forever:
+//!
+//! 1. *Hits*: in this block, the records before this offset have these hits. More hits go with a greater offset, so of two such records
+//!    the greater numbers are right, whoever wrote them.
+//! 2. *Complete*: for all blocks, the topic has the hits of the records before this offset. It is written once these hits are
+//!    acknowledged.
+//! 3. Between the two, some blocks may be *ahead*: their hits are in the topic up to a later offset, because their writer was
+//!    killed before the rest was written, or is still at work.
+//!
+//! The next owner goes on from the greatest offset that is complete. It leaves out what is in a block that is ahead already. So
+//! a record that is read again, a writer that is killed anywhere, and one that wakes up after it has lost the partition change nothing.
+
+use std::collections::HashMap;
+
+use lately::{Cell, Level, Levels, Timestamp};
+
+use super::counts::{Addition, BlockId, Counts, NoRoom, OriginNumber};
+use super::gathered::{Gather, Gathered};
+use super::state_record::StateRecord;
+use crate::OwnedBlock;
+use crate::limits::KAFKA_SLACK_MS;
+
+/// A partition of the hits topic.
+pub(super) struct Partition {
+    number: i32,
+    /// It is an origin of its own.
+    origin: OriginNumber,
+    /// The greatest offset up to which the state topic is complete, as far as it was read.
+    complete: i64,
+    /// All records before this offset are in the counts of this node.
+    next: i64,
+    /// Blocks that have hits of later records, and the first offset that they do not have.
+    ahead: HashMap<Box<[u8]>, Vec<(BlockId, i64)>>,
+    /// Blocks with hits that this node has not written yet.
+    unwritten: HashMap<Box<[u8]>, Vec<BlockId>>,
+    /// The hits of records from `next` on, and the offset behind the last of them.
+    gathered: Gathered,
+    gathered_until: i64,
+    /// Whether this node counts it.
+    is_owned: bool,
+}
+
+/// Calls back with the levels of a key.
+pub(super) type LevelsOf<'l> = dyn Fn(&[u8], &mut dyn FnMut(&Levels)) + 'l;
+
+/// The cell of a hit in each level: the block, the place in it, and until when the block is kept.
+fn cells_of(levels: &Levels, at: Timestamp) -> impl Iterator<Item = (BlockId, u8, i64)> + '_ {
+    let all = levels.as_slice();
+    all.iter().enumerate().map(move |(index, level)| {
+        let Level { width_ms, until_age_ms, .. } = *level;
+        let (id, place) = BlockId::of(levels.id(), Cell::of(at.as_millis(), width_ms));
+        // The next level takes over where one of its cells begins.
+        let next_width_ms = all.get(index + 1).map_or(width_ms, |next| next.width_ms);
+        let kept_ms = until_age_ms + next_width_ms + KAFKA_SLACK_MS;
+        (id, place, id.end_ms().saturating_add(kept_ms))
+    })
+}
+
+impl Partition {
+    /// A partition of which nothing is known.
+    pub(super) fn new(number: i32, origin: OriginNumber) -> Partition {
+        Partition {
+            number,
+            origin,
+            complete: 0,
+            next: 0,
+            ahead: HashMap::new(),
+            unwritten: HashMap::new(),
+            gathered: Gathered::default(),
+            gathered_until: 0,
+            is_owned: false,
+        }
+    }
+
+    /// The first offset of which it matters whether a block has it.
+    fn base(&self) -> i64 {
+        // While this node counts, it may not have read all that is complete.
+        if self.is_owned { self.next } else { self.next.max(self.complete) }
+    }
+
+    fn drop_ahead(&mut self) {
+        let base = self.base();
+        self.ahead.retain(|_, blocks| {
+            blocks.retain(|(_, until)| *until > base);
+            !blocks.is_empty()
+        });
+    }
+
+    /// A block has the hits of all records before an offset. They are merged into the counts.
+    pub(super) fn note_hits(&mut self, key: &[u8], id: BlockId, until: i64) {
+        if until <= self.base() {
+            return;
+        }
+        let blocks = match self.ahead.get_mut(key) {
+            Some(blocks) => blocks,
+            None => self.ahead.entry(key.into()).or_default(),
+        };
+        match blocks.iter_mut().find(|(held, _)| *held == id) {
+            Some((_, held)) => *held = until.max(*held),
+            None => blocks.push((id, until)),
+        }
+    }
+
+    /// The state topic is complete up to an offset.
+    pub(super) fn note_complete(&mut self, until: i64) {
+        if until > self.complete {
+            self.complete = until;
+            self.drop_ahead();
+        }
+    }
+
+    /// This node is to count the records, and has read the state topic up to a time since it got the partition. Returns the offset of the
+    /// first one.
+    pub(super) fn begin(&mut self) -> i64 {
+        self.is_owned = true;
+        if self.complete > self.next {
+            self.next = self.complete;
+            self.drop_ahead();
+            // Others have written all that this node had, but for blocks that are ahead: this node may be the one that is.
+            let ahead = &self.ahead;
+            self.unwritten.retain(|key, blocks| {
+                let ahead = ahead.get(key).map_or(&[][..], |ahead| &ahead[..]);
+                blocks.retain(|id| ahead.iter().any(|(held, _)| held == id));
+                !blocks.is_empty()
+            });
+        }
+        (self.gathered_until, self.gathered) = (self.next, Gathered::default());
+        self.drop_ahead();
+        self.next
+    }
+
+    /// This node is not to count the records any more.
+    pub(super) fn end(&mut self) {
+        if !self.is_owned {
+            return;
+        }
+        self.gathered.clear();
+        self.gathered_until = self.next;
+        self.is_owned = false;
+        self.drop_ahead();
+    }
+
+    /// Takes the hits of the next record, or none if it is no hit. A record that was taken before changes nothing.
+    pub(super) fn take(&mut self, offset: i64, hit: Option<(&[u8], Timestamp, u64)>) {
+        if offset < self.gathered_until {
+            return;
+        }
+        self.gathered_until = offset + 1;
+        if let Some((key, at, hits)) = hit {
+            self.gathered.add(key, Gather { offset, at, hits });
+        }
+    }
+
+    /// Whether records were taken that are not counted yet.
+    #[cfg(test)]
+    pub(super) fn has_more(&self) -> bool {
+        self.gathered_until > self.next
+    }
+
+    /// Whether there is something to write.
+    pub(super) fn is_unwritten(&self) -> bool {
+        self.next > self.complete
+    }
+
+    /// The offset of the first record that is not counted.
+    pub(super) fn next(&self) -> i64 {
+        self.next
+    }
+
+    /// The offset of the first record that was not taken.
+    pub(super) fn gathered_until(&self) -> i64 {
+        self.gathered_until
+    }
+
+    /// Counts the hits that were taken. `levels` calls back with the levels of a key.
+    ///
+    /// # Errors
+    /// [`NoRoom`]: some of the keys are not counted yet. Try again.
+    pub(super) fn count(
+        &mut self,
+        counts: &mut Counts,
+        levels: &LevelsOf<'_>,
+        now: Timestamp,
+    ) -> Result<(), NoRoom> {
+        let Partition { ahead, unwritten, gathered, origin, .. } = self;
+        let mut additions: Vec<Addition> = Vec::new();
+        let (taken, done) = gathered.take(|key, hits| {
+            additions.clear();
+            let ahead = ahead.get(key).map_or(&[][..], |blocks| &blocks[..]);
+            levels(key, &mut |levels| {
+                for Gather { offset, at, hits } in hits {
+                    for (id, place, keep_until_ms) in cells_of(levels, *at) {
+                        let has_it = ahead.iter().any(|(held, until)| *held == id && until > offset);
+                        if has_it || keep_until_ms < now.as_millis() {
+                            continue;
+                        }
+                        let is_same = |addition: &&mut Addition| addition.id == id && addition.place == place;
+                        match additions.iter_mut().rev().take(GATHERED_CELLS).find(is_same) {
+                            Some(addition) => addition.hits = addition.hits.saturating_add(*hits),
+                            None => additions.push(Addition { id, place, keep_until_ms, hits: *hits }),
+                        }
+                    }
+                }
+            });
+            if additions.is_empty() {
+                return Ok(());
+            }
+            counts.add(key, *origin, &additions)?;
+            let blocks = match unwritten.get_mut(key) {
+                Some(blocks) => blocks,
+                None => unwritten.entry(key.into()).or_default(),
+            };
+            for addition in &additions {
+                if !blocks.contains(&addition.id) {
+                    blocks.push(addition.id);
+                }
+            }
+            Ok(())
+        });
+        if done.is_err() {
+            // These have the hits of all records that were taken. The others do not.
+            for key in taken {
+                let blocks = self.unwritten.get(&key).cloned().unwrap_or_default();
+                blocks.into_iter().for_each(|id| self.note_hits(&key, id, self.gathered_until));
+            }
+            return done;
+        }
+        self.next = self.gathered_until;
+        self.drop_ahead();
+        Ok(())
+    }
+
+    /// What is to be written, before [`Partition::complete`]. Only when all hits that were taken are counted.
+    pub(super) fn records(&self, counts: &Counts, writer: u64) -> Vec<StateRecord> {
+        let all = self.unwritten.iter().flat_map(|(key, blocks)| blocks.iter().map(move |id| (&**key, *id)));
+        let record = |(key, id): (&[u8], BlockId)| {
+            let (held, keep_until_ms) = counts.of_origin(&id.of_key(key), self.origin)?;
+            let counted = held.iter().filter(|count| count.tally.counted > 0);
+            let ahead = self.ahead.get(key).into_iter().flatten().find(|(held, _)| *held == id);
+            Some(StateRecord::Hits {
+                writer,
+                partition: self.number,
+                block: OwnedBlock::from(id.of_key(key)),
+                // The counts have what others have written of later records.
+                until: ahead.map_or(self.next, |(_, until)| *until),
+                keep_until_ms,
+                counts: counted.map(|count| (count.place, count.tally.counted)).collect(),
+            })
+        };
+        all.filter_map(record).collect()
+    }
+
+    /// What is to be written once all of [`Partition::records`] are acknowledged.
+    pub(super) fn complete(&self, writer: u64) -> StateRecord {
+        StateRecord::Complete { writer, partition: self.number, until: self.next }
+    }
+
+    /// All of [`Partition::records`] are acknowledged.
+    pub(super) fn written(&mut self) {
+        self.unwritten.clear();
+    }
+}
+
+/// The last cells of a key that hits are summed up in. A hit has one of each level.
+const GATHERED_CELLS: usize = 16;

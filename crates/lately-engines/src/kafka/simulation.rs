@@ -1,0 +1,317 @@
+//! Nodes that count a partition of a topic, and what goes wrong with them. A run depends on its seed only.
+//!
+//! Records of hits come all the time. Each node follows the state topic at its own pace. The partition is given to one node after the other, and
+//! the one before may go on for a while, or be paused and wake up. Nodes are killed anywhere, also when a part of what they write has
+//! arrived. The state topic is compacted at any time. At the end, the counts are those of a plain list of all records.
+
+use std::collections::{HashMap, HashSet};
+
+use lately::{Cell, Levels, Settings, Timestamp};
+use test_support::{ReportOnPanic, Rng, seeds};
+
+use super::counts::{BlockId, Counts};
+use super::state::State;
+use super::state_record::StateRecord;
+
+const TOPIC: &str = "hits";
+const KEYS: [&[u8]; 4] = [b"a", b"b", b"c", b"login:alice"];
+const NOW_MS: i64 = 1_700_000_000_000;
+
+fn at(ms: i64) -> Timestamp {
+    Timestamp::from_millis(ms).expect("a time")
+}
+
+/// A record of the hits topic: none is poison.
+#[derive(Clone, Copy)]
+struct Hit {
+    key: usize,
+    at_ms: i64,
+    hits: u64,
+}
+
+struct Node {
+    writer: u64,
+    state: State,
+    /// Where it reads the state topic.
+    place: u64,
+    role: Role,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Role {
+    Follows,
+    /// It has got the partition, and reads the state topic up to its own record.
+    CatchesUp {
+        until: u64,
+        nonce: u64,
+    },
+    Counts,
+}
+
+struct World {
+    rng: Rng,
+    settings: Settings,
+    hits: Vec<Hit>,
+    /// The state topic: the records that are there, by their place.
+    state: Vec<(u64, Vec<u8>, Option<Vec<u8>>)>,
+    next_place: u64,
+    nodes: Vec<Node>,
+    writers: u64,
+    nonces: u64,
+    /// Whether counts have no room now and then.
+    is_tight: bool,
+}
+
+impl World {
+    fn new(seed: u64) -> World {
+        let mut rng = Rng::new(seed);
+        let is_tight = rng.below(4) == 0;
+        let mut world = World {
+            rng,
+            settings: Settings::default(),
+            hits: Vec::new(),
+            state: Vec::new(),
+            next_place: 1,
+            nodes: Vec::new(),
+            writers: 0,
+            nonces: NOW_MS.unsigned_abs(),
+            is_tight,
+        };
+        for _ in 0..3 {
+            let node = world.node();
+            world.nodes.push(node);
+        }
+        world
+    }
+
+    fn node(&mut self) -> Node {
+        self.writers += 1;
+        let mut state = State::new(TOPIC, 1 << 30);
+        state.add_writer(self.writers);
+        Node { writer: self.writers, state, place: 0, role: Role::Follows }
+    }
+
+    fn below(&mut self, below: usize) -> usize {
+        usize::try_from(self.rng.below(below as u64)).expect("small")
+    }
+
+    fn append(&mut self, key: Vec<u8>, value: Option<Vec<u8>>) -> u64 {
+        let place = self.next_place;
+        self.next_place += 1;
+        self.state.push((place, key, value));
+        place
+    }
+
+    /// A node reads some records of the state topic.
+    fn read(&mut self, node: usize, most: usize) {
+        let node = &mut self.nodes[node];
+        let unread = self.state.partition_point(|(place, ..)| *place <= node.place);
+        for (place, key, value) in self.state[unread..].iter().take(most) {
+            node.state.merge(0, (key, value.as_deref()), at(NOW_MS)).expect("there is room");
+            node.place = *place;
+        }
+        if let Role::CatchesUp { nonce, .. } = node.role
+            && node.state.nonce(0) >= nonce
+        {
+            node.state.partition(0).expect("there is room").0.begin();
+            node.role = Role::Counts;
+        }
+    }
+
+    /// A node gets the partition. Those that had it may not know yet.
+    fn assign(&mut self, node: usize) {
+        if self.nodes[node].role != Role::Follows {
+            return;
+        }
+        self.nonces += 1;
+        let nonce = self.nonces;
+        let writer = self.nodes[node].writer;
+        let record = StateRecord::Nonce { writer, nonce };
+        let until = self.append(record.key(), record.value());
+        self.nodes[node].role = Role::CatchesUp { until, nonce };
+    }
+
+    fn revoke(&mut self, node: usize) {
+        let node = &mut self.nodes[node];
+        if node.role == Role::Counts {
+            node.state.partition(0).expect("there is room").0.end();
+        }
+        node.role = Role::Follows;
+    }
+
+    /// A node that counts takes some records, counts them, and writes. It may be killed anywhere.
+    fn count(&mut self, number: usize) {
+        if self.nodes[number].role != Role::Counts {
+            return;
+        }
+        let most = 1 + self.below(8);
+        let dies = self.below(12) == 0;
+        let fails = self.below(6) == 0;
+        let is_short = self.is_tight && self.below(3) == 0;
+        let node = &mut self.nodes[number];
+        let (partition, counts) = node.state.partition(0).expect("there is room");
+        if !partition.is_unwritten() || partition.has_more() {
+            // Some are read again.
+            let first = usize::try_from(partition.next()).expect("small");
+            for (offset, hit) in self.hits.iter().enumerate().skip(first.saturating_sub(2)).take(most + 2) {
+                let hit = (KEYS[hit.key], at(hit.at_ms), hit.hits);
+                partition.take(i64::try_from(offset).expect("small"), Some(hit));
+            }
+        }
+        counts.limit(if is_short { counts.held_bytes() + 150 } else { 1 << 30 });
+        let settings = &self.settings;
+        let levels = |_: &[u8], with: &mut dyn FnMut(&Levels)| with(settings.levels());
+        let counted = partition.count(counts, &levels, at(NOW_MS));
+        counts.limit(1 << 30);
+        if counted.is_err() {
+            return;
+        }
+        let writer = node.writer;
+        let (partition, counts) = node.state.partition(0).expect("there is room");
+        if !partition.is_unwritten() {
+            return;
+        }
+        let mut records = partition.records(counts, writer);
+        let complete = partition.complete(writer);
+        let until = partition.next();
+        // In any order; some may arrive and be reported as failed.
+        for index in (1..records.len()).rev() {
+            let other = self.below(index + 1);
+            records.swap(index, other);
+        }
+        let arriving = if dies || fails { self.below(records.len() + 1) } else { records.len() };
+        for record in &records[..arriving] {
+            self.append(record.key(), record.value());
+        }
+        if dies {
+            if arriving == records.len() && self.below(2) == 0 {
+                self.append(complete.key(), complete.value());
+            }
+            self.nodes[number] = self.node();
+            return;
+        }
+        if arriving < records.len() || fails {
+            return;
+        }
+        self.nodes[number].state.partition(0).expect("there is room").0.written();
+        if self.below(8) == 0 {
+            return;
+        }
+        self.append(complete.key(), complete.value());
+        self.nodes[number].state.partition(0).expect("there is room").0.note_complete(until);
+    }
+
+    /// Drops records that a later one of the same key replaces. Records that came after a node has begun to catch up are left alone, as the
+    /// lag of the compaction makes sure.
+    fn compact(&mut self) {
+        let unread = self.nodes.iter().filter_map(|node| match node.role {
+            Role::CatchesUp { until, .. } => Some(until),
+            _ => None,
+        });
+        let cutoff = unread.min().unwrap_or(u64::MAX);
+        let mut seen: HashSet<Vec<u8>> = HashSet::new();
+        let mut kept: Vec<_> = self.state.drain(..).rev().collect();
+        kept.retain(|(place, key, _)| *place >= cutoff || seen.insert(key.clone()));
+        kept.reverse();
+        self.state = kept;
+    }
+
+    fn step(&mut self) {
+        let node = self.below(self.nodes.len());
+        match self.below(20) {
+            0..4 => {
+                let hit = Hit {
+                    key: self.below(KEYS.len()),
+                    at_ms: NOW_MS - i64::try_from(self.below(900_000)).expect("small"),
+                    hits: 1 + self.rng.below(3),
+                };
+                self.hits.push(hit);
+            }
+            4..9 => {
+                let most = 1 + self.below(30);
+                self.read(node, most);
+            }
+            9..11 => self.assign(node),
+            11 => self.revoke(node),
+            12 => self.compact(),
+            13 if self.below(5) == 0 => self.nodes[node] = self.node(),
+            _ => self.count(node),
+        }
+    }
+
+    /// The counts of the first records.
+    fn truth(&self, first: usize) -> HashMap<(usize, BlockId, u8), u64> {
+        let mut truth = HashMap::new();
+        for hit in &self.hits[..first] {
+            for level in self.settings.levels().as_slice() {
+                let (id, place) =
+                    BlockId::of(self.settings.levels().id(), Cell::of(hit.at_ms, level.width_ms));
+                *truth.entry((hit.key, id, place)).or_default() += hit.hits;
+            }
+        }
+        truth
+    }
+}
+
+/// All counts that are held.
+fn held(counts: &Counts) -> HashMap<(usize, BlockId, u8), u64> {
+    let mut held = HashMap::new();
+    for block in counts.scan(0, usize::MAX).0 {
+        let key = KEYS.iter().position(|key| *key == &block.key[..]).expect("a key");
+        for known in counts.read(&block.as_block()) {
+            let (id, place) = BlockId::of(known.levels, known.cell);
+            *held.entry((key, id, place)).or_default() += known.tally.counted;
+        }
+    }
+    held
+}
+
+fn play(seed: u64) {
+    let mut world = World::new(seed);
+    for _ in 0..400 {
+        world.step();
+    }
+    // No node has ever more than there is.
+    let truth = world.truth(world.hits.len());
+    for node in &world.nodes {
+        for (place, hits) in held(&node.state.counts) {
+            assert!(truth.get(&place).is_some_and(|all| *all >= hits), "seed {seed}: {place:?} {hits}");
+        }
+    }
+    // A new node takes over, in the midst of all that, and counts the rest.
+    let node = world.node();
+    world.nodes.push(node);
+    let last = world.nodes.len() - 1;
+    world.assign(last);
+    world.read(last, usize::MAX);
+    assert!(world.nodes[last].role == Role::Counts, "seed {seed}");
+    world.is_tight = false;
+    let hits = world.hits.len();
+    let next = |world: &mut World| {
+        let partition = world.nodes[last].state.partition(0).expect("there is room").0;
+        (usize::try_from(partition.next()).expect("small"), partition.is_unwritten())
+    };
+    while next(&mut world) != (hits, false) {
+        // It may be killed, too.
+        if world.nodes[last].role != Role::Counts {
+            world.assign(last);
+            world.read(last, usize::MAX);
+        }
+        world.count(last);
+    }
+    assert_eq!(held(&world.nodes[last].state.counts), truth, "seed {seed}");
+    // So do all others, once they have read everything.
+    for node in 0..world.nodes.len() {
+        world.compact();
+        world.read(node, usize::MAX);
+        assert_eq!(held(&world.nodes[node].state.counts), truth, "seed {seed}: node {node}");
+    }
+}
+
+#[test]
+fn each_record_counts_once_whatever_happens_to_the_nodes() {
+    for seed in seeds(3_000) {
+        let _report = ReportOnPanic(seed);
+        play(seed);
+    }
+}

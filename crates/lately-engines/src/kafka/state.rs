@@ -1,0 +1,245 @@
+//! What a node knows from the state topic. Pure: it does no I/O, and time is passed in.
+
+use std::collections::{BTreeMap, HashMap};
+
+use lately::{Origin, Timestamp};
+
+use crate::Write;
+use crate::limits::{KAFKA_ASKED_WITHIN_MS, MAX_PEER_TEXTS, MAX_PEER_TEXTS_BYTES};
+
+use super::counts::{BlockId, Count, Counts, NoRoom};
+use super::partition::Partition;
+use super::state_record::StateRecord;
+
+/// What is known.
+pub(super) struct State {
+    pub(super) counts: Counts,
+    /// The name under which hits of the topic are counted. The incarnation is the partition.
+    topic: String,
+    /// The numbers under which this node has written since its start.
+    writers: Vec<u64>,
+    partitions: BTreeMap<i32, Partition>,
+    texts: BTreeMap<(u8, String), (i64, String)>,
+    texts_bytes: usize,
+    /// For each name of a node, the servers that claim it, the first one first, and until when.
+    claims: HashMap<String, Vec<(String, i64)>>,
+    /// The last number of this node that was read in each partition of the state topic.
+    nonces: HashMap<i32, u64>,
+    /// Records that no node of this version has written.
+    pub(super) foreign: u64,
+}
+
+impl State {
+    /// Nothing is known yet. The counts take about `most_bytes` at most.
+    pub(super) fn new(topic: &str, most_bytes: usize) -> State {
+        State {
+            counts: Counts::new(most_bytes),
+            topic: topic.to_owned(),
+            writers: Vec::new(),
+            partitions: BTreeMap::new(),
+            texts: BTreeMap::new(),
+            texts_bytes: 0,
+            claims: HashMap::new(),
+            nonces: HashMap::new(),
+            foreign: 0,
+        }
+    }
+
+    /// This node writes under a number from now on. It must differ from those of all others, also of earlier starts.
+    pub(super) fn add_writer(&mut self, writer: u64) {
+        self.writers.push(writer);
+    }
+
+    /// The origin of a partition of the hits topic.
+    fn origin(&self, partition: i32) -> Origin {
+        let number = u64::try_from(partition).expect("a number of a partition");
+        Origin::new(&self.topic, number).expect("the name was checked")
+    }
+
+    /// Whether an origin is a partition of the hits topic.
+    fn is_partition(&self, origin: &Origin) -> bool {
+        origin.node() == self.topic
+    }
+
+    /// A partition of the hits topic, and all counts.
+    ///
+    /// # Errors
+    /// [`NoRoom`]: there are too many origins.
+    pub(super) fn partition(&mut self, number: i32) -> Result<(&mut Partition, &mut Counts), NoRoom> {
+        if !self.partitions.contains_key(&number) {
+            let origin = self.counts.origin(&self.origin(number))?;
+            self.partitions.insert(number, Partition::new(number, origin));
+        }
+        Ok((self.partitions.get_mut(&number).expect("it is there"), &mut self.counts))
+    }
+
+    /// Merges a record of a partition of the state topic.
+    ///
+    /// # Errors
+    /// [`NoRoom`]: nothing is merged. It must be merged before the next one.
+    pub(super) fn merge(
+        &mut self,
+        from: i32,
+        (key, value): (&[u8], Option<&[u8]>),
+        now: Timestamp,
+    ) -> Result<(), NoRoom> {
+        match StateRecord::read(key, value) {
+            Some(record) => self.merge_record(from, record, now),
+            None => {
+                self.foreign += 1;
+                Ok(())
+            }
+        }
+    }
+
+    fn merge_record(&mut self, from: i32, record: StateRecord, now: Timestamp) -> Result<(), NoRoom> {
+        match record {
+            StateRecord::Hits { partition, block, until, keep_until_ms, counts, .. } => {
+                let origin = self.origin(partition);
+                let counts: Vec<Count> = counts
+                    .into_iter()
+                    .map(|(place, counted)| Count {
+                        place,
+                        tally: lately::Tally { counted, deleted: 0 },
+                        removed: 0,
+                    })
+                    .collect();
+                self.counts.merge(&block.as_block(), &origin, &counts, keep_until_ms, now)?;
+                let id = BlockId::from(&block.as_block());
+                self.partition(partition)?.0.note_hits(&block.key, id, until);
+            }
+            StateRecord::Complete { partition, until, .. } => {
+                self.partition(partition)?.0.note_complete(until);
+            }
+            StateRecord::Counts { origin, block, keep_until_ms, counts, .. } => {
+                self.counts.merge(&block.as_block(), &origin, &counts, keep_until_ms, now)?;
+            }
+            StateRecord::Nonce { writer, nonce } => {
+                // An old one says nothing: the topic may have been compacted since.
+                let age_ms = now.as_millis().saturating_sub_unsigned(nonce);
+                if self.writers.contains(&writer) && age_ms <= KAFKA_ASKED_WITHIN_MS {
+                    self.nonces.insert(from, nonce);
+                }
+            }
+            StateRecord::Text { list, name, text } => self.set_text(list, name, text),
+            StateRecord::Claim { node, holder, lasts_ms } => {
+                let until_ms = lasts_ms.map(|lasts_ms| {
+                    now.as_millis().saturating_add(i64::try_from(lasts_ms).unwrap_or(i64::MAX))
+                });
+                self.claim(node, holder, until_ms, now);
+            }
+        }
+        Ok(())
+    }
+
+    /// Merges counts of this node, and marks of deleted hits. Returns what the writer is to write of these blocks.
+    ///
+    /// # Errors
+    /// [`NoRoom`]: some of it is not merged.
+    pub(super) fn write(
+        &mut self,
+        writes: &[Write<'_>],
+        writer: u64,
+        now: Timestamp,
+    ) -> Result<Vec<StateRecord>, NoRoom> {
+        let mut records = Vec::with_capacity(writes.len());
+        for Write { block, keep_until, counts } in writes {
+            let mut origins: Vec<(&Origin, Vec<Count>)> = Vec::new();
+            for known in counts {
+                let (_, place) = BlockId::of(known.levels, known.cell);
+                let mut count = Count { place, tally: known.tally, removed: known.removed };
+                if self.is_partition(&known.origin) {
+                    // Only who counts the partition says how many hits it has, and up to which record.
+                    count.tally.counted = 0;
+                }
+                match origins.iter_mut().find(|(origin, _)| **origin == known.origin) {
+                    Some((_, counts)) => counts.push(count),
+                    None => origins.push((&known.origin, vec![count])),
+                }
+            }
+            for (origin, counts) in origins {
+                self.counts.merge(block, origin, &counts, keep_until.as_millis(), now)?;
+                let number = self.counts.origin(origin)?;
+                let Some((mut counts, keep_until_ms)) = self.counts.of_origin(block, number) else {
+                    continue;
+                };
+                if self.is_partition(origin) {
+                    counts.iter_mut().for_each(|count| count.tally.counted = 0);
+                    counts.retain(|count| count.tally.deleted > 0 || count.removed > 0);
+                }
+                records.push(StateRecord::Counts {
+                    writer,
+                    origin: origin.clone(),
+                    block: (*block).into(),
+                    keep_until_ms,
+                    counts,
+                });
+            }
+        }
+        Ok(records)
+    }
+
+    /// Takes a text of this node before it is read.
+    pub(super) fn merge_own_text(&mut self, record: StateRecord) {
+        if let StateRecord::Text { list, name, text } = record {
+            self.set_text(list, name, text);
+        }
+    }
+
+    fn set_text(&mut self, list: u8, name: String, text: Option<(i64, String)>) {
+        let key = (list, name);
+        let bytes = |text: &str, key: &(u8, String)| text.len() + key.1.len();
+        if let Some((_, held)) = self.texts.remove(&key) {
+            self.texts_bytes -= bytes(&held, &key);
+        }
+        let Some((until_ms, text)) = text else { return };
+        let more = bytes(&text, &key);
+        if self.texts.len() < MAX_PEER_TEXTS && self.texts_bytes + more <= MAX_PEER_TEXTS_BYTES {
+            self.texts_bytes += more;
+            self.texts.insert(key, (until_ms, text));
+        }
+    }
+
+    /// The names and texts of a list.
+    pub(super) fn texts(&self, list: u8, now: Timestamp) -> Vec<(String, String)> {
+        let of_list = self.texts.iter().filter(|((of, _), _)| *of == list);
+        let live = of_list.filter(|(_, (until_ms, _))| *until_ms > now.as_millis());
+        live.map(|((_, name), (_, text))| (name.clone(), text.clone())).collect()
+    }
+
+    fn claim(&mut self, node: String, holder: String, until_ms: Option<i64>, now: Timestamp) {
+        let holders = self.claims.entry(node).or_default();
+        holders.retain(|(held, until_ms)| *held == holder || *until_ms > now.as_millis());
+        let held = holders.iter_mut().position(|(held, _)| *held == holder);
+        match (until_ms, held) {
+            (Some(until_ms), Some(held)) => holders[held].1 = until_ms,
+            (Some(until_ms), None) => holders.push((holder, until_ms)),
+            (None, Some(held)) => _ = holders.remove(held),
+            (None, None) => {}
+        }
+        self.claims.retain(|_, holders| !holders.is_empty());
+    }
+
+    /// The servers that claim the name of a node, the first one first.
+    pub(super) fn holders(&self, node: &str, now: Timestamp) -> Vec<String> {
+        let holders = self.claims.get(node).into_iter().flatten();
+        let live = holders.filter(|(_, until_ms)| *until_ms > now.as_millis());
+        live.map(|(holder, _)| holder.clone()).collect()
+    }
+
+    /// The last number of this node that was read in a partition of the state topic.
+    pub(super) fn nonce(&self, partition: i32) -> u64 {
+        self.nonces.get(&partition).copied().unwrap_or(0)
+    }
+
+    /// Drops what is over, of some parts of the counts.
+    pub(super) fn tidy(&mut self, parts: usize, now: Timestamp) {
+        self.counts.tidy(parts, now);
+        let texts_bytes = &mut self.texts_bytes;
+        self.texts.retain(|(_, name), (until_ms, text)| {
+            let is_kept = *until_ms > now.as_millis();
+            *texts_bytes -= if is_kept { 0 } else { name.len() + text.len() };
+            is_kept
+        });
+    }
+}

@@ -1,0 +1,307 @@
+//! Nodes that count the records of a topic of Kafka: brokers of librdkafka in this process.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
+
+use lately::{Clock, Levels, Origin, Settings, SystemClock};
+use lately_engines::{
+    Block, Classes, Engine, GroupProtocol, Kafka, KafkaConfig, KafkaRole, KafkaStats, KafkaTopic,
+};
+use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::message::{Headers, Message};
+use rdkafka::mocking::MockCluster;
+use rdkafka::producer::{BaseProducer, BaseRecord, DefaultProducerContext, Producer};
+use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
+use rdkafka::util::Timeout;
+use rdkafka::{ClientConfig, Offset, TopicPartitionList};
+
+use test_support::Tansu;
+
+use crate::{START_MS, check, known, run, write};
+
+/// The default class.
+struct Default(Settings);
+
+impl Classes for Default {
+    fn with(&self, _key: &[u8], call: &mut dyn FnMut(&Levels, i64)) {
+        call(self.0.levels(), self.0.max_skew().as_millis());
+    }
+}
+
+/// Three brokers with a topic of hits of some partitions.
+struct Brokers {
+    address: String,
+    producer: BaseProducer,
+    cluster: Option<MockCluster<'static, DefaultProducerContext>>,
+    _tansu: Option<Tansu>,
+}
+
+impl Brokers {
+    fn start(partitions: i32) -> Brokers {
+        let cluster = MockCluster::new(3).expect("brokers");
+        for (topic, partitions) in [("hits", partitions), ("hits-state", partitions), ("hits-dead", 1)] {
+            cluster.create_topic(topic, partitions, 3).expect("a topic");
+        }
+        Brokers::at(cluster.bootstrap_servers(), Some(cluster), None)
+    }
+
+    /// Tansu, where only the topic of hits is there. `None` if it is not installed.
+    fn tansu(partitions: u32) -> Option<Brokers> {
+        let tansu = Tansu::start()?;
+        tansu.create_topic("hits", partitions);
+        Some(Brokers::at(tansu.address().to_string(), None, Some(tansu)))
+    }
+
+    fn at(
+        address: String,
+        cluster: Option<MockCluster<'static, DefaultProducerContext>>,
+        tansu: Option<Tansu>,
+    ) -> Brokers {
+        let producer = ClientConfig::new()
+            .set("bootstrap.servers", &address)
+            .set("linger.ms", "1")
+            .create()
+            .expect("a producer");
+        Brokers { address, producer, cluster, _tansu: tansu }
+    }
+
+    fn node(&self, role: KafkaRole, protocol: GroupProtocol) -> (Kafka, Arc<KafkaStats>) {
+        let stats = Arc::new(KafkaStats::default());
+        let config = KafkaConfig {
+            urls: vec![format!("kafka://{}", self.address)],
+            topic: KafkaTopic {
+                topic: "hits".to_owned(),
+                group: "lately".to_owned(),
+                role,
+                protocol,
+                session: Duration::from_secs(6),
+            },
+            flush: Duration::from_millis(50),
+            keep: Duration::from_secs(1_000_000),
+            most_bytes: 1 << 30,
+            held_bytes: Arc::<AtomicUsize>::default(),
+            stats: Arc::clone(&stats),
+            classes: Arc::new(Default(Settings::default())),
+            clock: Arc::new(SystemClock::new()),
+        };
+        (Kafka::new(config).expect("addresses"), stats)
+    }
+
+    fn hit(&self, key: &str, value: &str, partition: i32) {
+        let record = BaseRecord::to("hits").key(key).payload(value).partition(partition);
+        self.producer.send(record).map_err(|(error, _)| error).expect("it is taken");
+    }
+
+    fn flush(&self) {
+        self.producer.flush(Timeout::Never).expect("they are delivered");
+    }
+}
+
+/// The hits of a key, of all origins, in the cells of this width.
+async fn hits(node: &mut Kafka, key: &str, width_ms: i64) -> u64 {
+    let settings = Settings::default();
+    let levels = settings.levels().id();
+    let now_ms = SystemClock::new().now().as_millis();
+    let blocks: Vec<_> =
+        Block::between(key.as_bytes(), (levels, width_ms), now_ms - 600_000, now_ms + 60_000).collect();
+    match node.read(&blocks).await {
+        Ok(told) => told.iter().flatten().map(|known| known.tally.hits()).sum(),
+        Err(_) => 0,
+    }
+}
+
+async fn becomes(node: &mut Kafka, key: &str, expected: u64) {
+    for width_ms in [1_000, 10_000, 60_000, 600_000, 3_600_000] {
+        for tries in 0.. {
+            let found = hits(node, key, width_ms).await;
+            if found == expected {
+                break;
+            }
+            let problem = node.problem();
+            assert!(
+                found < expected && tries < 1_500,
+                "{key}: {found} of {expected}, by {width_ms} ms: {problem:?}"
+            );
+            let _ = tokio::time::timeout(Duration::from_millis(20), std::future::pending::<()>()).await;
+        }
+    }
+}
+
+async fn ready(node: &mut Kafka) {
+    while node
+        .read(&[Block { key: b"k", levels: lately::LevelsId::new(0), width_ms: 1, number: 0 }])
+        .await
+        .is_err()
+    {
+        let _ = tokio::time::timeout(Duration::from_millis(20), std::future::pending::<()>()).await;
+    }
+}
+
+#[test]
+fn kafka_conforms() {
+    let brokers = Brokers::start(3);
+    run(async {
+        let (mut node, _) = brokers.node(KafkaRole::Serve, GroupProtocol::Classic);
+        ready(&mut node).await;
+        check(node).await;
+    });
+}
+
+#[test]
+fn records_are_counted_and_known_to_all_nodes_also_after_a_start() {
+    counts_and_goes_on(&Brokers::start(4));
+}
+
+/// The nodes make the topics that are missing. The end of a topic that this broker reports is too low.
+#[test]
+fn another_broker_serves_too() {
+    if let Some(brokers) = Brokers::tansu(4) {
+        counts_and_goes_on(&brokers);
+    }
+}
+
+fn counts_and_goes_on(brokers: &Brokers) {
+    for number in 0..400 {
+        brokers.hit(&format!("k{}", number % 3), if number % 2 == 0 { "" } else { "{\"n\":2}" }, number % 4);
+    }
+    brokers.hit("k0", "no hit", 0);
+    brokers.hit("", "", 1);
+    brokers.hit("k0", "{\"n\":100}", 0);
+    brokers.flush();
+    let expected = |key: i32| -> u64 {
+        let hits =
+            (0..400).filter(|number| number % 3 == key).map(|number| if number % 2 == 0 { 1 } else { 2 });
+        hits.sum::<u64>() + if key == 0 { 100 } else { 0 }
+    };
+    run(async {
+        let (mut one, stats) = brokers.node(KafkaRole::Both, GroupProtocol::Classic);
+        let (mut other, _) = brokers.node(KafkaRole::Serve, GroupProtocol::Classic);
+        for key in 0..3 {
+            becomes(&mut one, &format!("k{key}"), expected(key)).await;
+            becomes(&mut other, &format!("k{key}"), expected(key)).await;
+        }
+        assert_eq!((stats.records(), stats.dead_letters(), stats.lost()), (403, 2, 0));
+        one.close().await;
+        let origin = Origin::new("hits", 2).expect("a name");
+        let levels = Settings::default().levels().id();
+        let now_ms = SystemClock::new().now().as_millis();
+        let blocks: Vec<_> = Block::between(b"k1", (levels, 3_600_000), now_ms - 600_000, now_ms).collect();
+        let told = other.read(&blocks).await.expect("it answers");
+        assert!(told.iter().flatten().any(|known| known.origin == origin), "{told:?}");
+        // The next one goes on where it was, and counts nothing twice.
+        brokers.hit("k1", "{\"n\":1000}", 2);
+        brokers.flush();
+        let (mut next, stats) = brokers.node(KafkaRole::Both, GroupProtocol::Classic);
+        becomes(&mut next, "k1", expected(1) + 1_000).await;
+        becomes(&mut other, "k1", expected(1) + 1_000).await;
+        becomes(&mut next, "k0", expected(0)).await;
+        assert_eq!(stats.records(), 1);
+        next.close().await;
+    });
+}
+
+#[test]
+fn both_group_protocols_count_each_record_once() {
+    for protocol in [GroupProtocol::Classic, GroupProtocol::Consumer] {
+        let brokers = Brokers::start(4);
+        run(async {
+            let (mut one, _) = brokers.node(KafkaRole::Both, protocol);
+            ready(&mut one).await;
+            let mut sent = 0;
+            let mut send = |count: i32| {
+                for number in 0..count {
+                    brokers.hit("k", "", number % 4);
+                    sent += 1;
+                }
+                brokers.flush();
+                sent
+            };
+            let expected = send(100);
+            becomes(&mut one, "k", expected).await;
+            // Members join and leave.
+            let (mut two, stats) = brokers.node(KafkaRole::Both, protocol);
+            ready(&mut two).await;
+            while stats.lags().len() != 2 {
+                let expected = send(4);
+                becomes(&mut two, "k", expected).await;
+            }
+            one.close().await;
+            while stats.lags().len() != 4 {
+                let expected = send(4);
+                becomes(&mut two, "k", expected).await;
+            }
+            let expected = send(100);
+            becomes(&mut two, "k", expected).await;
+            two.close().await;
+        });
+    }
+}
+
+#[test]
+fn a_poison_record_is_a_dead_letter_with_its_reason() {
+    let brokers = Brokers::start(1);
+    brokers.hit("k", "{\"count\":1}", 0);
+    brokers.hit("k", "", 0);
+    brokers.flush();
+    run(async {
+        let (mut node, stats) = brokers.node(KafkaRole::Both, GroupProtocol::Classic);
+        ready(&mut node).await;
+        becomes(&mut node, "k", 1).await;
+        assert_eq!(stats.dead_letters(), 1);
+        let reader: BaseConsumer = ClientConfig::new()
+            .set("bootstrap.servers", &brokers.address)
+            .set("group.id", "test")
+            .create()
+            .expect("a consumer");
+        let mut list = TopicPartitionList::new();
+        list.add_partition_offset("hits-dead", 0, Offset::Beginning).expect("a partition");
+        reader.assign(&list).expect("it is there");
+        let letter = reader.poll(Timeout::Never).expect("a message").expect("a record").detach();
+        assert_eq!((letter.key(), letter.payload()), (Some(&b"k"[..]), Some(&b"{\"count\":1}"[..])));
+        let headers = letter.headers().expect("headers");
+        let header = |name: &str| {
+            let value = headers.iter().find(|header| header.key == name).expect(name).value.expect(name);
+            String::from_utf8_lossy(value).into_owned()
+        };
+        assert!(header("lately-reason").contains("unknown field `count`"), "{}", header("lately-reason"));
+        let place = ["lately-topic", "lately-partition", "lately-offset"].map(header);
+        assert_eq!(place, ["hits", "0", "0"]);
+        node.close().await;
+    });
+}
+
+/// Symptom: after a broker had been slow for some seconds, a node wrote nothing any more. Cause: the brokers took nothing more from its
+/// producer. Fix: it is replaced.
+#[test]
+fn a_producer_that_the_brokers_refuse_is_replaced() {
+    let brokers = Brokers::start(2);
+    let cluster = brokers.cluster.as_ref().expect("it is in this process");
+    run(async {
+        let (mut node, _) = brokers.node(KafkaRole::Both, GroupProtocol::Classic);
+        let (mut other, _) = brokers.node(KafkaRole::Serve, GroupProtocol::Classic);
+        ready(&mut node).await;
+        let mut sent = 0;
+        for error in [
+            RDKafkaRespErr::RD_KAFKA_RESP_ERR_PRODUCER_FENCED,
+            RDKafkaRespErr::RD_KAFKA_RESP_ERR_INVALID_PRODUCER_EPOCH,
+            RDKafkaRespErr::RD_KAFKA_RESP_ERR_UNKNOWN_PRODUCER_ID,
+            RDKafkaRespErr::RD_KAFKA_RESP_ERR_OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ] {
+            // Those that are left would meet the producer of this test.
+            cluster.clear_request_errors(RDKafkaApiKey::Produce);
+            for number in 0..10 {
+                brokers.hit("k", "", number % 2);
+                sent += 1;
+            }
+            brokers.flush();
+            cluster.request_errors(RDKafkaApiKey::Produce, &[error; 3]);
+            becomes(&mut node, "k", sent).await;
+            becomes(&mut other, "k", sent).await;
+        }
+        cluster.clear_request_errors(RDKafkaApiKey::Produce);
+        let hits = known(0, START_MS, 7);
+        while node.send(&[write(b"own", &hits)]).await.is_err() {}
+        node.close().await;
+    });
+}

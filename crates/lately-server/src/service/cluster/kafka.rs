@@ -1,0 +1,52 @@
+//! The engine for Kafka: what it needs of this server.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lately::{Levels, Store};
+use lately_engines::{Classes, EngineError, Kafka, KafkaConfig, KafkaTopic, Remote};
+
+use super::Cluster;
+use crate::limits::{KAFKA_KEPT_LONGER, MESH_SHARE};
+use crate::service::Service;
+
+/// The classes of the store.
+struct OfStore(Arc<Store>);
+
+impl Classes for OfStore {
+    fn with(&self, key: &[u8], call: &mut dyn FnMut(&Levels, i64)) {
+        let settings = self.0.settings_of(key);
+        call(settings.levels(), settings.max_skew().as_millis());
+    }
+}
+
+/// How long the state topic has to keep counts: those of the widest cells are read until these have left the retention as a whole.
+fn keep(service: &Service) -> Duration {
+    let table = service.store.level_table();
+    let of_classes = table.classes().map(|(_, levels)| levels).chain([table.default_levels()]);
+    let kept_ms = of_classes.map(|levels| {
+        let widest_ms = levels.as_slice().iter().map(|level| level.width_ms).max().unwrap_or(0);
+        levels.retain_ms().saturating_add(3 * widest_ms)
+    });
+    let kept_ms = u64::try_from(kept_ms.max().unwrap_or(0)).unwrap_or(0);
+    Duration::from_millis(kept_ms) + KAFKA_KEPT_LONGER
+}
+
+/// The engine, which is not connected yet.
+///
+/// # Errors
+/// An address is invalid.
+pub(super) fn engine(service: &Service, cluster: &Cluster, topic: KafkaTopic) -> Result<Remote, EngineError> {
+    let kafka = Kafka::new(KafkaConfig {
+        urls: cluster.config.urls.clone(),
+        topic,
+        flush: cluster.config.flush,
+        keep: keep(service),
+        most_bytes: usize::try_from(service.config.ceiling_bytes / MESH_SHARE).unwrap_or(usize::MAX),
+        held_bytes: Arc::clone(&cluster.mesh_bytes),
+        stats: Arc::clone(&cluster.kafka_stats),
+        classes: Arc::new(OfStore(Arc::clone(&service.store))),
+        clock: Arc::clone(&service.clock),
+    })?;
+    Ok(Remote::Kafka(Box::new(kafka)))
+}

@@ -1,0 +1,66 @@
+//! Tansu, a broker for clients of Kafka.
+
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use crate::redis::free_address;
+use crate::until;
+
+/// A running broker that keeps its topics in memory. It ends when it is dropped.
+#[derive(Debug)]
+pub struct Tansu {
+    program: PathBuf,
+    address: SocketAddr,
+    child: Child,
+}
+
+impl Tansu {
+    /// Starts a broker on a free port. Without the program, the calling test is skipped.
+    ///
+    /// # Panics
+    /// It does not start, or is missing, and `cargo xtask test` would have installed it.
+    #[must_use]
+    pub fn start() -> Option<Tansu> {
+        let program = PathBuf::from(crate::installed("LATELY_TEST_TANSU")?);
+        let address = free_address();
+        let child = start(&program, address);
+        Some(Tansu { program, address, child })
+    }
+
+    /// Its address.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Creates a topic.
+    ///
+    /// # Panics
+    /// It cannot be created.
+    pub fn create_topic(&self, name: &str, partitions: u32) {
+        let mut command = Command::new(&self.program);
+        command.args(["topic", "create", "--broker", &format!("tcp://{}", self.address), name]);
+        command.args(["--partitions", &partitions.to_string()]).stdin(Stdio::null());
+        let output = command.output().expect("tansu");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+fn start(program: &PathBuf, address: SocketAddr) -> Child {
+    let url = format!("tcp://{address}");
+    let mut command = Command::new(program);
+    command.args(["broker", "--silent", "--listener-url", &url, "--advertised-listener-url", &url]);
+    command.args(["--storage-engine", "memory://tansu/"]);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let child = command.spawn().expect("tansu");
+    until("the broker listens", || TcpStream::connect(address).is_ok());
+    child
+}
+
+impl Drop for Tansu {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
