@@ -896,6 +896,9 @@ pub(crate) const MAX_RETRY_AFTER: Duration = Duration::from_secs(600);
 /// Longest time between two looks at the clock while no pane is closed.
 pub(crate) const HISTORY_LOOK: Duration = Duration::from_secs(1);
 
+/// How often the position in the history is written while panes have no samples.
+pub(crate) const HISTORY_POSITION_EVERY: Span = minutes(1);
+
 /// How much earlier than needed panes are taken for merged, so that they are not merged while they are read.
 pub(crate) const HISTORY_MARGIN: Span = minutes(1);
 

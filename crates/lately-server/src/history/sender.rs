@@ -14,8 +14,8 @@ use super::position::Position;
 use super::receiver::{Receiver, Sent};
 use crate::config::History;
 use crate::limits::{
-    HISTORY_AHEAD, HISTORY_LOOK, LAST_EXPORT_TIMEOUT, MAX_RETRY_PAUSE, RETRY_PAUSE, SAMPLES_A_REQUEST,
-    SPLITS_A_PANE,
+    HISTORY_AHEAD, HISTORY_LOOK, HISTORY_POSITION_EVERY, LAST_EXPORT_TIMEOUT, MAX_RETRY_PAUSE, RETRY_PAUSE,
+    SAMPLES_A_REQUEST, SPLITS_A_PANE,
 };
 use crate::log::Log;
 use crate::protocol::pause;
@@ -91,10 +91,11 @@ impl Sender {
             pause(Duration::from_millis(50)).await;
         }
         let Some(mut sent_to) = self.begin().await else { return };
+        let mut written = sent_to;
         loop {
             self.state.sent_to(sent_to);
             let now = self.now();
-            let to = match self.panes.next(sent_to, now) {
+            let (to, has_samples) = match self.panes.next(sent_to, now) {
                 Next::Wait(until) => {
                     let ms = u64::try_from(until.as_millis() - now.as_millis()).unwrap_or(0);
                     // The clock may be set meanwhile.
@@ -108,14 +109,15 @@ impl Sender {
                         "the hits of {} s are not sent: their panes were merged into wider ones, or are older than the retention",
                         ms.div_ceil(1_000)
                     ));
-                    to
+                    (to, false)
                 }
-                Next::Pane(pane) => {
-                    self.send_pane(pane).await;
-                    pane.to
-                }
+                Next::Pane(pane) => (pane.to, self.send_pane(pane).await),
             };
-            self.write(to).await;
+            // Without samples, nothing would be sent again.
+            if has_samples || to.as_millis() - written.as_millis() >= HISTORY_POSITION_EVERY.as_millis() {
+                self.write(to).await;
+                written = to;
+            }
             sent_to = to;
         }
     }
@@ -189,8 +191,8 @@ impl Sender {
         }
     }
 
-    /// Sends the hits of a pane, and returns when the receiver has or has refused all of them.
-    async fn send_pane(&mut self, pane: Pane) {
+    /// Sends the hits of a pane, and returns when the receiver has or has refused all of them. Returns whether there were any.
+    async fn send_pane(&mut self, pane: Pane) -> bool {
         let samples = self.read(pane).await;
         let mut splits = SPLITS_A_PANE;
         let (mut refused, mut first): (u64, Option<String>) = (0, None);
@@ -216,14 +218,12 @@ impl Sender {
             Stats::add(&self.state.samples, part.len() as u64 - of_part);
         }
         self.hold(0);
-        let Some(first) = first else {
-            self.is_refused = false;
-            return;
-        };
-        if !std::mem::replace(&mut self.is_refused, true) {
+        let was_refused = std::mem::replace(&mut self.is_refused, first.is_some());
+        if let Some(first) = first.filter(|_| !was_refused) {
             let url = &self.receiver.url;
             self.say(&format!("{url} refused {refused} of {} samples of a pane, {first}", samples.len()));
         }
+        !samples.is_empty()
     }
 
     /// Sends a request until the receiver takes or refuses it.
