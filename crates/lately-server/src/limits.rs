@@ -601,6 +601,13 @@ pub(crate) const RECONCILE_MOST_OLDER_KEYS: usize = 10_000;
 /// writes on their way have arrived.
 pub(crate) const RECONCILE_SETTLE_MS: i64 = 2_000;
 
+/// For so long at least after an engine may have lost counts, in milliseconds, alerts wait for hits that may be missing. The nodes
+/// first send what they had sent last, and the totals of alerts.
+pub(crate) const RESEND_MS: i64 = 10_000;
+
+/// The same for the upstream engine, which the data centres compare with theirs.
+pub(crate) const UPSTREAM_RESEND_MS: i64 = 60_000;
+
 /// The pause after a failure of the upstream engine.
 pub(crate) const UPSTREAM_RETRY: Duration = Duration::from_secs(1);
 

@@ -7,7 +7,7 @@ use crate::log_args::LogArgs;
 
 /// Write the hits of logs to a topic of Kafka, one record for each line, with the key and the time of its hit.
 ///
-/// Servers with engine = "kafka" in [cluster] count these records. Each line is in the topic once, also if a broker fails meanwhile. A run that
+/// Servers with engine = "kafka" count these records. Each line is in the topic once, also if a broker fails meanwhile. A run that
 /// is started again writes all lines again.
 ///
 /// Records are in the compact form. Those of a key are all in one partition, the one that the Java clients of Kafka choose, too.

@@ -115,7 +115,7 @@ impl AlertReplay {
                 // A total takes any hit of a log: it is neither late nor ahead.
                 let _ = store.hit_n(TOTAL, run.len() as u64, at, now);
             }
-            match watched.step(now, |window, at| store.hits_at(TOTAL, window, at, now).estimate) {
+            match watched.step(now, true, |window, at| store.hits_at(TOTAL, window, at, now).estimate) {
                 Some(Change::Started) => fired.push(self.fired(&watched, now, taken)),
                 Some(Change::Ended { .. }) => {
                     if let Some(last) = fired.last_mut() {

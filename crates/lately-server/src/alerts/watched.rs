@@ -73,9 +73,14 @@ impl Watched {
         Watched { counted_since: since, ..self }
     }
 
-    /// Reads the total and advances the state. `hits` returns the hits of a window that ends at a time. Times do not
-    /// decrease.
-    pub fn step(&mut self, now: Timestamp, hits: impl Fn(Span, Timestamp) -> u64) -> Option<Change> {
+    /// Reads the total and advances the state. `hits` returns the hits of a window that ends at a time. Unless they are `all_known`,
+    /// the state stays as it is where more hits might have kept it so. Times do not decrease.
+    pub fn step(
+        &mut self,
+        now: Timestamp,
+        all_known: bool,
+        hits: impl Fn(Span, Timestamp) -> u64,
+    ) -> Option<Change> {
         let window = self.rule.window;
         let reading = Reading { hits: hits(window, now), baseline: self.baseline(now, &hits) };
         let condition = self.rule.condition;
@@ -83,6 +88,17 @@ impl Watched {
         let is_known =
             !matches!(condition, Condition::Below(_)) || now >= self.counted_since.saturating_add(window);
         let holds = is_known && condition.holds(reading.hits, reading.baseline);
+        let is_sure = all_known
+            || match condition {
+                Condition::Above(_) => holds,
+                Condition::Below(_) => !holds,
+                // More hits may have come now or before.
+                Condition::Spike { .. } => false,
+            };
+        if !is_sure {
+            self.last = reading;
+            return None;
+        }
         let (state, change) = self.state.next(&self.rule, holds, now);
         self.peak = if matches!(self.state, State::Quiet { .. }) { 0 } else { self.peak }.max(reading.hits);
         (self.state, self.last) = (state, reading);

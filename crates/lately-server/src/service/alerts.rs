@@ -447,9 +447,15 @@ impl Service {
         ended.into_iter().for_each(|ended| self.publish_alert(ended));
     }
 
+    /// The keys of the totals.
+    pub(crate) fn alert_totals(&self) -> Vec<Box<[u8]>> {
+        self.alerts.active().iter().map(|active| total_key(&active.alert.rule.pattern)).collect()
+    }
+
     /// Evaluates all rules. Returns the alerts that started or ended.
     pub(crate) fn evaluate_alerts(&self) -> Vec<Notice> {
         let now = self.time_of(self.now());
+        let all_known = self.cluster.as_ref().is_none_or(|cluster| !cluster.may_lack_hits(now));
         let mut changed = Vec::new();
         for active in self.alerts.active().iter_mut() {
             let key = total_key(&active.alert.rule.pattern);
@@ -458,7 +464,7 @@ impl Service {
                 self.ask(std::iter::once(op), now).first().map_or(0, |count| count.estimate)
             };
             let Some(judged) = self.judged_at(&active.alert.rule, &key, now) else { continue };
-            match active.watched.step(judged, hits) {
+            match active.watched.step(judged, all_known, hits) {
                 None => {}
                 Some(Change::Started) => {
                     active.keys = Arc::default();

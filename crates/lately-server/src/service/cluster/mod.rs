@@ -51,6 +51,7 @@ pub(crate) use lately_engines::{GroupProtocol, KafkaRole};
 pub(crate) use nodes::Node;
 use nodes::Nodes;
 use outgoing::Outgoing;
+use reconcile::after;
 use tables::Tables;
 use upstream::Upstream;
 pub(crate) use upstream::run as run_upstream;
@@ -102,6 +103,9 @@ pub(crate) struct State {
     pub(crate) resent_hits: u64,
     /// Whether all keys were compared with what the engine has, since the start or since it may have lost some.
     pub(crate) is_reconciled: bool,
+    /// An engine may have lost counts of other nodes: until then they are sent again, those of alerts first. Or longer, while not all
+    /// keys of this node were compared.
+    pub(crate) lacks_until: Option<Timestamp>,
     /// Another server has the name of this node, or had it until it was killed.
     pub(crate) waits_for_name: bool,
     /// Another server has taken the name of this node, which goes on.
@@ -172,6 +176,17 @@ impl Cluster {
             }
             settled.await;
         }
+    }
+
+    /// Notes that an engine may have lost counts, and for how long the nodes send them again at least.
+    fn note_lost(&self, now: Timestamp, for_ms: i64) {
+        self.set_state(|state| state.lacks_until = state.lacks_until.max(Some(after(now, for_ms))));
+    }
+
+    /// Whether hits of other nodes may be missing, because an engine has lost them.
+    pub(crate) fn may_lack_hits(&self, now: Timestamp) -> bool {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.lacks_until.is_some_and(|until| now < until || !state.is_reconciled)
     }
 
     /// Whether there is room to note that these keys are deleted.

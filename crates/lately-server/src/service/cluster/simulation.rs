@@ -1039,6 +1039,49 @@ fn a_deletion_right_after_a_start_takes_no_later_hits() {
     }
 }
 
+/// Symptom: alerts ended and started again when the engine had lost its data. Cause: the total lacked the hits of other nodes until they
+/// had sent them again. Fix: an alert stays as it is where hits that are missing would matter.
+#[test]
+fn alerts_wait_for_hits_that_the_engine_has_lost() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    let mut simulation = Simulation::new(0, Play { centres: 1, change_classes: false });
+    let rules = ["name = \"many\"\nabove = 5", "name = \"few\"\nbelow = 5"];
+    let rules = rules.map(|rule| format!("[[alert]]\nmatch = \"k\"\nwindow = \"10m\"\n{rule}\n")).concat();
+    let alerts = Config::parse(&rules).expect("valid").alerts;
+    let total = b"\0alert:k";
+    simulation.nodes[0].service().replace_alerts(&alerts);
+    simulation.nodes[0].service().begin_alerts();
+    simulation.pass(11 * 60_000);
+    simulation.nodes[1].apply(Op::Hit { key: total, weight: 10, at: None });
+    let step = |simulation: &mut Simulation, exchanging: std::ops::Range<usize>| {
+        simulation.pass(200);
+        for node in &mut simulation.nodes[exchanging] {
+            runtime.block_on(node.exchange());
+        }
+        let changed = simulation.nodes[0].service().evaluate_alerts();
+        changed.iter().map(|notice| format!("{} {:?}", notice.rule().name, notice.stage)).collect::<Vec<_>>()
+    };
+    let all = 0..simulation.nodes.len();
+    let read = |simulation: &Simulation| {
+        let node = &simulation.nodes[0];
+        node.store().hits(total, minutes(10), node.service().now()).estimate
+    };
+    simulation.world().fails_once_in = 0;
+    let changes: Vec<_> = (0..50).flat_map(|_| step(&mut simulation, all.clone())).collect();
+    assert_eq!(changes, ["many Firing", "few Firing", "few Ended"]);
+    simulation.empty_engine(0);
+    // The node whose hits are missing has not noticed.
+    let changes: Vec<_> = (0..30).flat_map(|_| step(&mut simulation, 0..1)).collect();
+    assert_eq!((changes, read(&simulation)), (Vec::new(), 0));
+    let changes: Vec<_> = (0..50).flat_map(|_| step(&mut simulation, all.clone())).collect();
+    assert_eq!((changes, read(&simulation)), (Vec::new(), 10));
+    // They have left the window.
+    simulation.pass(11 * 60_000);
+    let mut changes: Vec<_> = (0..50).flat_map(|_| step(&mut simulation, all.clone())).collect();
+    changes.sort();
+    assert_eq!(changes, ["few Firing", "many Ended"]);
+}
+
 /// Symptom: after the disk had been slow, a node sent nothing until its next command. Cause: the worker waits until all changes are
 /// settled, and was woken when the disk answered, which is a little earlier. Fix: it is woken when changes are settled.
 #[test]

@@ -20,7 +20,7 @@ use super::worker::{ClusterError, Signals, Warned, all_told_of, end_reading, lea
 use crate::clock::thread_cpu_time;
 use crate::limits::{
     CLUSTER_READ_KEYS, DELETIONS_SHARE, EXCHANGE_REST, MAX_EXCHANGE_REST, RECONCILE_MOST_OLDER_KEYS,
-    UPSTREAM_DELETE_KEYS, UPSTREAM_RETRY,
+    UPSTREAM_DELETE_KEYS, UPSTREAM_RESEND_MS, UPSTREAM_RETRY,
 };
 use crate::service::Service;
 
@@ -230,6 +230,8 @@ pub(super) struct UpstreamReader<E> {
     pub(super) service: Arc<Service>,
     pub(super) engine: E,
     claim: NameClaim,
+    /// The life of the engine that was read last.
+    life: Option<u64>,
     /// What was read and left out, and why.
     warning: Option<String>,
 }
@@ -260,7 +262,7 @@ pub(crate) async fn run(service: Arc<Service>, signals: Signals) -> Result<(), C
 
 impl<E: Engine> UpstreamReader<E> {
     pub(super) fn new(service: Arc<Service>, engine: E) -> UpstreamReader<E> {
-        UpstreamReader { service, engine, claim: NameClaim::default(), warning: None }
+        UpstreamReader { service, engine, claim: NameClaim::default(), life: None, warning: None }
     }
 
     async fn run(mut self, signals: &Signals) -> Result<(), ClusterError> {
@@ -404,6 +406,10 @@ impl<E: Engine> UpstreamReader<E> {
         let service = Arc::clone(&self.service);
         let (upstream, outgoing) = (upstream_of(&service), parts(&service).1);
         while let Some(told) = told_of(&mut self.engine, Tier::Upstream, &service, due, now).await? {
+            let life = self.engine.life();
+            if self.life.replace(life).is_some_and(|before| before != life) {
+                parts(&service).0.note_lost(now, UPSTREAM_RESEND_MS);
+            }
             let (read, rest) = due.split_at(told.len());
             for (due, mut told) in read.iter().zip(told) {
                 let is_deleted_elsewhere = told.iter().any(|known| {

@@ -19,7 +19,7 @@ use crate::clock::thread_cpu_time;
 use crate::limits::{
     CLAIM_LASTS, CLUSTER_DELETE_KEYS, CLUSTER_READ_KEYS, CLUSTER_SEND_KEYS, CLUSTER_SEND_MOST_KEYS,
     DELETIONS_SHARE, DRAIN_SENDS_MS, EXCHANGE_REST, MAX_EXCHANGE_REST, MESH_SHARE, READ_AHEAD_MS,
-    RECONCILE_SETTLE_MS, WARNING_EVERY_MS,
+    RECONCILE_SETTLE_MS, RESEND_MS, WARNING_EVERY_MS,
 };
 use crate::service::Service;
 use crate::stopper::Stopper;
@@ -99,7 +99,7 @@ pub(super) struct Worker<E> {
     /// Why the engine did not take the marks of a deletion. They are sent again.
     refused_deletion: Option<String>,
     pub(super) engine: E,
-    /// The life of the engine to which everything was sent that is confirmed.
+    /// The life of the engine to which everything was sent that is confirmed; 0 before the first exchange.
     life: u64,
     claim: NameClaim,
 }
@@ -348,8 +348,11 @@ impl<E: Engine> Worker<E> {
                 let sets = service.store.level_sets(&key);
                 self.write(&[Pending { key: &key, sets, counts }]).await?;
             }
-            self.life = life;
+            if mem::replace(&mut self.life, life) != 0 {
+                cluster.note_lost(now, RESEND_MS);
+            }
             self.unsettled = Some(now);
+            service.alert_totals().iter().for_each(|total| self.reconcile.note_older(total));
             service.store.mark_unsent_since(before(now, SENT_WITHIN_MS / 2));
             self.reconcile.restart(now, cluster.upstream.is_some());
             cluster.set_state(|state| state.is_reconciled = false);
@@ -647,7 +650,11 @@ impl<E: Engine> Worker<E> {
         is_over: &mut bool,
     ) -> Result<(), EngineError> {
         let service = Arc::clone(&self.service);
+        let cluster = parts(&service).0;
         while let Some(told) = told_of(&mut self.engine, Tier::Local, &service, due, now).await? {
+            if self.life != 0 && self.life != self.engine.life() {
+                cluster.note_lost(now, RESEND_MS);
+            }
             let (read, rest) = due.split_at(told.len());
             for (due, told) in read.iter().zip(told) {
                 self.remove(&due.key, told.iter(), now).await?;
