@@ -4,6 +4,7 @@
 //! repeated, late, or applied although it was reported as failed changes nothing. Nodes do not rely on an engine to
 //! keep counts: they send their own counts again after a loss.
 
+mod calls;
 mod engine;
 mod error;
 mod kafka;
@@ -16,6 +17,7 @@ mod redis;
 mod remote;
 mod url;
 
+pub use calls::{NodeMethods, NodeResponse, connect_node, serve_nodes};
 pub use engine::{Block, Engine, Known, List, OwnedBlock, Place, Server, Told, Write};
 pub use error::EngineError;
 #[cfg(feature = "kafka")]

@@ -29,7 +29,7 @@ pub use config::{Config, ConfigError, Storage};
 pub use lately_engines::PeerTls;
 pub use offline::{Dumped, OfflineError, dump_folder, restore_folder};
 pub use reload::Reloader;
-pub use server::{Server, ServerError, check_addresses, check_files};
+pub use server::{Server, ServerError, check_addresses, check_exact, check_files};
 pub use service::Service;
 pub use service::cluster::{ClusterConfig, ClusterError, PeerConfig};
 pub use service::dumps::Restored;

@@ -601,6 +601,26 @@ pub(crate) const RECONCILE_MOST_OLDER_KEYS: usize = 10_000;
 /// writes on their way have arrived.
 pub(crate) const RECONCILE_SETTLE_MS: i64 = 2_000;
 
+/// The most nodes that decide exact limits.
+pub(crate) const MAX_OWNERS: usize = 100;
+
+/// How long the owner of a key may take to answer. Then it is away, until it answers again.
+pub(crate) const OWNER_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// The pause before an owner that is away is tried again.
+pub(crate) const OWNER_RETRY: Duration = Duration::from_millis(200);
+
+/// Requests that are sent to an owner at once, and those that wait for it. A further one has no answer.
+pub(crate) const OWNER_ASKS: usize = 512;
+/// See [`OWNER_ASKS`].
+pub(crate) const MAX_ASKED: usize = 16_384;
+
+/// Bytes of the requests that another node sends at once: each has a key, a name and an address.
+pub(crate) const MAX_DECIDE_BYTES: usize = 2 << 20;
+
+/// Requests of one connection that are sent to owners at once.
+pub(crate) const ASKED_AHEAD: usize = 64;
+
 /// For so long at least after an engine may have lost counts, in milliseconds, alerts wait for hits that may be missing. The nodes
 /// first send what they had sent last, and the totals of alerts.
 pub(crate) const RESEND_MS: i64 = 10_000;

@@ -12,7 +12,7 @@ use tokio::net::{TcpListener, TcpSocket};
 use tokio::time::MissedTickBehavior;
 
 use crate::alerting;
-use crate::config::{Alert, Config, FileError, HistoryLogin};
+use crate::config::{Alert, Config, FileError, HistoryLogin, NamedLimit};
 use crate::history;
 use crate::limits::{CLOCK_STEP_MS, LISTEN_BACKLOG, PROGRESS_EVERY, READY_WITHIN, SWEEP_EVERY, WATCH_EVERY};
 use crate::log::Log;
@@ -25,6 +25,7 @@ use crate::rule_reload::RuleReload;
 use crate::service::Fragmentation;
 use crate::service::Service;
 use crate::service::cluster::{self, ClusterError, Signals};
+use crate::service::owners;
 use crate::service::users::CurrentUsers;
 use crate::stopper::Stopper;
 use crate::tls::CurrentTls;
@@ -93,6 +94,14 @@ pub enum ServerError {
         /// The address.
         address: SocketAddr,
     },
+    /// An exact limit cannot be decided.
+    #[error("limit '{limit}': exact = true {why}")]
+    Exact {
+        /// Its name.
+        limit: String,
+        /// Why.
+        why: &'static str,
+    },
     /// The last changes could not be synced at the stop.
     #[error("the last counts may not survive a loss of power: {0}")]
     Close(std::io::Error),
@@ -106,6 +115,8 @@ pub struct Server {
     grpc: TcpListener,
     metrics: Option<TcpListener>,
     exchange: Option<Exchange>,
+    /// The listener for nodes that ask for exact limits, unless that for peers is theirs.
+    owners: Option<TcpListener>,
     tls: Option<Arc<CurrentTls>>,
     stopper: Stopper,
     source: Option<Reload>,
@@ -126,6 +137,7 @@ impl Server {
     /// [`ServerError`] when the folder is in use, or an address cannot be bound or is not allowed.
     pub async fn bind(mut config: Config, clock: Arc<dyn Clock>) -> Result<Server, ServerError> {
         check_addresses(&config)?;
+        check_exact(&config)?;
         // Before the files are read: a change from here on is found.
         let source = config.source.take().map(Reload::new);
         let rule_reload = config.rule_folder.clone().map(RuleReload::new);
@@ -155,6 +167,9 @@ impl Server {
         service.users = users;
         let service = Arc::new(service);
         cluster::start(&service)?;
+        // The nodes of a mesh reach each other for their counts anyway.
+        let is_mesh = service.cluster.as_ref().is_some_and(|cluster| cluster.config.is_mesh());
+        let (peers, owners) = if is_mesh { (peers, None) } else { (None, peers) };
         let exchange = Exchange::new(&service, peers)?;
         let stopper = Stopper::new();
         let resp = Resp::new(resp, Arc::clone(&service), tls.clone(), stopper.clone())
@@ -167,6 +182,7 @@ impl Server {
             grpc,
             metrics,
             exchange,
+            owners,
             tls,
             stopper,
             source,
@@ -246,6 +262,7 @@ impl Server {
             grpc,
             metrics,
             exchange,
+            owners,
             tls,
             stopper,
             source,
@@ -262,6 +279,8 @@ impl Server {
         };
         let drained = Stopper::new();
         let cluster = exchange.map(|exchange| exchange.start(&service, &stopper, &drained, &tell));
+        let owners = owners::keep(Arc::clone(&service), owners, drained.clone(), Arc::clone(&tell));
+        let owners = tokio::spawn(owners);
         let tend = tend(Arc::clone(&service), stopper.clone(), Arc::clone(&tell));
         let resp = tokio::spawn(resp.serve());
         let all = protocol::http::all(Arc::clone(&service), stopper.clone());
@@ -295,6 +314,7 @@ impl Server {
             let _ = metrics.await;
         }
         drained.stop();
+        let _ = owners.await;
         let exchanged = tokio::task::spawn_blocking(move || join_exchange(cluster.unwrap_or_default()))
             .await
             .expect("it only waits");
@@ -520,6 +540,22 @@ pub fn check_addresses(config: &Config) -> Result<(), ServerError> {
         }
         _ => Ok(()),
     }
+}
+
+/// Checks that exact limits can be decided.
+///
+/// # Errors
+/// [`ServerError::Exact`]: the nodes that decide are not known, or nothing is kept.
+pub fn check_exact(config: &Config) -> Result<(), ServerError> {
+    check_exact_of(&config.limits, config)
+}
+
+/// The same of limits in place of those of the config.
+pub(crate) fn check_exact_of(limits: &[NamedLimit], config: &Config) -> Result<(), ServerError> {
+    let Some(limit) = limits.iter().find(|limit| limit.exact.is_some()) else { return Ok(()) };
+    let cluster = config.cluster.as_ref();
+    let checked = cluster.map_or(Ok(()), |cluster| cluster.check_exact(config.storage.is_some()));
+    checked.map_err(|why| ServerError::Exact { limit: limit.name.clone(), why })
 }
 
 /// Reads the files of passwords, certificates and keys that a config names, as a start does.

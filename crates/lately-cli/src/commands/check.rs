@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::Args;
 use lately::{Pattern, Settings, Span};
 use lately_server::alerts::{AlertRule, Condition};
-use lately_server::config::{Alert, History, HostName, NamedLimit, Tls, User, Webhook};
+use lately_server::config::{Alert, History, HostName, NamedLimit, OwnerDown, Tls, User, Webhook};
 use lately_server::{Config, PeerTls, Storage};
 use serde::Serialize;
 
@@ -47,6 +47,7 @@ pub(crate) fn run(check: &Check) -> Result<Outcome, CliError> {
     config.rule_folder = serve::rule_folder(check.ratelimit_config.as_deref(), would_not_start)?;
     let refused = |error: &_| serve::refusal("config", error, false);
     lately_server::check_addresses(&config).map_err(|error| refused(&error))?;
+    lately_server::check_exact(&config).map_err(|error| refused(&error))?;
     lately_server::check_files(&config).map_err(|error| refused(&error))?;
     output::data(|out| {
         if check.json {
@@ -129,9 +130,12 @@ fn write_lines(out: &mut dyn Write, config: &Config) -> io::Result<()> {
             );
             format!(", peer {}, tls {tls}", peer.listen)
         });
+        let owner = |(node, address): (&String, _)| format!("{node}={address}");
+        let owners = cluster.owners.iter().map(owner).collect::<Vec<_>>().join(" ");
+        let owners = if owners.is_empty() { owners } else { format!(", owners {owners}") };
         writeln!(
             out,
-            "cluster: engine {engine}, node {node}, urls {urls}{peer}{upstream}, flush {flush_ms}ms, read_timeout {timeout}"
+            "cluster: engine {engine}, node {node}, urls {urls}{peer}{owners}{upstream}, flush {flush_ms}ms, read_timeout {timeout}"
         )?;
     }
     if let Some(otlp) = &config.otlp {
@@ -162,6 +166,9 @@ fn write_lines(out: &mut dyn Write, config: &Config) -> io::Result<()> {
             limit.exempt.iter().map(|exempt| printable(exempt.to_string().as_bytes())).collect();
         let exempt = if exempt.is_empty() { "none".to_owned() } else { exempt.join(" ") };
         write!(out, ", exempt {exempt}, shadow {is_shadow}")?;
+        if let Some(down) = limit.exact {
+            write!(out, ", exact true, on_owner_down {}", down.name())?;
+        }
         let (deny, (v4_bits, v6_bits)) = (deny.code(), prefix.lengths());
         let key = or_word(key.as_ref(), "none");
         let key = printable(key.as_bytes());
@@ -306,6 +313,7 @@ struct CheckedCluster<'a> {
     urls: Vec<String>,
     upstream: Vec<String>,
     peer: Option<CheckedPeer>,
+    owners: BTreeMap<&'a str, String>,
     flush_ms: u64,
     read_timeout_ms: u64,
 }
@@ -382,6 +390,8 @@ struct CheckedLimit<'a> {
     lockout_max_ms: Option<i64>,
     exempt: Vec<String>,
     shadow: bool,
+    exact: bool,
+    on_owner_down: Option<&'static str>,
     key: Option<String>,
     deny: u16,
     ipv4_prefix: u8,
@@ -430,6 +440,7 @@ impl Checked<'_> {
                         key: text(key),
                     }),
                 }),
+                owners: cluster.owners.iter().map(|(node, at)| (&**node, at.to_string())).collect(),
                 flush_ms: u64::try_from(cluster.flush.as_millis()).unwrap_or(u64::MAX),
                 read_timeout_ms: cluster
                     .read_timeout
@@ -533,6 +544,8 @@ impl CheckedLimit<'_> {
             lockout_max_ms: limit.lockout.map(|lockout| lockout.longest().as_millis()),
             exempt: limit.exempt.iter().map(ToString::to_string).collect(),
             shadow: limit.is_shadow,
+            exact: limit.exact.is_some(),
+            on_owner_down: limit.exact.map(OwnerDown::name),
             key: limit.key.as_ref().map(ToString::to_string),
             deny: limit.deny.code(),
             ipv4_prefix,

@@ -13,20 +13,20 @@ use crate::common::lately;
 use crate::running::{Running, becomes, serve_in, serve_with};
 
 /// A way to a node for one other node. The node may get another address, and the way may be cut.
-struct Link {
-    address: SocketAddr,
+pub(crate) struct Link {
+    pub(crate) address: SocketAddr,
     state: Arc<Mutex<LinkState>>,
 }
 
 #[derive(Default)]
-struct LinkState {
-    to: Option<String>,
-    is_cut: bool,
+pub(crate) struct LinkState {
+    pub(crate) to: Option<String>,
+    pub(crate) is_cut: bool,
     open: Vec<TcpStream>,
 }
 
 impl Link {
-    fn new() -> Link {
+    pub(crate) fn new() -> Link {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("it is bound");
         let state = Arc::<Mutex<LinkState>>::default();
@@ -40,7 +40,7 @@ impl Link {
         Link { address, state }
     }
 
-    fn set(&self, change: impl FnOnce(&mut LinkState)) {
+    pub(crate) fn set(&self, change: impl FnOnce(&mut LinkState)) {
         let state = &mut *self.state.lock().unwrap_or_else(PoisonError::into_inner);
         change(state);
         if state.is_cut {

@@ -26,6 +26,7 @@ mod disk_fails;
 mod disk_full;
 mod dump;
 mod envoy;
+mod exact_limits;
 mod examples;
 mod expected_counts;
 mod flood;

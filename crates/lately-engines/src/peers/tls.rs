@@ -32,9 +32,9 @@ pub struct PeerTlsError {
 
 /// What the files say.
 #[derive(Clone)]
-pub(super) struct Configs {
-    pub(super) server: Arc<ServerConfig>,
-    pub(super) client: Arc<ClientConfig>,
+pub(crate) struct Configs {
+    pub(crate) server: Arc<ServerConfig>,
+    pub(crate) client: Arc<ClientConfig>,
 }
 
 fn failed(path: &Path, why: impl std::fmt::Display) -> PeerTlsError {
@@ -61,7 +61,7 @@ impl PeerTls {
     }
 
     /// Reads the files.
-    pub(super) fn load(&self) -> Result<Configs, PeerTlsError> {
+    pub(crate) fn load(&self) -> Result<Configs, PeerTlsError> {
         let PeerTls { ca, cert, key } = self;
         let mut roots = RootCertStore::empty();
         for certificate in certificates(ca)? {

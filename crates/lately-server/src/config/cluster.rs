@@ -1,5 +1,6 @@
 //! `[cluster]`: other nodes to count together with.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -23,6 +24,7 @@ pub(super) struct ClusterSection {
     urls: Option<Spanned<Urls>>,
     upstream: Option<Spanned<Urls>>,
     peer: Option<Spanned<Address>>,
+    owners: Option<Spanned<Owners>>,
     tls: Option<Spanned<PeerTlsConfig>>,
     topic: Option<Spanned<String>>,
     group: Option<Spanned<String>>,
@@ -64,6 +66,27 @@ impl<'de> Deserialize<'de> for Urls {
     }
 }
 
+/// The nodes that decide exact limits, with their addresses.
+struct Owners(BTreeMap<String, String>);
+
+impl<'de> Deserialize<'de> for Owners {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Owners, D::Error> {
+        const EXAMPLE: &str = "such as { eu-1 = \"eu-1.example:7382\", eu-2 = \"eu-2.example:7382\" }";
+        let toml::Value::Table(table) = toml::Value::deserialize(deserializer)? else {
+            return Err(de::Error::custom(format!(
+                "owners is a table of nodes and their addresses, {EXAMPLE}"
+            )));
+        };
+        let entry = |(node, value): (String, toml::Value)| match value {
+            toml::Value::String(address) => Ok((node, address)),
+            other => {
+                Err(de::Error::custom(format!("{} is no address: give a text, {EXAMPLE}", shown(&other))))
+            }
+        };
+        table.into_iter().map(entry).collect::<Result<_, _>>().map(Owners)
+    }
+}
+
 /// How other nodes reach this one, of the keys `peer` and `tls` of a section.
 fn with_peer(
     config: ClusterConfig,
@@ -72,12 +95,12 @@ fn with_peer(
 ) -> Result<ClusterConfig, Problem> {
     let Some(peer) = peer else {
         return match tls {
-            _ if config.is_mesh() => {
+            _ if config.is_mesh() || config.owners.len() > 1 => {
                 let message = "[cluster] does not say where other nodes reach this one: add an address of this machine, such as peer = \"127.0.0.1:7382\"";
                 Err(Problem { at, message: message.to_owned() })
             }
             Some(tls) => {
-                let message = "tls in [cluster] is for the engine peers: for Redis and PostgreSQL the files are in the addresses";
+                let message = "tls in [cluster] is for connections of nodes to each other, and there are none: for Redis and PostgreSQL the files are in the addresses";
                 Err(Problem { at: tls.span(), message: message.to_owned() })
             }
             None => Ok(config),
@@ -208,6 +231,13 @@ pub(super) fn settle(section: Option<Spanned<ClusterSection>>) -> Result<Option<
     if config.engine() != engine {
         return Err(not_of_it());
     }
+    let config = match section.owners {
+        Some(owners) => {
+            let at = owners.span();
+            config.with_owners(owners.into_inner().0).map_err(|message| Problem { at, message })?
+        }
+        None => config,
+    };
     let config = with_peer(config, (section.peer, section.tls), at)?;
     let keys = KafkaKeys {
         topic: section.topic,

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use lately::{Admission, Factor, Lockout, Span};
 use lately_keys::{Exempt, Prefix};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer, de};
 use toml::Spanned;
 
 use super::doors::Deny;
 use super::error::Problem;
 use super::key_template::KeyTemplate;
-use super::value::{Bits, Exemptions, Length, LockoutFactor, Most};
+use super::value::{Bits, Exemptions, Length, LockoutFactor, Most, shown};
 use crate::limits::{MAX_LIMIT_NAME_BYTES, MAX_LIMITS};
 
 /// An address of IPv4 is a client.
@@ -44,6 +44,9 @@ pub struct NamedLimit {
     pub is_shadow: bool,
     /// The key of a request to `/v1/auth`.
     pub key: Option<KeyTemplate>,
+    /// Each key is decided by one node, its owner. What the other nodes do while it is away. `None`: each node decides by what it
+    /// knows.
+    pub exact: Option<OwnerDown>,
     /// The status of `/v1/auth` for a denied request.
     pub deny: Deny,
     /// How much of the addresses in keys counts: `ipv4_prefix` and `ipv6_prefix`.
@@ -52,6 +55,42 @@ pub struct NamedLimit {
     pub domain: Option<String>,
     /// The entries of such a descriptor: each key with its value, a start of it and `*`, or `*` for any.
     pub descriptors: BTreeMap<String, String>,
+}
+
+/// What a node does with a request of an exact limit while it does not reach the owner of the key.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum OwnerDown {
+    /// It is denied. So the limit is exact.
+    #[default]
+    Deny,
+    /// It is allowed, and counts on this node.
+    Allow,
+    /// This node decides by what it knows.
+    Local,
+}
+
+impl OwnerDown {
+    /// As in the config file.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            OwnerDown::Deny => "deny",
+            OwnerDown::Allow => "allow",
+            OwnerDown::Local => "local",
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for OwnerDown {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<OwnerDown, D::Error> {
+        let value = toml::Value::deserialize(deserializer)?;
+        let all = [OwnerDown::Deny, OwnerDown::Allow, OwnerDown::Local];
+        let found = all.into_iter().find(|down| value.as_str() == Some(down.name()));
+        found.ok_or_else(|| {
+            let value = shown(&value);
+            de::Error::custom(format!("invalid on_owner_down {value}: give \"deny\", \"allow\" or \"local\""))
+        })
+    }
 }
 
 #[derive(Deserialize)]
@@ -68,6 +107,9 @@ pub(super) struct LimitConfig {
     exempt: Option<Spanned<Exemptions>>,
     #[serde(default)]
     shadow: bool,
+    #[serde(default)]
+    exact: bool,
+    on_owner_down: Option<Spanned<OwnerDown>>,
     key: Option<Spanned<String>>,
     #[serde(default)]
     deny: Deny,
@@ -183,7 +225,14 @@ impl NamedLimit {
 
     fn of(config: LimitConfig) -> Result<NamedLimit, Problem> {
         let lockout = lockout_of(&config)?;
-        let LimitConfig { name, max, window, shadow, key, deny, overdraft, exempt, .. } = config;
+        let LimitConfig { name, max, window, shadow, key, deny, overdraft, exempt, exact, .. } = config;
+        let on_owner_down = match config.on_owner_down {
+            Some(down) if !exact => {
+                let message = "on_owner_down goes with exact = true: without it each node decides".to_owned();
+                return Err(Problem { at: down.span(), message });
+            }
+            down => down.map(Spanned::into_inner).unwrap_or_default(),
+        };
         let template = |key: Spanned<String>| {
             KeyTemplate::parse(key.get_ref()).map_err(|message| Problem { at: key.span(), message })
         };
@@ -216,6 +265,7 @@ impl NamedLimit {
             is_overdraft: overdraft,
             exempt,
             is_shadow: shadow,
+            exact: exact.then_some(on_owner_down),
             key,
             deny,
             prefix,

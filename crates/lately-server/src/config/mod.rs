@@ -41,10 +41,10 @@ pub(crate) use file::read as read_file;
 pub use history::{History, HistoryLogin, HistoryProtocol};
 pub use host::HostName;
 pub use key_template::KeyTemplate;
-pub use limit::NamedLimit;
 pub(crate) use limit::{
     DEFAULT_IPV4_PREFIX, DEFAULT_IPV6_PREFIX, DOMAIN_PREFIX, RATELIMIT_PREFIX, info_name,
 };
+pub use limit::{NamedLimit, OwnerDown};
 pub use otlp::Otlp;
 pub(crate) use rule_folder::RuleFiles;
 pub use rule_folder::{RuleFolder, RuleFolderError};

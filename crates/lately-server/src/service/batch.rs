@@ -57,6 +57,8 @@ pub(crate) struct NamedRequest<'a> {
     pub(crate) instead: Option<(u64, Span)>,
     /// The cost was spent already. A limit with `overdraft` counts it even if there is no room.
     pub(crate) is_spent: bool,
+    /// It is allowed in any case, and counts.
+    pub(crate) is_exempt: bool,
 }
 
 impl<'a> Batch<'a> {
@@ -183,11 +185,12 @@ impl<'a> Batch<'a> {
         service: &Service,
     ) -> Result<(), String> {
         let rules = self.rules.get_or_insert_with(|| service.rules.get());
-        let &NamedRequest { key, name, cost, at, is_peek, address, instead, is_spent } = named;
+        let &NamedRequest { key, name, cost, at, is_peek, address, instead, is_spent, is_exempt } = named;
         let Some(number) = rules.find(name) else { return Err(rules.unknown(name)) };
         let limit = &rules.rule(number).limit;
         let lockout = limit.lockout.filter(|_| !limit.is_shadow);
         let admission = match limit.admission(key, address) {
+            _ if is_exempt => Admission::Exempt,
             Admission::Overdraft if is_spent => Admission::Spent,
             admission => admission,
         };
@@ -199,10 +202,10 @@ impl<'a> Batch<'a> {
             self.refund(request);
             return Ok(());
         }
-        let has_exempt = !limit.exempt.is_empty();
+        // Another key may be exempt, or of another node.
+        let is_of_key = !limit.exempt.is_empty() || limit.exact.is_some();
         self.limit(request);
-        if has_exempt {
-            // Another key may be exempt.
+        if is_of_key {
             self.last = None;
         }
         if !is_peek {

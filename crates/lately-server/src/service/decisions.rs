@@ -8,6 +8,7 @@ use thiserror::Error;
 
 use super::commit::Changes;
 use super::named_limits::Rules;
+use super::owners::Verdict;
 use super::{Batch, NamedRequest, Service};
 
 /// The limit of a request.
@@ -51,6 +52,14 @@ pub(crate) enum DecideError {
     /// The request is wrong, or there is no room for it.
     #[error(transparent)]
     Limit(LimitError),
+    /// The owner of the key refuses the request.
+    #[error("{code} {error}")]
+    Owner {
+        /// The first word of the error in RESP.
+        code: &'static str,
+        /// The rest.
+        error: String,
+    },
     /// The journal has failed.
     #[error(transparent)]
     Refused(Refused),
@@ -65,21 +74,30 @@ impl Service {
         self: &Arc<Service>,
         asked: &LimitRequest<'_>,
     ) -> Result<Decided, DecideError> {
+        if asked.cost < 0 {
+            self.check_refund().map_err(DecideError::Refund)?;
+        }
+        let mut is_exempt = false;
         let (max, window) = match asked.limit {
             Limiting::Given { max, window, .. } => (max, window),
             Limiting::Named(rules, name) => {
                 let number = rules.find(name).ok_or_else(|| DecideError::Unknown(rules.unknown(name)))?;
                 let limit = &rules.rule(number).limit;
+                match self.decided_by_owner(limit, &asked.named(name, false)).await {
+                    None => {}
+                    Some(Verdict::Decided(decided)) => return Ok(decided),
+                    Some(Verdict::Refused { code, error }) => return Err(DecideError::Owner { code, error }),
+                    Some(Verdict::Here { is_exempt: allowed }) => is_exempt = allowed,
+                }
                 (limit.max, limit.window)
             }
         };
-        if asked.cost < 0 {
-            self.check_refund().map_err(DecideError::Refund)?;
-        }
         let now = self.now();
         let mut changes = Changes::default();
         // The change is committed before the first await: a client that disconnects cannot undo it.
-        let (outcome, commit) = self.execute_alone(&mut changes, now, |batch| asked.add_to(batch, self));
+        let (outcome, commit) = self.execute_alone(&mut changes, now, |batch| {
+            asked.add_to(batch, is_exempt, self);
+        });
         let decision = decision_of(outcome)?;
         let request = Request { at: asked.at, ..Request::new(asked.key, max, window, 1) };
         let more_after = self.more_after(request, &decision, now);
@@ -108,8 +126,8 @@ impl Service {
 
 impl<'r> LimitRequest<'r> {
     /// Adds it to a batch. A limit of the config was found before.
-    fn add_to(&self, batch: &mut Batch<'r>, service: &Service) {
-        let &LimitRequest { key, limit, cost, at, is_peek, address } = self;
+    fn add_to(&self, batch: &mut Batch<'r>, is_exempt: bool, service: &Service) {
+        let &LimitRequest { key, limit, cost, at, is_peek, .. } = self;
         match limit {
             Limiting::Given { max, window, lockout, is_overdraft } => {
                 let admission = if is_overdraft { Admission::Overdraft } else { Admission::Whole };
@@ -119,11 +137,14 @@ impl<'r> LimitRequest<'r> {
             }
             Limiting::Named(rules, name) => {
                 batch.use_rules(Arc::clone(rules));
-                let named =
-                    NamedRequest { key, name, cost, at, is_peek, address, instead: None, is_spent: false };
-                batch.limit_by_name(&named, service).expect("the name was found");
+                batch.limit_by_name(&self.named(name, is_exempt), service).expect("the name was found");
             }
         }
+    }
+
+    fn named(&self, name: &'r [u8], is_exempt: bool) -> NamedRequest<'r> {
+        let &LimitRequest { key, cost, at, is_peek, address, .. } = self;
+        NamedRequest { key, name, cost, at, is_peek, address, instead: None, is_spent: false, is_exempt }
     }
 }
 

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use futures_util::future::join_all;
 use lately::limits::MAX_KEY_BYTES;
 use lately::{Outcome, Request, Retry, Span};
 use lately_journal::Refused;
@@ -12,6 +13,7 @@ use lately_keys::{Prefix, push_escaped};
 
 use super::commit::Changes;
 use super::named_limits::{RuleNumber, Rules};
+use super::owners::Verdict;
 use super::{Batch, DecideError, Decided, NamedRequest, Service};
 use crate::config::{DEFAULT_IPV4_PREFIX, DEFAULT_IPV6_PREFIX, DOMAIN_PREFIX};
 
@@ -112,18 +114,21 @@ impl Match {
         })
     }
 
-    fn add_to<'m>(&'m self, batch: &mut Batch<'m>, rules: &'m Rules, service: &Service) {
-        let &Match { ref key, number, max, window, cost, is_report, ref address } = self;
-        let is_peek = cost == 0;
-        match number {
-            Some(number) => {
-                let name = rules.rule(number).limit.name.as_bytes();
-                let (address, instead) = (Some(&**address), Some((max, window)));
-                let is_spent = is_report;
-                let named = NamedRequest { key, name, cost, at: None, is_peek, address, instead, is_spent };
-                batch.limit_by_name(&named, service).expect("it is a limit of this set");
-            }
+    /// The request, if the limit is one of the config.
+    fn named<'m>(&'m self, rules: &'m Rules, is_exempt: bool) -> Option<NamedRequest<'m>> {
+        let &Match { ref key, number, max, window, cost, is_report: is_spent, ref address } = self;
+        let name = rules.rule(number?).limit.name.as_bytes();
+        let (address, instead) = (Some(&**address), Some((max, window)));
+        let (at, is_peek) = (None, cost == 0);
+        Some(NamedRequest { key, name, cost, at, is_peek, address, instead, is_spent, is_exempt })
+    }
+
+    fn add_to<'m>(&'m self, batch: &mut Batch<'m>, rules: &'m Rules, is_exempt: bool, service: &Service) {
+        match self.named(rules, is_exempt) {
+            Some(named) => batch.limit_by_name(&named, service).expect("it is a limit of this set"),
             None => {
+                let &Match { ref key, max, window, cost, .. } = self;
+                let is_peek = cost == 0;
                 let request = Request::new(key, max, window, cost.unsigned_abs());
                 let request = Request { is_peek, ..request };
                 if cost < 0 { batch.refund(request) } else { batch.limit(request) }
@@ -216,13 +221,19 @@ impl Service {
         if each.iter().flatten().any(|found| found.cost < 0) {
             self.check_refund().map_err(DecideError::Refund)?;
         }
+        let mut verdicts = self.verdicts_of_owners(matches).await;
         let now = self.now();
         let mut changes = Changes::default();
         let (outcomes, commit) = {
             let mut batch = Batch::default();
             batch.use_rules(Arc::clone(rules));
-            for found in each.iter().flatten() {
-                found.add_to(&mut batch, rules, self);
+            for (found, verdict) in each.iter().zip(&verdicts) {
+                let is_exempt = match verdict {
+                    Some(Verdict::Decided(_) | Verdict::Refused { .. }) => continue,
+                    Some(Verdict::Here { is_exempt }) => *is_exempt,
+                    None => false,
+                };
+                found.iter().for_each(|found| found.add_to(&mut batch, rules, is_exempt, self));
             }
             let _entered = self.enter();
             self.execute(&mut batch, &mut changes, now);
@@ -233,17 +244,24 @@ impl Service {
         // The change is committed before the first await: a client that disconnects cannot undo it.
         self.settled(commit, changes).await.map_err(DecideError::Refused)?;
         let mut outcomes = outcomes.map_err(DecideError::Refused)?.into_iter();
-        let decide = |found: &Option<Match>| {
+        let decide = |(found, verdict): (&Option<Match>, Option<Verdict>)| {
             let Some(found) = found else { return Ok(None) };
-            let Some(Outcome::Limit(decided)) = outcomes.next() else {
-                unreachable!("a limit was asked for")
-            };
-            let decision = decided.map_err(DecideError::Limit)?;
-            let more_after = match decision.retry {
-                Retry::After(wait) => Some(wait),
-                _ => {
-                    let request = Request::new(&found.key, found.max, found.window, 1);
-                    self.more_after(request, &decision, now)
+            let (decision, more_after) = match verdict {
+                Some(Verdict::Decided(Decided { decision, more_after, .. })) => (decision, more_after),
+                Some(Verdict::Refused { code, error }) => return Err(DecideError::Owner { code, error }),
+                Some(Verdict::Here { .. }) | None => {
+                    let Some(Outcome::Limit(decided)) = outcomes.next() else {
+                        unreachable!("a limit was asked for")
+                    };
+                    let decision = decided.map_err(DecideError::Limit)?;
+                    let more_after = match decision.retry {
+                        Retry::After(wait) => Some(wait),
+                        _ => {
+                            let request = Request::new(&found.key, found.max, found.window, 1);
+                            self.more_after(request, &decision, now)
+                        }
+                    };
+                    (decision, more_after)
                 }
             };
             let had_room = decision.remaining.saturating_add(found.cost) > 0;
@@ -254,7 +272,20 @@ impl Service {
             let name = found.number.map_or("", |number| &rules.rule(number).limit.name).to_owned();
             Ok(Some(DescriptorDecision { name, decided, is_over }))
         };
-        each.iter().map(decide).collect()
+        each.iter().zip(verdicts.drain(..)).map(decide).collect()
+    }
+
+    /// What other nodes say of exact limits on descriptors. `None` where this node decides.
+    async fn verdicts_of_owners(&self, Matches { rules, each }: &Matches) -> Vec<Option<Verdict>> {
+        if self.owners.is_none() {
+            return each.iter().map(|_| None).collect();
+        }
+        let verdict = async |found: &Option<Match>| {
+            let found = found.as_ref()?;
+            let limit = &rules.rule(found.number?).limit;
+            self.decided_by_owner(limit, &found.named(rules, false)?).await
+        };
+        join_all(each.iter().map(verdict)).await
     }
 }
 

@@ -10,6 +10,7 @@ use lately_journal::Journal;
 
 use super::history::HistoryState;
 use super::named_limits::LimitAnswer;
+use super::owners::Link;
 use super::rule_tally::{NamedTally, RuleTally};
 use super::{AlertFigures, Service};
 use crate::VERSION;
@@ -311,6 +312,24 @@ fn general(service: &Service) -> Vec<Part> {
                 upstream.unsent_deletions(),
             );
         }
+    }
+    if let Some(owners) = &service.owners {
+        all.counter(
+            "lately_owner_requests_total",
+            "Requests of exact limits that other nodes have decided for this one.",
+            stats.asked_owners.load(Relaxed),
+        );
+        all.counter(
+            "lately_owner_away_total",
+            "Requests of exact limits for which on_owner_down held, because the node that decides was away.",
+            stats.owners_away.load(Relaxed),
+        );
+        let sample = |link: &Link| Sample {
+            labels: vec![("node", link.node.clone().into())],
+            value: Value::Whole(u64::from(link.is_reached())),
+        };
+        let metric = gauge("lately_owner_up", "1 while a node decides the exact limits of its keys.");
+        all.0.push(Part { metric, is_first: true, samples: owners.links().map(sample).collect() });
     }
     if service.config.otlp.is_some() {
         all.counter(

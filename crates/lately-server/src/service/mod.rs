@@ -27,6 +27,7 @@ mod loading;
 pub(crate) mod login;
 pub(crate) mod metrics;
 pub(crate) mod named_limits;
+pub(crate) mod owners;
 pub(crate) mod password;
 pub(crate) mod process;
 pub(crate) mod ratelimit;
@@ -72,6 +73,7 @@ pub(crate) use ingest::{IngestError, Ingested, Stretch};
 pub(crate) use keys::DeleteError;
 use login::Logins;
 use named_limits::CurrentRules;
+use owners::Owners;
 use process::Resident;
 use ratelimit::CurrentRateLimits;
 pub(crate) use reads::Asked;
@@ -126,6 +128,8 @@ pub struct Service {
     feed: ChangeFeed,
     /// Other nodes, if this one counts together with others.
     pub(crate) cluster: Option<Cluster>,
+    /// The nodes that decide exact limits, if there are several.
+    pub(crate) owners: Option<Owners>,
     /// The gate that [`Service::enter`] uses without a journal.
     gate: RwLock<()>,
     busy_sources: BusySources,
@@ -149,6 +153,7 @@ impl Service {
             store: Arc::new(build(&config)?),
             feed: ChangeFeed::new(config.ceiling_bytes),
             cluster: config.cluster.clone().map(|cluster| Cluster::new(cluster, config.ceiling_bytes)),
+            owners: config.cluster.as_ref().and_then(Owners::new),
             gate: RwLock::default(),
             busy_sources: BusySources::default(),
             alerts: Alerts::new(&config.alerts, clock.now()),

@@ -167,6 +167,7 @@ pub(crate) mod tests {
             is_overdraft: false,
             exempt: Vec::new(),
             is_shadow: false,
+            exact: None,
             key: None,
             deny: crate::config::Deny::default(),
             prefix: lately_keys::Prefix::new(32, 64).expect("lengths"),

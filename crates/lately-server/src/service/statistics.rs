@@ -20,6 +20,10 @@ pub(crate) struct Stats {
     pub(crate) repeated_hits: AtomicU64,
     /// Hits denied by limits, by weight.
     pub(crate) denied_hits: AtomicU64,
+    /// Requests of exact limits that other nodes have decided.
+    pub(crate) asked_owners: AtomicU64,
+    /// Requests of exact limits whose owner was away.
+    pub(crate) owners_away: AtomicU64,
     /// Connections accepted.
     pub(crate) connections: AtomicU64,
     /// Connections refused because there were too many.

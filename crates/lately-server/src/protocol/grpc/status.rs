@@ -31,6 +31,11 @@ pub(super) fn of_decide(error: &DecideError) -> Status {
         DecideError::Limit(LimitError::Hit(hit)) => of_hit(hit),
         DecideError::Limit(error) => Status::invalid_argument(error.to_string()),
         DecideError::Unknown(text) => Status::not_found(text.clone()),
+        DecideError::Owner { code, .. } => match *code {
+            "OOM" => Status::resource_exhausted(error.to_string()),
+            "MISCONF" => Status::unavailable(error.to_string()),
+            _ => Status::invalid_argument(error.to_string()),
+        },
         DecideError::Refund(text) => Status::failed_precondition(text.clone()),
     }
 }

@@ -98,6 +98,15 @@ impl From<DecideError> for Problem {
         let cause = match &error {
             DecideError::Refused(refused) => return Problem::of_refused(refused),
             DecideError::Limit(LimitError::Hit(hit)) => return Problem::of_hit(hit),
+            DecideError::Owner { code, error: cause } => {
+                let status = match *code {
+                    "OOM" => StatusCode::INSUFFICIENT_STORAGE,
+                    "MISCONF" => StatusCode::SERVICE_UNAVAILABLE,
+                    "ERR" => StatusCode::BAD_REQUEST,
+                    _ => StatusCode::UNPROCESSABLE_ENTITY,
+                };
+                return Problem::new(status, code, cause);
+            }
             DecideError::Limit(error) => error.to_string(),
             DecideError::Unknown(text) | DecideError::Refund(text) => text.clone(),
         };

@@ -1,13 +1,17 @@
 //! `[cluster]` of the config file.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use hyper::http::uri::Authority;
 use lately::Origin;
 use lately_engines::{GroupProtocol, KafkaRole, KafkaTopic, check_brokers, is_kafka};
 use lately_engines::{PeerTls, Peers, Remote, without_password};
 
-use crate::limits::{DEFAULT_FLUSH, DEFAULT_GROUP, DEFAULT_READ_TIMEOUT, DEFAULT_SESSION, DEFAULT_TOPIC};
+use crate::limits::{
+    DEFAULT_FLUSH, DEFAULT_GROUP, DEFAULT_READ_TIMEOUT, DEFAULT_SESSION, DEFAULT_TOPIC, MAX_OWNERS,
+};
 
 /// How this node counts together with others.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -19,8 +23,11 @@ pub struct ClusterConfig {
     pub urls: Vec<String>,
     /// The topic and the consumer group. `None` with any engine but Kafka.
     pub kafka: Option<KafkaTopic>,
-    /// How the other nodes of a mesh reach this one. `None` with any other engine.
+    /// How the other nodes reach this one, if they do.
     pub peer: Option<PeerConfig>,
+    /// The nodes that decide exact limits, this one included, each with the address where the others reach it. Empty without exact
+    /// limits.
+    pub owners: BTreeMap<String, Authority>,
     /// The addresses of the upstream engine, which all data centres share. Empty without one.
     pub upstream: Vec<String>,
     /// How long changes are gathered before they are sent.
@@ -69,7 +76,9 @@ impl ClusterConfig {
             protocol: GroupProtocol::default(),
             session: DEFAULT_SESSION,
         });
-        let config = ClusterConfig { node, urls, kafka: None, peer: None, upstream, flush, read_timeout };
+        let owners = BTreeMap::new();
+        let config =
+            ClusterConfig { node, urls, kafka: None, peer: None, owners, upstream, flush, read_timeout };
         match kafka {
             Some(kafka) => config.with_kafka(kafka),
             None => Ok(config),
@@ -91,12 +100,59 @@ impl ClusterConfig {
         Ok(ClusterConfig { kafka: Some(kafka), ..self })
     }
 
-    /// The same config of a node that the others reach like this. Only with the addresses of other nodes.
+    /// The same config with the nodes that decide exact limits, each with an address such as `eu-1.example:7382`.
     ///
     /// # Errors
-    /// The engine is another one, or the address is among those of the others.
+    /// A name or an address is invalid, or this node is not among them.
+    pub fn with_owners(self, owners: BTreeMap<String, String>) -> Result<ClusterConfig, String> {
+        let mut read = BTreeMap::new();
+        for (node, address) in owners {
+            if Origin::new(&node, 0).is_none() {
+                return Err(format!(
+                    "invalid node name '{}' in owners: give 1 to {} letters, digits, - or _, such as eu-1",
+                    node.escape_debug(),
+                    lately::limits::MAX_NODE_BYTES
+                ));
+            }
+            let parsed = address.parse::<Authority>().ok().filter(|parsed| {
+                parsed.port_u16().is_some_and(|port| port > 0)
+                    && !parsed.host().is_empty()
+                    && !address.contains('@')
+            });
+            let Some(parsed) = parsed else {
+                return Err(format!(
+                    "invalid address '{}' of {node} in owners: give a host and a port, such as eu-1.example:7382",
+                    address.escape_debug()
+                ));
+            };
+            if let Some((other, _)) = read.iter().find(|(_, before)| **before == parsed) {
+                return Err(format!(
+                    "{other} and {node} have the same address {parsed} in owners: give each its own"
+                ));
+            }
+            read.insert(node, parsed);
+        }
+        if !read.contains_key(&self.node) {
+            return Err(format!(
+                "owners does not have this node: add {} = \"HOST:PORT\" with the address where the others reach it",
+                self.node
+            ));
+        }
+        if read.len() > MAX_OWNERS {
+            return Err(format!("owners has {} nodes: at most {MAX_OWNERS} are possible", read.len()));
+        }
+        Ok(ClusterConfig { owners: read, ..self })
+    }
+
+    /// The same config of a node that the others reach like this. Only with the addresses of other nodes, or with owners.
+    ///
+    /// # Errors
+    /// No other node reaches this one, or the address is among those of the others.
     pub fn with_peer(self, peer: PeerConfig) -> Result<ClusterConfig, String> {
         if !self.is_mesh() {
+            if self.owners.len() > 1 {
+                return Ok(ClusterConfig { peer: Some(peer), ..self });
+            }
             return Err(format!(
                 "a peer address is for nodes that reach each other directly, and the engine is {}: leave it out, or give peer://HOST:PORT of the other nodes",
                 self.engine()
@@ -110,6 +166,19 @@ impl ClusterConfig {
             ));
         }
         Ok(ClusterConfig { peer: Some(peer), ..self })
+    }
+
+    /// Why exact limits cannot be decided. `kept`: counts are kept in a data folder.
+    pub(crate) fn check_exact(&self, kept: bool) -> Result<(), &'static str> {
+        if self.owners.is_empty() {
+            return Err(
+                "needs the nodes that decide: add owners = { NODE = \"HOST:PORT\", … } with all nodes to [cluster]",
+            );
+        }
+        if !kept && self.owners.len() > 1 {
+            return Err("needs a data folder: a node that was killed has to know what it had allowed");
+        }
+        Ok(())
     }
 
     /// Whether the nodes reach each other directly.

@@ -134,7 +134,8 @@ pub(crate) fn engine(service: &Service, cluster: &Cluster) -> Result<Remote, Eng
     if let Some(topic) = &cluster.config.kafka {
         return super::kafka::engine(service, cluster, topic.clone());
     }
-    let Some(peer) = &cluster.config.peer else { return Remote::new(&cluster.config.urls) };
+    let peer = cluster.config.peer.as_ref().filter(|_| cluster.config.is_mesh());
+    let Some(peer) = peer else { return Remote::new(&cluster.config.urls) };
     let most_bytes = usize::try_from(service.config.ceiling_bytes / MESH_SHARE).unwrap_or(usize::MAX);
     let peers = Peers::new(PeersConfig {
         node: cluster.config.node.clone(),

@@ -9,12 +9,14 @@ mod keys;
 mod login;
 mod long_request;
 mod origins;
+mod owners;
 mod questions;
 mod run;
 mod slow;
 mod transaction;
 mod written;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use lately::Timestamp;
@@ -27,9 +29,11 @@ use crate::service::access::{Forbidden, Principal};
 use crate::service::caller::Caller;
 use crate::service::clients::{Client, Doing};
 use crate::service::login::Login;
+use crate::service::owners::Asked;
 use crate::service::{Service, Stats};
 use alerts::Subscription;
 use long_request::LongRequest;
+use owners::ByOwner;
 use questions::{Readiness, Waiting};
 pub(crate) use run::Run;
 use run::{Slowness, Target};
@@ -79,6 +83,8 @@ pub(crate) struct Session {
     subscription: Option<Subscription>,
     /// How long its requests took.
     slowness: Slowness,
+    /// Requests of exact limits that the owners of their keys were asked for, in their order.
+    asked: VecDeque<Arc<Asked>>,
 }
 
 /// The executed part of a batch.
@@ -111,6 +117,7 @@ impl Session {
             waiting: Waiting::No,
             subscription: None,
             slowness: Slowness::default(),
+            asked: VecDeque::new(),
         }
     }
 
@@ -171,8 +178,23 @@ impl Session {
                 flow = Flow::Wait;
                 break;
             }
+            let by_owner = match &parsed {
+                Ok(command) if self.transaction.is_none() && !is_loading => self.by_owner(command, run),
+                _ => ByOwner::No,
+            };
+            if let ByOwner::Waits = by_owner {
+                self.ask_ahead(requests);
+                flow = Flow::Wait;
+                break;
+            }
             last = Some(args);
             let target = self.target(now);
+            if let ByOwner::Answered(answer) = by_owner {
+                run.apply(target, out);
+                answer.write(&mut Encoder::new(out, self.protocol));
+                done += 1;
+                continue;
+            }
             if let Ok(command) = &mut parsed
                 && readiness == Readiness::Ready
                 && !is_loading
@@ -318,6 +340,7 @@ impl Session {
         self.transaction.as_ref().map_or(0, Transaction::held_bytes)
             + self.execution.as_ref().map_or(0, Execution::held_bytes)
             + self.slow.as_ref().map_or(0, |slow| slow.held_bytes())
+            + self.asked_bytes()
     }
 
     fn command(

@@ -30,6 +30,8 @@ pub(crate) struct Run<'a> {
     turn_ends: Duration,
     /// The requests of this connection take long.
     slowness: Slowness,
+    /// The next request of a named limit is allowed in any case.
+    pub(super) is_exempt: bool,
 }
 
 /// How far the operations that are executed together are halved, because they took long: the time that a run takes is
@@ -250,6 +252,7 @@ impl<'a> Run<'a> {
                     address: None,
                     instead: None,
                     is_spent: false,
+                    is_exempt: std::mem::take(&mut self.is_exempt),
                 };
                 if let Err(unknown) = self.batch.limit_by_name(&named, target.service) {
                     self.apply(target, out);

@@ -1,0 +1,280 @@
+//! Exact limits over several servers: one node decides each key, and the others ask it.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+
+use lately::route::Nodes;
+use redis::{Connection, RedisResult};
+use tempfile::TempDir;
+use test_support::RedisServer;
+
+use crate::cluster_peers::Link;
+use crate::common::has;
+use crate::running::{self, FREE, Running, becomes, words};
+
+const NAMES: [&str; 3] = ["a", "b", "c"];
+const MAX: u64 = 40;
+
+/// What all nodes have in their configs.
+const LIMITS: &str = "
+[[limit]]
+name = \"deny\"
+max = 40
+window = \"1h\"
+exact = true
+domain = \"edge\"
+descriptors = { user = \"*\" }
+
+[[limit]]
+name = \"allow\"
+max = 40
+window = \"1h\"
+exact = true
+on_owner_down = \"allow\"
+
+[[limit]]
+name = \"local\"
+max = 40
+window = \"1h\"
+exact = true
+on_owner_down = \"local\"
+";
+
+/// Three nodes on a Redis, each with a folder. A node is reached by the others through a link.
+struct Stage {
+    redis: RedisServer,
+    folder: TempDir,
+    links: Vec<Link>,
+}
+
+impl Stage {
+    /// `None` without a Redis: then the test is skipped.
+    fn new() -> Option<Stage> {
+        let folder = tempfile::tempdir().expect("a folder");
+        has("redis-server").then(|| Stage {
+            redis: RedisServer::start(),
+            folder,
+            links: NAMES.iter().map(|_| Link::new()).collect(),
+        })
+    }
+
+    fn owners(&self) -> String {
+        let owner = |(name, link): (&&str, &Link)| format!("{name} = \"{}\"", link.address);
+        NAMES.iter().zip(&self.links).map(owner).collect::<Vec<_>>().join(", ")
+    }
+
+    fn config(&self, name: &str, owners: &str) -> String {
+        let config = format!(
+            "[cluster]\nengine = \"redis\"\nnode = \"{name}\"\nurls = [\"{}\"]\npeer = \"127.0.0.1:0\"\n\
+             owners = {{ {owners} }}\n{LIMITS}",
+            self.redis.url()
+        );
+        let path = self.folder.path().join(format!("{name}.toml"));
+        std::fs::write(&path, config).expect("room");
+        path.to_str().expect("text").to_owned()
+    }
+
+    fn start_with(&self, number: usize, owners: &str) -> Running {
+        let config = self.config(NAMES[number], owners);
+        let data = self.folder.path().join(NAMES[number]);
+        let more = ["--config", &config, "--data", data.to_str().expect("text")];
+        let mut node = running::start(&[&FREE, &more[..]].concat());
+        let address = node.address("peer ");
+        self.links[number].set(|state| state.to = Some(address.clone()));
+        node.loaded()
+    }
+
+    fn start(&self, number: usize) -> Running {
+        self.start_with(number, &self.owners())
+    }
+
+    /// All nodes, once each reaches the others.
+    fn start_all(&self) -> Vec<Running> {
+        let nodes: Vec<Running> = (0..NAMES.len()).map(|number| self.start(number)).collect();
+        nodes.iter().for_each(|node| reaches(node, 2));
+        nodes
+    }
+}
+
+/// Waits until a node reaches so many others.
+fn reaches(node: &Running, count: usize) {
+    let up = || {
+        let metrics = node.get("/metrics");
+        let up = metrics.lines().filter(|line| line.starts_with("lately_owner_up{") && line.ends_with(" 1"));
+        up.count()
+    };
+    assert!(becomes(|| up() == count), "it reaches {} others", up());
+}
+
+/// The number of the owner of a key.
+fn owner(key: &str) -> usize {
+    let name = *Nodes::new(NAMES).of(key.as_bytes()).expect("there are nodes");
+    NAMES.iter().position(|known| *known == name).expect("one of them")
+}
+
+/// Keys of a node.
+fn keys_of(number: usize) -> impl Iterator<Item = String> {
+    (0..).map(|key| format!("key:{key}")).filter(move |key| owner(key) == number)
+}
+
+fn limit(connection: &mut Connection, key: &str, name: &str) -> RedisResult<Vec<i64>> {
+    words(&format!("LIMIT {key} @{name}")).query(connection)
+}
+
+#[test]
+fn nodes_never_allow_more_than_an_exact_limit_together() {
+    let Some(stage) = Stage::new() else { return };
+    let nodes = stage.start_all();
+    let keys: Vec<String> = (0..9).map(|key| format!("key:{key}")).collect();
+    let allowed = Mutex::new(BTreeMap::<&str, u64>::new());
+    // All clients at once, half of them in long pipelines with other commands between.
+    std::thread::scope(|scope| {
+        for client in 0..6 {
+            let (node, keys, allowed) = (&nodes[client % 3], &keys, &allowed);
+            scope.spawn(move || {
+                let mut connection = node.connect();
+                for _ in 0..MAX {
+                    let mut pipeline = redis::pipe();
+                    for key in keys {
+                        pipeline.cmd("LIMIT").arg(key).arg("@deny");
+                        if client % 2 == 0 {
+                            pipeline.cmd("HIT").arg("other").ignore();
+                        }
+                    }
+                    let answers: Vec<Vec<i64>> = pipeline.query(&mut connection).expect("it answers");
+                    for (key, answer) in keys.iter().zip(answers) {
+                        *allowed.lock().expect("no panic").entry(key).or_default() +=
+                            u64::from(answer[0] == 1);
+                    }
+                }
+            });
+        }
+    });
+    let allowed = allowed.into_inner().expect("no panic");
+    assert_eq!(allowed.into_values().collect::<Vec<_>>(), vec![MAX; keys.len()]);
+    for key in &keys {
+        for node in &nodes {
+            let answer = node.ask::<Vec<i64>>(&format!("LIMIT {key} @deny PEEK"));
+            assert_eq!((answer[0], answer[1], answer[2]), (0, 40, 0), "{key}");
+        }
+    }
+}
+
+#[test]
+fn an_owner_that_is_killed_allows_no_more_in_sum() {
+    let Some(stage) = Stage::new() else { return };
+    let mut nodes: Vec<Option<Running>> = stage.start_all().into_iter().map(Some).collect();
+    let keys: Vec<String> = keys_of(0).take(20).collect();
+    let is_over = AtomicBool::new(false);
+    let allowed = Mutex::new(BTreeMap::<String, u64>::new());
+    let (ports, first) =
+        (nodes[1..].iter().flatten().map(Running::connect).collect::<Vec<_>>(), nodes[0].take());
+    std::thread::scope(|scope| {
+        for mut connection in ports {
+            let (keys, allowed, is_over) = (&keys, &allowed, &is_over);
+            scope.spawn(move || {
+                while !is_over.load(Relaxed) {
+                    for key in keys {
+                        let answer = limit(&mut connection, key, "deny").expect("it answers");
+                        *allowed.lock().expect("no panic").entry(key.clone()).or_default() +=
+                            u64::from(answer[0] == 1);
+                    }
+                }
+            });
+        }
+        let mut owner = first;
+        for _ in 0..4 {
+            // It has allowed some.
+            let sum = || allowed.lock().expect("no panic").values().sum::<u64>();
+            let before = sum();
+            assert!(becomes(|| sum() > before + 20 || sum() >= 700));
+            drop(owner.take());
+            owner = Some(stage.start(0));
+        }
+        // Until nothing is left.
+        let owner = owner.expect("it runs");
+        let left = |key: &String| owner.ask::<Vec<i64>>(&format!("LIMIT {key} @deny PEEK"))[2];
+        assert!(becomes(|| keys.iter().map(left).sum::<i64>() == 0));
+        is_over.store(true, Relaxed);
+    });
+    let allowed = allowed.into_inner().expect("no panic");
+    assert!(allowed.values().all(|count| *count <= MAX), "{allowed:?}");
+    // Only answers that were on their way to a node that was killed are lost.
+    assert!(allowed.values().sum::<u64>() >= 20 * MAX - 4 * 2 * 20, "{allowed:?}");
+}
+
+#[test]
+fn on_owner_down_says_what_is_allowed_without_the_owner() {
+    let Some(stage) = Stage::new() else { return };
+    let mut nodes = stage.start_all();
+    let key = keys_of(2).next().expect("there are many");
+    let other = nodes.pop().expect("three");
+    for name in ["deny", "allow", "local"] {
+        let answer = limit(&mut nodes[0].connect(), &format!("{name}:{key}"), name).expect("it answers");
+        assert_eq!(answer[0], 1);
+    }
+    drop(other);
+    reaches(&nodes[0], 1);
+    let mut keys = keys_of(2).skip(1);
+    let mut allowed = |name: &str| {
+        let (key, mut connection) = (keys.next().expect("there are many"), nodes[0].connect());
+        let answers: Vec<_> =
+            (0..50).map(|_| limit(&mut connection, &key, name).expect("it answers")).collect();
+        let allowed = answers.iter().filter(|answer| answer[0] == 1).count();
+        (allowed, answers.last().expect("fifty").clone())
+    };
+    let (count, last) = allowed("deny");
+    assert_eq!((count, last), (0, vec![0, 40, 0, 1_000, 1_000]));
+    let (count, _) = allowed("allow");
+    assert_eq!(count, 50);
+    let (count, last) = allowed("local");
+    assert_eq!((count, &last[..3]), (40, &[0, 40, 0][..]));
+    // Those of another node go on.
+    let live = keys_of(1).next().expect("there are many");
+    assert_eq!(limit(&mut nodes[0].connect(), &live, "deny").expect("it answers")[0], 1);
+    let away = nodes[0].get("/metrics");
+    let away = away.lines().find(|line| line.starts_with("lately_owner_away_total")).expect("it is there");
+    assert_eq!(away, "lately_owner_away_total 150");
+    // Back again, it decides again.
+    let again = stage.start(2);
+    reaches(&nodes[0], 2);
+    let key = keys_of(2).nth(50).expect("there are many");
+    assert_eq!(limit(&mut nodes[0].connect(), &key, "deny").expect("it answers")[2], 39);
+    assert_eq!(again.ask::<Vec<i64>>(&format!("LIMIT {key} @deny"))[2], 38);
+}
+
+#[test]
+fn owners_answer_over_http_and_in_pipelines_and_not_in_transactions() {
+    let Some(stage) = Stage::new() else { return };
+    let nodes = stage.start_all();
+    let key = keys_of(1).next().expect("there are many");
+    let answer = nodes[0].post(&format!("/v1/limit/{key}?limit=deny&cost=30"));
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("\"remaining\":10"), "{answer}");
+    let answer = nodes[2].post(&format!("/v1/limit/{key}?limit=deny&cost=11"));
+    assert!(answer.starts_with("HTTP/1.1 429") && answer.contains("\"remaining\":10"), "{answer}");
+    let answer = nodes[1].ask::<Vec<i64>>(&format!("LIMIT {key} @deny"));
+    assert_eq!(answer[2], 9);
+    // A refused request is refused by its owner, and says so as if it were decided here.
+    let mut connection = nodes[0].connect();
+    let error = words(&format!("LIMIT {key} @deny AT 1")).query::<Vec<i64>>(&mut connection);
+    assert!(error.expect_err("refused").to_string().contains("LATE"));
+    let mut transaction = redis::pipe();
+    transaction.atomic().cmd("LIMIT").arg(&key).arg("@deny");
+    let error = transaction.query::<Vec<Vec<i64>>>(&mut connection).expect_err("refused").to_string();
+    assert!(error.contains("node b decides this key: send the command outside of MULTI"), "{error}");
+    // Without a name the node decides.
+    assert_eq!(nodes[0].ask::<Vec<i64>>(&format!("LIMIT {key} 40 1h PEEK"))[0], 1);
+}
+
+#[test]
+fn nodes_with_other_owners_decide_nothing_for_each_other() {
+    let Some(stage) = Stage::new() else { return };
+    let one = stage.start(0);
+    let owners = stage.owners().replace("c = ", "d = ");
+    let mut other = stage.start_with(1, &owners);
+    other.wait_for_message("its config has other owners: all nodes need the same names in owners");
+    let key = keys_of(1).next().expect("there are many");
+    assert_eq!(limit(&mut one.connect(), &key, "deny").expect("it answers"), [0, 40, 0, 1_000, 1_000]);
+}

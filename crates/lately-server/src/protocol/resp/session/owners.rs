@@ -1,0 +1,135 @@
+//! Exact limits that other nodes decide. The connection waits for the answer, and what follows in its pipeline is asked with it.
+
+use std::mem;
+use std::sync::Arc;
+
+use lately::Decision;
+use lately_resp::command::spec_of;
+use lately_resp::{Command, CommandError, Encoder, Selected};
+
+use super::Session;
+use super::decided::{self, Words};
+use super::questions::Waiting;
+use super::run::Run;
+use crate::limits::{ASKED_AHEAD, OWNER_TIMEOUT};
+use crate::service::owners::Verdict;
+use crate::service::{NamedRequest, Service};
+
+/// Whether another node decides a request.
+pub(super) enum ByOwner {
+    /// This node does.
+    No,
+    /// Its answer is not there yet.
+    Waits,
+    Answered(OwnerAnswer),
+}
+
+/// What is answered to a request that another node decides.
+pub(super) enum OwnerAnswer {
+    Decided(Decision),
+    Refused {
+        code: &'static str,
+        error: String,
+    },
+    /// Requests of a transaction do not wait. The name of the limit and of the node.
+    InTransaction {
+        limit: String,
+        node: String,
+    },
+}
+
+impl OwnerAnswer {
+    pub(super) fn write(&self, reply: &mut Encoder<'_>) {
+        match self {
+            OwnerAnswer::Decided(decision) => decided::write(&Ok(*decision), Words::Limit, reply),
+            OwnerAnswer::Refused { code: "ERR", error } => {
+                reply.error(CommandError::about_argument(error, Words::Limit.command()));
+            }
+            OwnerAnswer::Refused { code, error } => reply.error(format_args!("{code} {error}")),
+            OwnerAnswer::InTransaction { limit, node } => reply.error(format_args!(
+                "ERR limit '{limit}' is exact, and node {node} decides this key: send the command outside of MULTI"
+            )),
+        }
+    }
+}
+
+fn named<'a>(command: &Command<'a>) -> Option<NamedRequest<'a>> {
+    let Command::LimitByRule { key, name, cost, at, is_peek } = *command else { return None };
+    let (address, instead, is_spent, is_exempt) = (None, None, false, false);
+    Some(NamedRequest { key, name, cost, at, is_peek, address, instead, is_spent, is_exempt })
+}
+
+impl Session {
+    /// Whether another node decides a command: asks it, or takes its answer. When it is away, `run` may learn that the command is allowed.
+    #[inline]
+    pub(super) fn by_owner(&mut self, command: &Command<'_>, run: &mut Run<'_>) -> ByOwner {
+        if self.service.owners.is_none() {
+            return ByOwner::No;
+        }
+        match named(command) {
+            Some(request) => self.named_by_owner(&request, run),
+            None => ByOwner::No,
+        }
+    }
+
+    fn named_by_owner(&mut self, request: &NamedRequest<'_>, run: &mut Run<'_>) -> ByOwner {
+        let rules = self.service.rules.get();
+        let Some(limit) = rules.find(request.name).map(|number| &rules.rule(number).limit) else {
+            return ByOwner::No;
+        };
+        let service = Arc::clone(&self.service);
+        let Some(link) = service.owner(limit, request.key).filter(|_| request.cost >= 0) else {
+            return ByOwner::No;
+        };
+        if self.executed.is_some() {
+            let (limit, node) = (limit.name.clone(), link.node.clone());
+            return ByOwner::Answered(OwnerAnswer::InTransaction { limit, node });
+        }
+        let has_waited = matches!(mem::take(&mut self.waiting), Waiting::Over(_));
+        let asked = match self.asked.pop_front().filter(|asked| asked.is_of(request)) {
+            Some(asked) => asked,
+            None => {
+                // What was asked ahead was for other requests.
+                self.asked.clear();
+                Service::ask_owner(link, request, false)
+            }
+        };
+        if !asked.wait().is_over() && !has_waited {
+            self.waiting = Waiting::For(Arc::clone(asked.wait()), 2 * OWNER_TIMEOUT);
+            self.asked.push_front(asked);
+            return ByOwner::Waits;
+        }
+        match self.service.verdict(&asked, limit) {
+            Verdict::Decided(decided) => ByOwner::Answered(OwnerAnswer::Decided(decided.decision)),
+            Verdict::Refused { code, error } => ByOwner::Answered(OwnerAnswer::Refused { code, error }),
+            Verdict::Here { is_exempt } => {
+                run.is_exempt = is_exempt;
+                ByOwner::No
+            }
+        }
+    }
+
+    /// Asks for the limits behind one that waits, as far as other nodes decide them, too. Other commands may change what they decide, so it
+    /// ends at the first one.
+    pub(super) fn ask_ahead(&mut self, requests: Selected<'_>) {
+        let rules = self.service.rules.get();
+        // The first one is for the request that waits.
+        let mut place = 1;
+        for args in requests.take(ASKED_AHEAD) {
+            let Ok(command) = spec_of(args).and_then(|spec| self.read(spec, args)) else { return };
+            let Some(request) = named(&command).filter(|request| request.cost >= 0) else { return };
+            let limit = rules.find(request.name).map(|number| &rules.rule(number).limit);
+            let Some(link) = limit.and_then(|limit| self.service.owner(limit, request.key)) else { continue };
+            // Those that were asked for while an earlier one waited are there.
+            if place >= self.asked.len() {
+                self.asked.push_back(Service::ask_owner(link, &request, false));
+            }
+            place += 1;
+        }
+    }
+
+    /// The memory of what owners were asked for.
+    pub(super) fn asked_bytes(&self) -> usize {
+        self.asked.iter().map(|asked| asked.held_bytes()).sum()
+    }
+}

@@ -1,0 +1,320 @@
+//! Exact limits over several nodes: each key is decided by one node, its owner, and the other nodes ask it.
+//!
+//! The owner is found by rendezvous hashing over the nodes of the config, whether they run or not. So there are never two: a node that is
+//! away has its keys nevertheless, and for these the others do what `on_owner_down` says. Nodes whose configs have other owners
+//! answer each other nothing.
+//!
+//! `link.rs` asks other nodes, and `wire.rs` has the messages.
+
+mod link;
+#[cfg(test)]
+mod tests;
+mod wire;
+
+use std::collections::{BTreeMap, HashMap};
+use std::pin::pin;
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use hyper::Request as HttpRequest;
+use hyper::body::Incoming;
+use lately::route::Nodes;
+use lately::{Decision, Outcome, Request, Retry, Timestamp, seconds};
+use lately_engines::{NodeMethods, NodeResponse, serve_nodes};
+use tokio::net::TcpListener;
+use tokio::time::timeout;
+use tonic::server::Grpc;
+use tonic::{Response, Status};
+use tonic_prost::ProstCodec;
+use tower::service_fn;
+
+use super::commit::Changes;
+use super::named_limits::Rules;
+use super::{Batch, Decided, NamedRequest, Service, Stats, code_of};
+use crate::config::{NamedLimit, OwnerDown};
+use crate::limits::{MAX_DECIDE_BYTES, OWNER_TIMEOUT};
+use crate::log::Log;
+use crate::service::cluster::ClusterConfig;
+use crate::stopper::Stopper;
+pub(crate) use link::{Asked, Link};
+use wire::{Answer, Ask, DECIDE, DecideRequest, DecideResponse, PROTOCOL};
+
+/// The owners of keys, as this node knows them.
+pub(crate) struct Owners {
+    node: String,
+    nodes: Nodes<String>,
+    links: HashMap<String, Arc<Link>>,
+    /// A hash of the names of all owners.
+    hash: u64,
+}
+
+/// What the owner of a key says, or what is done without it.
+pub(crate) enum Verdict {
+    Decided(Decided),
+    /// The owner refuses the request: the first word of the error in RESP, and the rest.
+    Refused {
+        code: &'static str,
+        error: String,
+    },
+    /// The owner is away, and this node decides. `is_exempt`: the request is allowed in any case.
+    Here {
+        is_exempt: bool,
+    },
+}
+
+impl Owners {
+    /// `None` without owners.
+    pub(crate) fn new(config: &ClusterConfig) -> Option<Owners> {
+        let ClusterConfig { node, owners, .. } = config;
+        if owners.is_empty() {
+            return None;
+        }
+        let others = owners.iter().filter(|(name, _)| *name != node);
+        Some(Owners {
+            node: node.clone(),
+            nodes: Nodes::new(owners.keys().cloned()),
+            links: others.map(|(name, address)| (name.clone(), Link::new(name, address))).collect(),
+            hash: hash_of(owners),
+        })
+    }
+
+    /// The way to the owner of a key. `None` if it is this node.
+    pub(crate) fn link(&self, key: &[u8]) -> Option<&Arc<Link>> {
+        self.links.get(self.nodes.of(key)?)
+    }
+
+    /// The ways to the other owners, by their names.
+    pub(crate) fn links(&self) -> impl Iterator<Item = &Link> {
+        let by_name: BTreeMap<&String, &Arc<Link>> = self.links.iter().collect();
+        by_name.into_values().map(|link| &**link)
+    }
+
+    /// Why requests of another node are not decided.
+    fn check(&self, request: &DecideRequest) -> Result<(), String> {
+        if request.protocol != PROTOCOL {
+            let theirs = request.protocol;
+            return Err(format!(
+                "it speaks version {PROTOCOL} of the protocol of owners, and this node version {theirs}"
+            ));
+        }
+        if request.owner != self.node {
+            return Err(format!("the node there is {}", self.node));
+        }
+        if request.owners != self.hash {
+            return Err("its config has other owners: all nodes need the same names in owners".to_owned());
+        }
+        Ok(())
+    }
+}
+
+/// A hash of the names of owners, the same on each node.
+fn hash_of<V>(owners: &BTreeMap<String, V>) -> u64 {
+    let mut context = ring::digest::Context::new(&ring::digest::SHA256);
+    for name in owners.keys() {
+        context.update(name.as_bytes());
+        context.update(b"\n");
+    }
+    context.finish().as_ref()[..8].iter().fold(0, |hash, byte| (hash << 8) | u64::from(*byte))
+}
+
+/// The first word of an error of another node.
+fn known(code: &str) -> &'static str {
+    ["OOM", "LATE", "FUTURE", "MISCONF"].into_iter().find(|known| *known == code).unwrap_or("ERR")
+}
+
+/// The decision of a limit whose owner is away.
+fn denied(max: u64) -> Decision {
+    // By then it may be back.
+    Decision { max, remaining: 0, retry: Retry::After(seconds(1)), reset_after: Some(seconds(1)) }
+}
+
+impl Service {
+    /// The way to the node that decides a request of a limit. `None` if it is this one.
+    pub(crate) fn owner(&self, limit: &NamedLimit, key: &[u8]) -> Option<&Arc<Link>> {
+        limit.exact?;
+        self.owners.as_ref()?.link(key)
+    }
+
+    /// What the owner says of a request that it was asked for, or what is done without an answer.
+    pub(crate) fn verdict(&self, asked: &Asked, limit: &NamedLimit) -> Verdict {
+        if let Some(answer) = asked.answer() {
+            return match answer.decided() {
+                Some(decided) if answer.code.is_empty() => Verdict::Decided(decided),
+                _ => Verdict::Refused { code: known(&answer.code), error: answer.error.clone() },
+            };
+        }
+        Stats::add(&self.stats.owners_away, 1);
+        match limit.exact {
+            // One in shadow denies nothing.
+            Some(OwnerDown::Deny) if !limit.is_shadow => {
+                let (max, window) =
+                    asked.ask.request().and_then(|ask| ask.instead).unwrap_or((limit.max, limit.window));
+                Verdict::Decided(Decided { decision: denied(max), window, more_after: Some(seconds(1)) })
+            }
+            Some(OwnerDown::Allow) => Verdict::Here { is_exempt: true },
+            _ => Verdict::Here { is_exempt: false },
+        }
+    }
+
+    /// Asks the owner of a key.
+    pub(crate) fn ask_owner(link: &Link, request: &NamedRequest<'_>, wants_more: bool) -> Arc<Asked> {
+        link.ask(request, wants_more)
+    }
+
+    /// Has the owner of a key decide. `None` if that is this node.
+    pub(crate) async fn decided_by_owner(
+        &self,
+        limit: &NamedLimit,
+        request: &NamedRequest<'_>,
+    ) -> Option<Verdict> {
+        let asked = Service::ask_owner(self.owner(limit, request.key)?, request, true);
+        let answered = async {
+            loop {
+                let mut woken = pin!(self.verdicts.notified());
+                // Registered before the check, so that no notification is missed.
+                woken.as_mut().enable();
+                if asked.wait().is_over() {
+                    return;
+                }
+                woken.await;
+            }
+        };
+        let _ = timeout(2 * OWNER_TIMEOUT, answered).await;
+        Some(self.verdict(&asked, limit))
+    }
+
+    /// Decides requests of other nodes on keys of this one. Returns once what they counted is committed.
+    async fn decide_for_others(self: &Arc<Service>, asks: &[Ask]) -> Vec<Answer> {
+        let rules = self.rules.get();
+        let mut answers = Vec::with_capacity(asks.len());
+        while answers.len() < asks.len() {
+            self.decide_some(&asks[answers.len()..], &rules, &mut answers).await;
+        }
+        answers
+    }
+
+    /// Decides the first of some requests, at least one.
+    async fn decide_some(self: &Arc<Service>, asks: &[Ask], rules: &Arc<Rules>, answers: &mut Vec<Answer>) {
+        let now = self.now();
+        let mut changes = Changes::default();
+        let (outcomes, done, commit) = {
+            let mut batch = Batch::default();
+            batch.use_rules(Arc::clone(rules));
+            let mut done = Vec::new();
+            for ask in asks {
+                if batch.len() >= batch.most_operations() {
+                    break;
+                }
+                done.push(self.add_ask(ask, rules, &mut batch));
+            }
+            let _entered = self.enter();
+            self.execute(&mut batch, &mut changes, now);
+            let outcomes: Vec<_> =
+                batch.responses().map(|response| response.outcome.cloned().map_err(Clone::clone)).collect();
+            (outcomes, done, self.commit(&mut [&mut changes]))
+        };
+        let committed = self.settled(commit, changes).await;
+        let mut outcomes = outcomes.into_iter();
+        for (ask, added) in asks.iter().zip(done) {
+            let answer = match (added, &committed) {
+                (Err(refused), _) => refused,
+                (Ok(()), Err(refused)) => {
+                    outcomes.next();
+                    Answer::refused("MISCONF", refused)
+                }
+                (Ok(()), Ok(())) => match outcomes.next() {
+                    Some(Ok(Outcome::Limit(Ok(decision)))) => self.answer(ask, decision, rules, now),
+                    Some(Ok(Outcome::Limit(Err(lately::LimitError::Hit(error))))) => {
+                        Answer::refused(code_of(&error), error)
+                    }
+                    Some(Ok(Outcome::Limit(Err(error)))) => Answer::refused("ERR", error),
+                    Some(Err(refused)) => Answer::refused("MISCONF", refused),
+                    _ => unreachable!("a limit was asked for"),
+                },
+            };
+            answers.push(answer);
+        }
+    }
+
+    /// Adds a request of another node to a batch.
+    fn add_ask<'a>(&self, ask: &'a Ask, rules: &Rules, batch: &mut Batch<'a>) -> Result<(), Answer> {
+        let Some(request) = ask.request() else {
+            return Err(Answer::refused("ERR", "a time or a window is out of range"));
+        };
+        let limit = rules.find(request.name).map(|number| &rules.rule(number).limit);
+        if limit.is_none_or(|limit| limit.exact.is_none()) {
+            let name = String::from_utf8_lossy(request.name);
+            return Err(Answer::refused(
+                "ERR",
+                format!("the config of the node that decides this key has no exact limit '{name}'"),
+            ));
+        }
+        batch.limit_by_name(&request, self).map_err(|error| Answer::refused("ERR", error))
+    }
+
+    fn answer(&self, ask: &Ask, decision: Decision, rules: &Rules, now: Timestamp) -> Answer {
+        let limit = rules.find(&ask.limit).map(|number| &rules.rule(number).limit);
+        let of_config = limit.map(|limit| (limit.max, limit.window));
+        let instead = ask.request().and_then(|request| request.instead);
+        let Some((max, window)) = instead.or(of_config) else { unreachable!("it was decided") };
+        let at = ask.at_ms.and_then(Timestamp::from_millis);
+        let more_after = match decision.retry {
+            _ if !ask.wants_more => None,
+            Retry::After(wait) => Some(wait),
+            _ => self.more_after(Request { at, ..Request::new(&ask.key, max, window, 1) }, &decision, now),
+        };
+        Answer::of(&Decided { decision, window, more_after })
+    }
+}
+
+/// The methods that other nodes call.
+pub(crate) fn methods(service: &Arc<Service>) -> NodeMethods {
+    let service = Arc::clone(service);
+    Arc::new(move |request| Box::pin(respond(request, Arc::clone(&service))))
+}
+
+async fn respond(request: HttpRequest<Incoming>, service: Arc<Service>) -> NodeResponse {
+    if request.uri().path() != DECIDE {
+        return Status::unimplemented("only nodes of Lately talk here").into_http();
+    }
+    let codec = ProstCodec::<DecideResponse, DecideRequest>::default();
+    let mut grpc = Grpc::new(codec).max_decoding_message_size(MAX_DECIDE_BYTES);
+    let method = service_fn(move |request: tonic::Request<DecideRequest>| {
+        let service = Arc::clone(&service);
+        async move { decide(request.into_inner(), &service).await.map(Response::new) }
+    });
+    grpc.unary(method, request).await
+}
+
+async fn decide(request: DecideRequest, service: &Arc<Service>) -> Result<DecideResponse, Status> {
+    let Some(owners) = &service.owners else {
+        return Err(Status::failed_precondition("its config has no owners"));
+    };
+    owners.check(&request).map_err(Status::failed_precondition)?;
+    if service.is_loading() {
+        return Err(Status::unavailable("it is loading its counts"));
+    }
+    if request.asks.iter().any(|ask| owners.link(&ask.key).is_some()) {
+        return Err(Status::failed_precondition("a key is of another node"));
+    }
+    Ok(DecideResponse { answers: service.decide_for_others(&request.asks).await })
+}
+
+/// Answers other nodes, if there is a listener for that, and keeps the ways to them, until `drained`.
+pub(crate) async fn keep(service: Arc<Service>, listener: Option<TcpListener>, drained: Stopper, tell: Log) {
+    let Some(owners) = &service.owners else { return };
+    let tls = service.config.cluster.as_ref().and_then(|cluster| cluster.peer.as_ref()?.tls.clone());
+    let links = owners.links.values().map(|link| {
+        Arc::clone(link).keep((owners.hash, tls.clone()), Arc::clone(&service), Arc::clone(&tell))
+    });
+    let serving = async {
+        if let Some(listener) = listener {
+            let tell = Arc::clone(&tell);
+            serve_nodes(listener, tls.clone(), methods(&service), move |warning| tell(&warning)).await;
+        }
+    };
+    tokio::select! {
+        _ = async { tokio::join!(join_all(links), serving) } => {}
+        () = drained.stopped() => {}
+    }
+}
