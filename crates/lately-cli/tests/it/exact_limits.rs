@@ -251,9 +251,9 @@ fn owners_answer_over_http_and_in_pipelines_and_not_in_transactions() {
     let nodes = stage.start_all();
     let key = keys_of(1).next().expect("there are many");
     let answer = nodes[0].post(&format!("/v1/limit/{key}?limit=deny&cost=30"));
-    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("\"remaining\":10"), "{answer}");
+    assert!(answer.starts_with("HTTP/1.0 200") && answer.contains("\"remaining\":10"), "{answer}");
     let answer = nodes[2].post(&format!("/v1/limit/{key}?limit=deny&cost=11"));
-    assert!(answer.starts_with("HTTP/1.1 429") && answer.contains("\"remaining\":10"), "{answer}");
+    assert!(answer.starts_with("HTTP/1.0 429") && answer.contains("\"remaining\":10"), "{answer}");
     let answer = nodes[1].ask::<Vec<i64>>(&format!("LIMIT {key} @deny"));
     assert_eq!(answer[2], 9);
     // A refused request is refused by its owner, and says so as if it were decided here.

@@ -149,7 +149,9 @@ impl Running {
     fn request(&self, method: &str, path: &str) -> String {
         let mut socket = TcpStream::connect(&self.http).expect("it listens");
         socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-        socket.write_all(format!("{method} {path} HTTP/1.0\r\n\r\n").as_bytes()).expect("it reads");
+        socket
+            .write_all(format!("{method} {path} HTTP/1.0\r\nHost: localhost\r\n\r\n").as_bytes())
+            .expect("it reads");
         let mut answer = String::new();
         socket.read_to_string(&mut answer).expect("an answer");
         answer

@@ -33,6 +33,7 @@ pub(crate) struct LimitRequest<'r> {
 }
 
 /// A decision, and what an answer says about the limit.
+#[derive(Debug)]
 pub(crate) struct Decided {
     pub(crate) decision: Decision,
     pub(crate) window: Span,
