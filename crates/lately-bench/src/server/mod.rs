@@ -3,6 +3,7 @@
 mod cluster;
 mod doors;
 mod durability;
+mod exact;
 pub(crate) mod failure;
 mod growth;
 mod ids;
@@ -31,7 +32,7 @@ const TABLE: &str = "server";
 type Section = fn(&Options) -> Result<Vec<Row>, Failure>;
 
 /// The sections, in the order in which they run, each with its names for `--only`.
-const SECTIONS: [(&[&str], Section); 13] = [
+const SECTIONS: [(&[&str], Section); 14] = [
     (&pipelines::NAMES, pipelines::rows),
     (&["server/reads"], reads::rows),
     (&["server/ids"], ids::rows),
@@ -43,6 +44,7 @@ const SECTIONS: [(&[&str], Section); 13] = [
     (&["server/durability"], durability::rows),
     (&["server/memory"], memory::rows),
     (&["server/cluster"], cluster::rows),
+    (&["server/exact"], exact::rows),
     (&["server/postgres"], postgres::rows),
     (&["server/doors"], doors::rows),
 ];

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use test_support::{RedisServer, until};
 
 use crate::common::has;
-use crate::running::{FREE, Running, becomes, start};
+use crate::running::{FREE, Running, becomes, serve_with, start};
 use crate::time_series::TimeSeries;
 
 fn file(path: &str) -> PathBuf {
@@ -93,6 +93,24 @@ impl Stage {
     }
 }
 
+/// Servers with the metrics of other engines, and of exact limits. Nothing is where they look for others.
+fn other_engines() -> Vec<Running> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let start = |name: &str, cluster: &str| {
+        let config = folder.path().join(name);
+        std::fs::write(&config, format!("[cluster]\nnode = \"a\"\n{cluster}")).expect("room");
+        serve_with(&["--config", config.to_str().expect("text")])
+    };
+    let peers = "engine = \"peers\"\nurls = [\"peer://127.0.0.1:1\"]\npeer = \"127.0.0.1:0\"\n\
+                 owners = { a = \"127.0.0.1:2\", b = \"127.0.0.1:1\" }\n";
+    let kafka = "engine = \"kafka\"\nurls = [\"kafka://127.0.0.1:1\"]\n";
+    let mut servers = vec![start("peers", peers)];
+    if cfg!(feature = "kafka") {
+        servers.push(start("kafka", kafka));
+    }
+    servers
+}
+
 fn promtool(args: &[&str], input: &str) -> (bool, String) {
     let mut command = Command::new("promtool");
     command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -114,8 +132,11 @@ fn promtool_finds_nothing_wrong_with_the_metrics() {
     let Some(stage) = stage("http://127.0.0.1:1/") else { return };
     let metrics = stage.metrics();
     assert_eq!(promtool(&["check", "metrics"], &metrics), (true, String::new()), "{metrics}");
-    let of_type = metrics.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
-    let all: BTreeSet<&str> = of_type.collect();
+    let more = other_engines();
+    let more: Vec<String> = more.iter().map(|server| server.get("/metrics")).collect();
+    let lines = more.iter().chain([&metrics]).flat_map(|metrics| metrics.lines());
+    let all: BTreeSet<&str> =
+        lines.filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
     assert!(all.len() > 50, "{all:?}");
     // The reference has them all, and no other.
     let reference = text("docs/reference/http.md");
