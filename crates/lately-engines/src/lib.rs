@@ -26,7 +26,10 @@ pub use kafka::{
     Classes, GroupProtocol, KafkaConfig, KafkaRole, KafkaStats, KafkaTopic, check_brokers, is_kafka,
 };
 pub use memory::Memory;
-pub use peers::{PeerAnswer, PeerLink, PeerNetwork, PeerTls, PeerTlsError, Peers, PeersConfig};
+pub use peers::{
+    KeepChildren, PeerAnswer, PeerLink, PeerNeighbour, PeerNetwork, PeerReport, PeerRole, PeerStats, PeerTls,
+    PeerTlsError, PeerTraffic, Peers, PeersConfig, Resolve, Resolving,
+};
 pub use postgres::Postgres;
 pub use redis::Redis;
 pub use remote::Remote;

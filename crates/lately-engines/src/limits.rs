@@ -58,6 +58,21 @@ pub(crate) const MAX_PEER_KEPT_MS: i64 = 2 * lately::Span::MAX.as_millis();
 /// Blocks that a node of a mesh notes as changed, for an upstream engine.
 pub(crate) const MAX_PEER_NOTES: usize = 200_000;
 
+/// How long changes are gathered before a node gets them that asks for all, so that those of many nodes go in one message.
+pub(crate) const PEER_GATHER: Duration = Duration::from_millis(20);
+
+/// A child that was away for this long, in milliseconds, is let go.
+pub(crate) const PEER_CHILD_GONE_MS: i64 = 3_600_000;
+
+/// Names of nodes above a node.
+pub(crate) const MAX_PEER_ABOVE: usize = 100;
+
+/// How often a name is resolved again.
+pub(crate) const PEER_RESOLVE_EVERY: Duration = Duration::from_secs(5);
+
+/// Addresses that a name may have. Further ones are left out.
+pub(crate) const MAX_PEER_ADDRESSES: usize = 1_000;
+
 /// How long the answer to a node that follows another one may wait for a change.
 pub(crate) const PEER_WAIT: Duration = Duration::from_secs(1);
 

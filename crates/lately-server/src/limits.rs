@@ -1,5 +1,6 @@
 //! Every bound of the server, by name. Bounds on frames are in `lately_resp::limits`.
 
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -456,6 +457,9 @@ pub const SESSION_WITHIN: (Duration, Duration) = (Duration::from_secs(1), Durati
 
 /// How much longer than the retention of any class the state topic of Kafka keeps counts: as long as the widest cells, and a day.
 pub const KAFKA_KEPT_LONGER: Duration = Duration::from_secs(86_400);
+
+/// The address where other nodes reach this one directly, if the config gives none.
+pub const DEFAULT_PEER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7382);
 
 /// How long changes are gathered before they are sent to the engine of a cluster, where the config names no time.
 pub const DEFAULT_FLUSH: Duration = Duration::from_millis(50);

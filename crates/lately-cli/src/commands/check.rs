@@ -111,7 +111,7 @@ fn write_lines(out: &mut dyn Write, config: &Config) -> io::Result<()> {
     }
     if let Some(cluster) = &config.cluster {
         let (urls, flush_ms) = (cluster.shown_urls().join(" "), cluster.flush.as_millis());
-        let urls = printable(urls.as_bytes());
+        let urls = if urls.is_empty() { "none".into() } else { printable(urls.as_bytes()) };
         let timeout = cluster.read_timeout.map_or("0".to_owned(), |it| format!("{}ms", it.as_millis()));
         let (engine, node) = (cluster.engine(), &cluster.node);
         let upstream = cluster.shown_upstream().join(" ");
@@ -128,7 +128,11 @@ fn write_lines(out: &mut dyn Write, config: &Config) -> io::Result<()> {
                     format!("ca {ca}, cert {cert}, key {key}")
                 },
             );
-            format!(", peer {}, tls {tls}", peer.listen)
+            let parent = match &peer.parents[..] {
+                [] => String::new(),
+                parents => format!(", parent {}", printable(parents.join(" ").as_bytes())),
+            };
+            format!("{parent}, peer {}, tls {tls}", peer.listen)
         });
         let owner = |(node, address): (&String, _)| format!("{node}={address}");
         let owners = cluster.owners.iter().map(owner).collect::<Vec<_>>().join(" ");
@@ -321,6 +325,7 @@ struct CheckedCluster<'a> {
 #[derive(Serialize)]
 struct CheckedPeer {
     address: String,
+    parent: Vec<String>,
     tls: Option<CheckedPeerTls>,
 }
 
@@ -434,6 +439,7 @@ impl Checked<'_> {
                 upstream: cluster.shown_upstream(),
                 peer: cluster.peer.as_ref().map(|peer| CheckedPeer {
                     address: peer.listen.to_string(),
+                    parent: peer.parents.clone(),
                     tls: peer.tls.as_ref().map(|PeerTls { ca, cert, key }| CheckedPeerTls {
                         ca: text(ca),
                         cert: text(cert),

@@ -101,12 +101,17 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "URL", requires = "cluster")]
     upstream: Vec<String>,
 
-    /// Where the other nodes reach this one, if their addresses are peer://HOST:PORT.
-    #[arg(long, value_name = "ADDR", requires = "cluster", value_parser = parse_address)]
+    /// The node above this one in a tree of nodes that reach each other directly: peer://HOST:PORT. Give the option again for
+    /// further nodes of that level [default: none: the root, if --peer is given without --cluster].
+    #[arg(long, value_name = "URL", requires = "node")]
+    parent: Vec<String>,
+
+    /// Where the other nodes reach this one, if their addresses are peer://HOST:PORT [default: 127.0.0.1:7382].
+    #[arg(long, value_name = "ADDR", requires = "node", value_parser = parse_address)]
     peer: Option<SocketAddr>,
 
     /// The name of this server in the cluster: letters, digits, - and _. Each server has its own.
-    #[arg(long, value_name = "NAME", requires = "cluster")]
+    #[arg(long, value_name = "NAME")]
     node: Option<String>,
 
     /// Allow addresses beyond loopback without users. Anybody who reaches the server can then count, read and delete. Dump
@@ -240,6 +245,31 @@ fn lengthen_file_table(files: u64) {
     }
 }
 
+/// The cluster that the options describe.
+fn cluster_of(serve: &Serve, node: &str) -> Result<ClusterConfig, String> {
+    let Serve { cluster: urls, parent, peer, .. } = serve;
+    let is_peers = peer.is_some() || !parent.is_empty();
+    let is_of_another = |url: &&String| url.contains("://") && !ClusterConfig::is_peer(url);
+    match urls.iter().find(is_of_another) {
+        _ if !is_peers && urls.is_empty() => Err(format!(
+            "the node '{node}' has no other nodes: add --cluster URL, or for nodes that reach each other directly --parent peer://HOST:PORT, or --peer ADDR for the root"
+        )),
+        None if is_peers => {
+            let mut config = PeerConfig { parents: parent.clone(), ..PeerConfig::default() };
+            config.listen = peer.unwrap_or(config.listen);
+            ClusterConfig::of_peers(node, urls, config)
+        }
+        Some(_) if is_peers => {
+            let engine = ClusterConfig::new(node, urls)?.engine();
+            let option = if parent.is_empty() { "--peer" } else { "--parent" };
+            Err(format!(
+                "{option} is for nodes that reach each other directly, and the engine is {engine}: leave it out, or give peer://HOST:PORT of the other nodes"
+            ))
+        }
+        _ => ClusterConfig::new(node, urls),
+    }
+}
+
 fn configure(serve: &Serve) -> Result<Config, CliError> {
     let mut config = match &serve.config {
         Some(path) => Config::load(path).map_err(|error| {
@@ -255,13 +285,7 @@ fn configure(serve: &Serve) -> Result<Config, CliError> {
     config.insecure |= serve.insecure;
     config.rule_folder = rule_folder(serve.ratelimit_config.as_deref(), "the server was not started")?;
     if let Some(node) = &serve.node {
-        let cluster = ClusterConfig::new(node, &serve.cluster).and_then(|cluster| match serve.peer {
-            Some(listen) => cluster.with_peer(PeerConfig { listen, tls: None }),
-            None if cluster.is_mesh() => {
-                Err("other nodes need an address of this one: give it with --peer".to_owned())
-            }
-            None => Ok(cluster),
-        });
+        let cluster = cluster_of(serve, node);
         let cluster = cluster.and_then(|cluster| match &serve.upstream[..] {
             [] => Ok(cluster),
             upstream => cluster.with_upstream(upstream),
@@ -270,7 +294,7 @@ fn configure(serve: &Serve) -> Result<Config, CliError> {
             CliError::new(
                 "serve",
                 cause,
-                "see --cluster, --upstream, --peer and --node in lately serve --help",
+                "see --cluster, --upstream, --parent, --peer and --node in lately serve --help",
             )
         })?;
         config.cluster = Some(cluster);
@@ -396,7 +420,7 @@ fn announcement(
         None => "counts are in memory only: they are gone when the server stops".to_owned(),
     };
     let together = cluster.map(|cluster| {
-        let urls = cluster.shown_urls().join(" ");
+        let urls = cluster.through();
         if cluster.is_mesh() {
             return format!("counting together with others as node {}: {}", cluster.node, harmless(&urls));
         }

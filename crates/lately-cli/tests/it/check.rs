@@ -147,8 +147,14 @@ fn check_prints_the_settings_as_json() {
     let mesh = format!("{mesh}peer = \"127.0.0.1:7382\"\n");
     let line = "cluster: engine peers, node eu-1, urls peer://eu-2, peer 127.0.0.1:7382, tls none, flush 50ms, read_timeout 50ms\n";
     assert!(check(&mesh, &[]).out.ends_with(line), "{}", check(&mesh, &[]).out);
-    let member = r#""peer":{"address":"127.0.0.1:7382","tls":null},"#;
+    let member = r#""peer":{"address":"127.0.0.1:7382","parent":[],"tls":null},"#;
     assert!(check(&mesh, &["--json"]).out.contains(member), "{}", check(&mesh, &["--json"]).out);
+    let root = mesh.replace("urls = [\"peer://eu-2\"]\n", "");
+    let line = "cluster: engine peers, node eu-1, urls none, peer 127.0.0.1:7382, tls none, flush 50ms, read_timeout 50ms\n";
+    assert!(check(&root, &[]).out.ends_with(line), "{}", check(&root, &[]).out);
+    let edge = format!("{root}parent = \"eu-2:7382\"\n");
+    let part = "urls none, parent eu-2:7382, peer 127.0.0.1:7382, tls none,";
+    assert!(check(&edge, &[]).out.contains(part), "{}", check(&edge, &[]).out);
     let run = check(format!("{mesh}{files}"), &[]);
     assert!(run.code == Some(2) && run.err.contains("/dev/null: no certificate in PEM"), "{}", run.err);
     let two_levels = format!("{cluster}upstream = [\"redis://me:secret@127.0.0.1:7200\"]\n");

@@ -318,7 +318,7 @@ fn addresses_of_a_mesh_are_checked() {
         let run = lately(&[&["serve", "--in-memory", "--node", "a"], args].concat());
         assert!(run.code == Some(2) && run.err.contains(expected), "{}", run.err);
     };
-    check(&["--cluster", "peer://127.0.0.1:1"], "give it with --peer");
+    check(&["--cluster", "peer://127.0.0.1:7382"], "127.0.0.1:7382 is this server itself");
     check(&["--cluster", "peer://127.0.0.1:1", "--peer", "127.0.0.1:1"], "is this server itself");
     check(
         &["--cluster", "peer://h", "--cluster", "peer://h:7382", "--peer", "127.0.0.1:1"],

@@ -15,6 +15,7 @@ mod cluster_kafka;
 mod cluster_peers;
 mod cluster_postgres;
 mod cluster_reads;
+mod cluster_tree;
 mod common;
 mod completions;
 mod count;

@@ -1,7 +1,8 @@
-//! Follows another node: asks for its changes, again and again, and merges them.
+//! Follows another node: asks for its changes, again and again, and merges them. A parent gets the changes of this node over the same connection.
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use hyper::http::uri::PathAndQuery;
 use hyper_util::rt::TokioIo;
@@ -15,28 +16,68 @@ use tonic::{Code, Request};
 use tonic_prost::ProstCodec;
 use tower::service_fn;
 
-use super::Shared;
 use super::address::Address;
 use super::following::Following;
+use super::stats::PeerRole;
 use super::stream::Stream;
-use super::wire::{FOLLOW, FollowRequest, FollowResponse};
+use super::wire::{FOLLOW, FollowRequest, FollowResponse, REPORT};
+use super::{Refusal, Shared, lock};
 use crate::limits::{ENGINE_TIMEOUT, MAX_PEER_MESSAGE_BYTES, PEER_RETRY, PEER_WAIT};
 
-/// Follows a node, as long as it is polled. `number` is its place among those that are followed.
+/// Follows a node, as long as it is polled. `number` is its place among the contacts.
 pub(super) async fn follow(address: Address, number: usize, shared: Arc<Shared>) {
-    let mut following = Following::default();
+    let role = lock(&shared.contacts).get(number).map(|contact| contact.role);
+    let is_parent = role == Some(PeerRole::Parent);
+    let mut following = if is_parent { Following::of_relay() } else { Following::default() };
     loop {
-        let failure = match connect(&address, &shared).await {
+        let ended = match connect(&address, &shared).await {
+            Ok(channel) if is_parent => {
+                tokio::select! {
+                    ended = exchange(channel.clone(), &mut following, number, &shared) => ended,
+                    ended = report(channel, &shared) => ended,
+                }
+            }
             Ok(channel) => exchange(channel, &mut following, number, &shared).await,
-            Err(failure) => failure,
+            Err(failure) => Ended::Failed(failure),
         };
-        shared.note_contact(number, Some(format!("{address}: {failure}")), &following);
+        match ended {
+            // A name has the address of this node, too.
+            Ended::Itself if address.ip.is_some() => {
+                shared.note_self(number);
+                return;
+            }
+            Ended::Left => {
+                if let Some(contact) = lock(&shared.contacts).get_mut(number) {
+                    contact.has_left = true;
+                }
+                shared.contacted.notify_waiters();
+                return;
+            }
+            Ended::Itself => shared.note_contact(
+                number,
+                Some(format!("{address}: it answered: {}", Refusal::Itself)),
+                &following,
+            ),
+            Ended::Failed(failure) => {
+                shared.note_contact(number, Some(format!("{address}: {failure}")), &following);
+            }
+        }
         super::pause(PEER_RETRY).await;
     }
 }
 
+/// Why an exchange is over.
+enum Ended {
+    Failed(String),
+    /// The other node is this one.
+    Itself,
+    /// The parent knows that this node stops.
+    Left,
+}
+
 async fn connect(address: &Address, shared: &Arc<Shared>) -> Result<Channel, String> {
-    let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(|error| error.to_string())?;
+    let named = Address { ip: None, ..address.clone() };
+    let endpoint = Endpoint::from_shared(format!("http://{named}")).map_err(|error| error.to_string())?;
     let endpoint = endpoint
         .connect_timeout(ENGINE_TIMEOUT)
         .http2_keep_alive_interval(2 * PEER_WAIT)
@@ -52,7 +93,10 @@ async fn connect(address: &Address, shared: &Arc<Shared>) -> Result<Channel, Str
 
 async fn open(address: &Address, shared: &Shared) -> io::Result<Stream> {
     let opened = timeout(ENGINE_TIMEOUT, async {
-        let socket = TcpStream::connect((address.host.as_str(), address.port)).await?;
+        let socket = match address.ip {
+            Some(ip) => TcpStream::connect((ip, address.port)).await?,
+            None => TcpStream::connect((address.host.as_str(), address.port)).await?,
+        };
         socket.set_nodelay(true)?;
         let Some(tls) = shared.tls() else { return Ok(Box::pin(socket) as Stream) };
         let name = ServerName::try_from(address.host.clone())
@@ -72,30 +116,73 @@ fn cause(error: &(dyn std::error::Error + 'static)) -> String {
     inner.to_string()
 }
 
+/// Calls a method of another node.
+async fn call<Q, A>(
+    client: &mut Grpc<Channel>,
+    path: &'static str,
+    request: Q,
+    within: Duration,
+) -> Result<A, Ended>
+where
+    Q: prost::Message + Send + Sync + 'static,
+    A: prost::Message + Default + Send + Sync + 'static,
+{
+    let answered = timeout(within, async {
+        client.ready().await.map_err(|error| Ended::Failed(cause(&error)))?;
+        let (path, codec) = (PathAndQuery::from_static(path), ProstCodec::<Q, A>::default());
+        let answer = client.unary(Request::new(request), path, codec).await;
+        answer.map(tonic::Response::into_inner).map_err(|status| match status.code() {
+            Code::AlreadyExists => Ended::Itself,
+            Code::FailedPrecondition | Code::InvalidArgument | Code::Unimplemented => {
+                Ended::Failed(format!("it answered: {}", status.message()))
+            }
+            _ => Ended::Failed(cause(&status)),
+        })
+    });
+    answered.await.unwrap_or_else(|_| Err(Ended::Failed(format!("no answer within {} s", within.as_secs()))))
+}
+
 /// Asks until something fails. Returns what.
-async fn exchange(channel: Channel, following: &mut Following, number: usize, shared: &Shared) -> String {
+async fn exchange(channel: Channel, following: &mut Following, number: usize, shared: &Shared) -> Ended {
     let mut client = Grpc::new(channel).max_decoding_message_size(MAX_PEER_MESSAGE_BYTES);
     loop {
-        let (question, request) = shared.question(following);
-        let answered = timeout(PEER_WAIT + ENGINE_TIMEOUT, async {
-            client.ready().await.map_err(|error| cause(&error))?;
-            let path = PathAndQuery::from_static(FOLLOW);
-            let codec = ProstCodec::<FollowRequest, FollowResponse>::default();
-            let answer = client.unary(Request::new(request), path, codec).await;
-            answer.map(tonic::Response::into_inner).map_err(|status| match status.code() {
-                Code::FailedPrecondition | Code::InvalidArgument | Code::Unimplemented => {
-                    format!("it answered: {}", status.message())
-                }
-                _ => cause(&status),
-            })
-        });
-        let answer = match answered.await {
-            Ok(Ok(answer)) => answer,
-            Ok(Err(failure)) => return failure,
-            Err(_) => return format!("no answer within {} s", (PEER_WAIT + ENGINE_TIMEOUT).as_secs()),
-        };
+        let (question, request) = shared.question(number, following);
+        let answer: FollowResponse =
+            match call(&mut client, FOLLOW, request, PEER_WAIT + ENGINE_TIMEOUT).await {
+                Ok(answer) => answer,
+                Err(ended) => return ended,
+            };
         if let Err(failure) = shared.take(number, (question, &answer), following) {
-            return failure;
+            return Ended::Failed(failure);
         }
+    }
+}
+
+/// Answers the questions of a parent until something fails, or this node stops.
+async fn report(channel: Channel, shared: &Shared) -> Ended {
+    let mut client = Grpc::new(channel).max_decoding_message_size(MAX_PEER_MESSAGE_BYTES);
+    let mut leaving = shared.is_leaving.subscribe();
+    let mut answer: Option<FollowResponse> = None;
+    loop {
+        let report = shared.report(answer.take());
+        let is_leaving = report.is_leaving;
+        let question: FollowRequest = match call(&mut client, REPORT, report, ENGINE_TIMEOUT).await {
+            Ok(question) => question,
+            Err(ended) => return ended,
+        };
+        if is_leaving {
+            return Ended::Left;
+        }
+        match shared.check(&question) {
+            Ok(()) => {}
+            Err(Refusal::Itself) => return Ended::Itself,
+            Err(Refusal::Wrong(why)) => return Ended::Failed(why),
+        }
+        shared.note_follower(question.follower, shared.asked_after(&question));
+        tokio::select! {
+            () = shared.wait_for(&question) => {}
+            _ = leaving.wait_for(|is_leaving| *is_leaving) => {}
+        }
+        answer = Some(shared.answer(&question));
     }
 }

@@ -7,6 +7,24 @@ pub(super) enum Question {
     Own,
     /// Changes that it learned from others, and this node lacks.
     Learned,
+    /// Both.
+    All,
+}
+
+impl Question {
+    /// The number in a message.
+    pub(super) fn number(self) -> u32 {
+        match self {
+            Question::Own => 0,
+            Question::Learned => 1,
+            Question::All => 2,
+        }
+    }
+
+    /// The question with a number.
+    pub(super) fn of(number: u32) -> Option<Question> {
+        [Question::Own, Question::Learned, Question::All].into_iter().find(|it| it.number() == number)
+    }
 }
 
 /// Where to go on with a node.
@@ -16,6 +34,8 @@ pub(super) struct Following {
     life: u64,
     own: u64,
     learned: u64,
+    /// Whether it is asked for all at once: it has a parent or children, or is a parent or a child of this node.
+    relays: bool,
     /// Whether all own changes were there at the last answer.
     is_up_to_date: bool,
     /// When it was last asked for all that it had learned, and had nothing more.
@@ -34,7 +54,25 @@ enum Stage {
     Complete,
 }
 
+/// What an answer says of itself: by which replica, from where to where, and whether it was all.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Answered {
+    pub(super) life: u64,
+    pub(super) after: u64,
+    pub(super) until: u64,
+    pub(super) is_all: bool,
+    /// Whether the node has a parent or children.
+    pub(super) relays: bool,
+    /// Whether it has read all that the nodes behind it know. Without a parent or children there are none.
+    pub(super) is_settled: bool,
+}
+
 impl Following {
+    /// Of a parent or a child: it is asked for all from the start.
+    pub(super) fn of_relay() -> Following {
+        Following { relays: true, ..Following::default() }
+    }
+
     pub(super) fn life(&self) -> u64 {
         self.life
     }
@@ -44,8 +82,16 @@ impl Following {
         self.stage == Stage::Complete
     }
 
+    /// Whether the answer may wait for a change: what was there is read.
+    pub(super) fn may_wait(&self) -> bool {
+        if self.relays { self.is_up_to_date } else { self.is_complete() }
+    }
+
     /// What to ask for. What was learned is asked for now and then, because the follower has most of it by then.
     pub(super) fn next(&self, now_ms: i64, every_ms: i64) -> Question {
+        if self.relays {
+            return Question::All;
+        }
         let is_due = self.learned_ms.is_none_or(|at_ms| now_ms.saturating_sub(at_ms) >= every_ms);
         if self.is_up_to_date && is_due { Question::Learned } else { Question::Own }
     }
@@ -55,29 +101,27 @@ impl Following {
         match question {
             Question::Own => self.own,
             Question::Learned => self.learned,
+            Question::All => self.own.min(self.learned),
         }
     }
 
-    /// Notes an answer whose changes were merged: by which replica, from where to where, and whether it was all. True if all own changes
-    /// of the replica up to there are merged now.
-    pub(super) fn note(
-        &mut self,
-        question: Question,
-        (life, after, until, is_all): (u64, u64, u64, bool),
-        now_ms: i64,
-    ) -> bool {
+    /// Notes an answer whose changes were merged. True if all own changes of the replica up to there are merged now.
+    pub(super) fn note(&mut self, question: Question, answered: Answered, now_ms: i64) -> bool {
+        let Answered { life, after, until, is_all, relays, is_settled } = answered;
         if life != self.life {
-            *self = Following { life, ..Following::default() };
+            *self = Following { life, relays: self.relays, ..Following::default() };
         }
-        let place = match question {
-            Question::Own => &mut self.own,
-            Question::Learned => &mut self.learned,
-        };
+        self.relays |= relays;
         // A late answer says nothing of what came between.
-        if after > *place {
+        if after > self.after(question) {
             return false;
         }
-        *place = until.max(*place);
+        if question != Question::Learned {
+            self.own = until.max(self.own);
+        }
+        if question != Question::Own {
+            self.learned = until.max(self.learned);
+        }
         match question {
             Question::Own => {
                 self.is_up_to_date = is_all;
@@ -96,6 +140,14 @@ impl Following {
                     self.stage = self.stage.max(Stage::LearnedRead);
                 }
                 false
+            }
+            // Both are in one order here, so nothing moves from one to the other unseen.
+            Question::All => {
+                self.is_up_to_date = is_all;
+                if is_all && is_settled {
+                    self.stage = Stage::Complete;
+                }
+                is_all
             }
         }
     }

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use super::following::{Following, Question};
-use super::wire::FollowResponse;
-use super::{Peers, Shared};
+use super::stats::PeerRole;
+use super::wire::{FollowResponse, ReportRequest};
+use super::{Peers, Shared, lock};
 use crate::{EngineError, Write};
 
 /// A node of a mesh that follows another one.
@@ -18,11 +19,37 @@ pub struct PeerLink {
 #[derive(Clone)]
 pub struct PeerAnswer(Question, FollowResponse);
 
+/// What a child says to its parent.
+#[derive(Clone)]
+pub struct PeerReport(ReportRequest);
+
 impl Peers {
-    /// The way to the node with this number among the addresses.
+    /// The way to the node with this number among the addresses: those of nodes beside it, then those of its parents.
     #[must_use]
     pub fn link(&self, number: usize) -> PeerLink {
-        PeerLink { shared: Arc::clone(&self.shared), number, following: Following::default() }
+        let role = lock(&self.shared.contacts).get(number).map(|contact| contact.role);
+        let is_parent = role == Some(PeerRole::Parent);
+        let following = if is_parent { Following::of_relay() } else { Following::default() };
+        PeerLink { shared: Arc::clone(&self.shared), number, following }
+    }
+
+    /// Answers the last question of a parent.
+    ///
+    /// # Errors
+    /// Why the parent does not ask.
+    pub fn report(&self, parent: &Peers) -> Result<PeerReport, String> {
+        let question = parent.shared.take_report(&self.shared.report(None));
+        let question = question.map_err(|refusal| refusal.to_string())?;
+        self.shared.note_follower(question.follower, self.shared.asked_after(&question));
+        Ok(PeerReport(self.shared.report(Some(self.shared.answer(&question)))))
+    }
+
+    /// Takes what a child reported. It may be late, or taken before.
+    ///
+    /// # Errors
+    /// Why it is not merged.
+    pub fn take_report(&self, report: &PeerReport) -> Result<(), String> {
+        self.shared.take_report(&report.0).map(drop).map_err(|refusal| refusal.to_string())
     }
 
     /// Whether each other node was read, or could not be reached. Claims of names wait for that.
@@ -46,8 +73,8 @@ impl PeerLink {
     /// # Errors
     /// Why it does not answer.
     pub fn ask(&self, other: &PeerLink) -> Result<PeerAnswer, String> {
-        let (question, request) = self.shared.question(&self.following);
-        other.shared.check(&request)?;
+        let (question, request) = self.shared.question(self.number, &self.following);
+        other.shared.check(&request).map_err(|refusal| refusal.to_string())?;
         Ok(PeerAnswer(question, other.shared.answer(&request)))
     }
 
@@ -81,14 +108,8 @@ mod tests {
 
     fn node(name: &str, other: &str) -> (Peers, Arc<ManualClock>) {
         let clock = Arc::new(ManualClock::new(Timestamp::from_millis(START_MS).expect("a time")));
-        let config = PeersConfig {
-            node: name.to_owned(),
-            urls: vec![format!("peer://{other}")],
-            tls: None,
-            most_bytes: usize::MAX,
-            held_bytes: Arc::default(),
-            clock: Arc::<ManualClock>::clone(&clock),
-        };
+        let urls = vec![format!("peer://{other}")];
+        let config = PeersConfig::new(name, urls, Arc::<ManualClock>::clone(&clock));
         (Peers::new(config).expect("an address"), clock)
     }
 
@@ -108,7 +129,9 @@ mod tests {
     fn a_node_that_speaks_nonsense_changes_nothing_and_is_named() {
         let (mut one, _) = node("a", "b");
         let mut link = one.link(0);
-        let good = FollowResponse { life: 9, until: 5, is_all: true, page: vec![0; 5], ..Default::default() };
+        let node = "b".to_owned();
+        let good =
+            FollowResponse { life: 9, until: 5, is_all: true, page: vec![0; 5], node, ..Default::default() };
         let bad = FollowResponse { page: vec![5, 1], ..good.clone() };
         let error = link.take(&PeerAnswer(Question::Own, bad)).expect_err("it is no page");
         assert_eq!(error, "it sent what is no page of counts: a list is too long: nothing was changed");
@@ -124,10 +147,10 @@ mod tests {
         let link = one.link(0);
         let error = link.ask(&one.link(0)).err().expect("it is itself");
         assert!(error.starts_with("it is this server itself"), "{error}");
-        let (_, mut request) = link.shared.question(&link.following);
+        let (_, mut request) = link.shared.question(0, &link.following);
         request.protocol = PROTOCOL + 1;
         let (other, _) = node("b", "a");
-        let error = other.link(0).shared.check(&request).expect_err("another version");
+        let error = other.link(0).shared.check(&request).expect_err("another version").to_string();
         assert!(
             error.contains("speaks version 1 of the protocol of peers, and the other one version 2"),
             "{error}"

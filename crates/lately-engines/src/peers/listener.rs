@@ -18,9 +18,10 @@ use tonic::{Response, Status};
 use tonic_prost::ProstCodec;
 use tower::service_fn;
 
-use super::Shared;
+use super::following::Question;
 use super::stream::Stream;
-use super::wire::{FOLLOW, FollowRequest, FollowResponse};
+use super::wire::{FOLLOW, FollowRequest, FollowResponse, REPORT, ReportRequest};
+use super::{Refusal, Shared};
 use crate::limits::{ENGINE_TIMEOUT, MAX_PEER_CONNECTIONS, MAX_PEER_MESSAGE_BYTES, PEER_WAIT};
 
 /// Accepts connections, as long as it is polled.
@@ -76,25 +77,44 @@ async fn connection(stream: Stream, shared: Arc<Shared>) {
 }
 
 async fn respond(request: Request<Incoming>, shared: Arc<Shared>) -> hyper::Response<tonic::body::Body> {
-    if request.uri().path() != FOLLOW {
-        return Status::unimplemented("only nodes of Lately talk here").into_http();
+    match request.uri().path() {
+        FOLLOW => {
+            let codec = ProstCodec::<FollowResponse, FollowRequest>::default();
+            let mut grpc = Grpc::new(codec).max_decoding_message_size(MAX_PEER_MESSAGE_BYTES);
+            let service = service_fn(move |request: tonic::Request<FollowRequest>| {
+                let shared = Arc::clone(&shared);
+                async move { answer(request.into_inner(), &shared).await.map(Response::new) }
+            });
+            grpc.unary(service, request).await
+        }
+        REPORT => {
+            let codec = ProstCodec::<FollowRequest, ReportRequest>::default();
+            let mut grpc = Grpc::new(codec).max_decoding_message_size(MAX_PEER_MESSAGE_BYTES);
+            let service = service_fn(move |request: tonic::Request<ReportRequest>| {
+                let shared = Arc::clone(&shared);
+                async move { shared.take_report(request.get_ref()).map(Response::new).map_err(Status::from) }
+            });
+            grpc.unary(service, request).await
+        }
+        _ => Status::unimplemented("only nodes of Lately talk here").into_http(),
     }
-    let codec = ProstCodec::<FollowResponse, FollowRequest>::default();
-    let mut grpc = Grpc::new(codec).max_decoding_message_size(MAX_PEER_MESSAGE_BYTES);
-    let service = service_fn(move |request: tonic::Request<FollowRequest>| {
-        let shared = Arc::clone(&shared);
-        async move { answer(request.into_inner(), &shared).await.map(Response::new) }
-    });
-    grpc.unary(service, request).await
+}
+
+impl From<Refusal> for Status {
+    fn from(refusal: Refusal) -> Status {
+        match refusal {
+            Refusal::Itself => Status::already_exists(refusal.to_string()),
+            Refusal::Wrong(why) => Status::failed_precondition(why),
+        }
+    }
 }
 
 async fn answer(request: FollowRequest, shared: &Shared) -> Result<FollowResponse, Status> {
-    shared.check(&request).map_err(Status::failed_precondition)?;
-    if !request.is_learned {
-        let after = shared.asked_after(&request);
-        shared.note_follower(request.follower, after);
-        let wait = Duration::from_millis(request.wait_ms.into()).min(PEER_WAIT);
-        shared.changed_after(after, wait).await;
+    shared.check(&request)?;
+    // Who asks for what was learned only says nothing of own changes.
+    if Question::of(request.question) != Some(Question::Learned) {
+        shared.note_follower(request.follower, shared.asked_after(&request));
     }
+    shared.wait_for(&request).await;
     Ok(shared.answer(&request))
 }

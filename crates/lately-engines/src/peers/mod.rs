@@ -2,76 +2,121 @@
 //!
 //! `replica.rs` has the counts and knows what another node lacks of them, `following.rs` how far another node was followed. `page.rs` and
 //! `wire.rs` are what travels, `listener.rs` answers, and `follower.rs` asks.
+//!
+//! In a tree a node exchanges changes with its parents and children only, and passes on what it learns. `contacts.rs` has the nodes that it reaches, which
+//! may be those of a name (`names.rs`), and `children.rs` those that come by themselves. `stats.rs` counts what was exchanged.
 
 mod address;
+mod children;
+mod contacts;
 mod follower;
 mod following;
 mod link;
 mod listener;
+mod names;
 mod page;
 mod replica;
 #[cfg(test)]
 mod simulation;
+mod stats;
 mod stream;
 mod tls;
+#[cfg(test)]
+mod tree_simulation;
 mod wire;
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
-use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use lately::{Clock, Timestamp};
+use lately::{Clock, Origin, Timestamp};
+use prost::Message as _;
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 
 use crate::limits::{
-    ENGINE_TIMEOUT, MAX_PEER_FOLLOWERS, MAX_PEER_LIVES, PEER_RELAY_EVERY_MS, PEER_SILENT_MS, PEER_TIDY_EVERY,
-    PEER_TIDY_ROUND, PEER_TLS_EVERY, PEER_WAIT,
+    ENGINE_TIMEOUT, MAX_PEER_FOLLOWERS, MAX_PEER_LIVES, PEER_GATHER, PEER_RELAY_EVERY_MS, PEER_SILENT_MS,
+    PEER_TIDY_EVERY, PEER_TIDY_ROUND, PEER_TLS_EVERY, PEER_WAIT,
 };
 use crate::url::Parts;
 use crate::{Block, Engine, EngineError, List, OwnedBlock, Place, Told, Write};
 
-use address::Address;
-use following::{Following, Question};
-pub use link::{PeerAnswer, PeerLink};
+use address::{Address, Target};
+use children::Children;
+pub use children::KeepChildren;
+use contacts::Contacts;
+use following::{Answered, Following, Question};
+pub use link::{PeerAnswer, PeerLink, PeerReport};
+pub use names::{Resolve, Resolving};
 use page::Page;
 use replica::{Part, Replica, Seen};
+pub use stats::{PeerNeighbour, PeerRole, PeerStats, PeerTraffic};
 use tls::Configs;
 pub use tls::{PeerTls, PeerTlsError};
-use wire::{FollowRequest, FollowResponse, Followed, PROTOCOL};
+use wire::{FollowRequest, FollowResponse, Followed, PROTOCOL, ReportRequest};
 
-/// What a node needs to be one of a mesh.
+/// What a node needs to be one of a mesh or of a tree.
 pub struct PeersConfig {
     /// Its name.
     pub node: String,
-    /// The addresses of the other nodes, such as `peer://eu-2:7382`.
+    /// The addresses of the other nodes, such as `peer://eu-2:7382`, or of a name that all of them have, such as `dns://lately.example:7382`.
     pub urls: Vec<String>,
+    /// The addresses of the nodes above it. None, or those of one tier.
+    pub parents: Vec<String>,
     /// With TLS, each node needs a certificate.
     pub tls: Option<PeerTls>,
+    /// The names of the nodes below it that its last start knew.
+    pub children: Vec<String>,
+    /// Keeps their names for the next start.
+    pub keep_children: Option<KeepChildren>,
+    /// Finds the addresses of names, instead of the system.
+    pub resolve: Option<Resolve>,
     /// The memory that the counts of all nodes may take.
     pub most_bytes: usize,
     /// Gets what they take.
     pub held_bytes: Arc<AtomicUsize>,
+    /// Gets what was exchanged with whom.
+    pub stats: Arc<PeerStats>,
     /// The time.
     pub clock: Arc<dyn Clock>,
+}
+
+impl PeersConfig {
+    /// A node with this name, and the addresses of the others; without TLS, children of before and a bound of memory.
+    #[must_use]
+    pub fn new(node: &str, urls: Vec<String>, clock: Arc<dyn Clock>) -> PeersConfig {
+        PeersConfig {
+            node: node.to_owned(),
+            urls,
+            parents: Vec::new(),
+            tls: None,
+            children: Vec::new(),
+            keep_children: None,
+            resolve: None,
+            most_bytes: usize::MAX,
+            held_bytes: Arc::default(),
+            stats: Arc::default(),
+            clock,
+        }
+    }
 }
 
 /// The counts of a mesh, as one of its nodes knows them.
 pub struct Peers {
     shared: Arc<Shared>,
-    addresses: Vec<Address>,
+    targets: Vec<(PeerRole, Target)>,
 }
 
 /// The connections of a node to the others.
 pub struct PeerNetwork {
     shared: Arc<Shared>,
-    addresses: Vec<Address>,
+    targets: Vec<(PeerRole, Target)>,
 }
 
 /// What the engine and its connections share.
@@ -82,15 +127,29 @@ struct Shared {
     held_bytes: Arc<AtomicUsize>,
     tls_files: Option<PeerTls>,
     tls: Mutex<Option<Configs>>,
-    /// The number of the last own change.
-    changed: watch::Sender<u64>,
+    /// The number of the last own change, and of the last one of any kind.
+    changed: watch::Sender<Last>,
     followers: Mutex<HashMap<u64, Follower>>,
     /// Notified when a follower has merged more.
     acknowledged: Notify,
-    contacts: Mutex<Vec<Contact>>,
+    contacts: Mutex<Contacts>,
     /// Notified after each attempt to reach another node.
     contacted: Notify,
+    children: Mutex<Children>,
+    /// Whether all was read that others know, at some time since the start.
+    is_complete: AtomicBool,
+    /// Set when the node stops.
+    is_leaving: watch::Sender<bool>,
+    resolve: Resolve,
+    stats: Arc<PeerStats>,
     warning: Mutex<Option<String>>,
+}
+
+/// Numbers of the last changes.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct Last {
+    own: u64,
+    any: u64,
 }
 
 /// A node that asks this one for changes.
@@ -98,16 +157,6 @@ struct Follower {
     /// It has merged all own changes up to this number.
     until: u64,
     asked_ms: i64,
-}
-
-/// How it goes with a node that this one follows.
-#[derive(Clone, Default)]
-struct Contact {
-    /// Whether it was reached, or could not be.
-    is_tried: bool,
-    failure: Option<String>,
-    /// Everything that it had at some time since the start is merged.
-    is_complete: bool,
 }
 
 /// The list of texts with the claims of names.
@@ -157,19 +206,30 @@ impl Shared {
     /// Notes that the replica may have changed. Returns the number of its last own change.
     fn note_changes(&self, replica: &Replica) -> u64 {
         self.held_bytes.store(replica.held_bytes(), Relaxed);
-        let last = replica.last_own();
+        let last = Last { own: replica.last_own(), any: replica.last() };
         self.changed.send_if_modified(|held| {
             let has_changed = *held != last;
             *held = last;
             has_changed
         });
-        last
+        last.own
     }
 
-    /// Waits until there are own changes after a number, for a while at most.
-    async fn changed_after(&self, after: u64, wait: Duration) {
-        let mut changed = self.changed.subscribe();
-        let _ = timeout(wait, changed.wait_for(|last| *last > after)).await;
+    /// Waits until there is something to answer, for a while at most.
+    async fn wait_for(&self, request: &FollowRequest) {
+        let wait = Duration::from_millis(request.wait_ms.into()).min(PEER_WAIT);
+        let (after, mut changed) = (self.asked_after(request), self.changed.subscribe());
+        let question = Question::of(request.question).filter(|_| !wait.is_zero());
+        let is_new = |last: &Last| match question {
+            Some(Question::Own) => last.own > after,
+            Some(Question::All) => last.any > after,
+            // What was learned is asked for now and then.
+            Some(Question::Learned) | None => true,
+        };
+        let has_changed = timeout(wait, changed.wait_for(is_new)).await.is_ok();
+        if has_changed && question == Some(Question::All) {
+            pause(PEER_GATHER).await;
+        }
     }
 
     fn note_follower(&self, life: u64, until: u64) {
@@ -181,19 +241,52 @@ impl Shared {
         if followers.len() < MAX_PEER_FOLLOWERS || followers.contains_key(&life) {
             followers.insert(life, Follower { until, asked_ms });
         }
+        drop(followers);
         self.acknowledged.notify_waiters();
     }
 
+    fn add_contact(&self, role: PeerRole, address: &Address) -> usize {
+        self.stats.expect(&address.to_string(), role);
+        lock(&self.contacts).add(role, address.to_string())
+    }
+
+    fn drop_contact(&self, number: usize) {
+        let gone = lock(&self.contacts).remove(number);
+        gone.iter().for_each(|contact| self.stats.drop_address(&contact.address));
+        self.contacted.notify_waiters();
+    }
+
     fn note_contact(&self, number: usize, failure: Option<String>, following: &Following) {
-        let contact = &mut lock(&self.contacts)[number];
-        contact.is_tried |= failure.is_some() || following.is_complete();
-        contact.is_complete |= following.is_complete();
-        contact.failure = failure;
+        if let Some(contact) = lock(&self.contacts).get_mut(number) {
+            contact.note(failure, following);
+        }
+        self.contacted.notify_waiters();
+    }
+
+    /// The node at an address is this one.
+    fn note_self(&self, number: usize) {
+        if let Some(contact) = lock(&self.contacts).get_mut(number) {
+            contact.is_self();
+            self.stats.drop_address(&contact.address);
+        }
         self.contacted.notify_waiters();
     }
 
     fn has_met(&self) -> bool {
-        lock(&self.contacts).iter().all(|contact| contact.is_tried)
+        lock(&self.contacts).are_tried()
+    }
+
+    /// Waits until contacts are like this.
+    async fn contacts_are(&self, like_this: impl Fn(&Contacts) -> bool) {
+        loop {
+            let mut contacted = std::pin::pin!(self.contacted.notified());
+            // Registered before the check, so that no notification is missed.
+            contacted.as_mut().enable();
+            if like_this(&lock(&self.contacts)) {
+                return;
+            }
+            contacted.await;
+        }
     }
 
     /// Waits until each other node was read, or could not be reached.
@@ -201,56 +294,87 @@ impl Shared {
         if self.has_met() {
             return Ok(());
         }
-        let met = async {
-            loop {
-                let mut contacted = std::pin::pin!(self.contacted.notified());
-                // Registered before the check, so that no notification is missed.
-                contacted.as_mut().enable();
-                if self.has_met() {
-                    return;
-                }
-                contacted.await;
-            }
-        };
-        let waited = timeout(2 * ENGINE_TIMEOUT, met).await;
+        let waited = timeout(2 * ENGINE_TIMEOUT, self.contacts_are(Contacts::are_tried)).await;
         waited.map_err(|_| EngineError::Away("the other nodes do not answer".to_owned()))
     }
 
-    /// The next question to a node that is followed.
-    fn question(&self, following: &Following) -> (Question, FollowRequest) {
+    /// Whether this node has a parent or children.
+    fn relays(&self) -> bool {
+        lock(&self.contacts).has_parent() || !lock(&self.children).is_empty()
+    }
+
+    /// Whether everything that the nodes behind this one know was read since the start, as a node sees it that asks: a child, by its name, or one
+    /// that is above or beside it. Those behind it are all but the nodes on the side of the one that asks.
+    fn is_settled(&self, child: Option<&str>) -> bool {
+        let below = lock(&self.children).are_complete(child);
+        below && (child.is_none() || lock(&self.contacts).are_complete())
+    }
+
+    /// The question to a node, and what it is asked with.
+    fn ask(&self, following: &Following, with_seen: bool, is_child: bool) -> (Question, FollowRequest) {
         let question = following.next(self.now().as_millis(), PEER_RELAY_EVERY_MS);
-        let is_learned = question == Question::Learned;
-        let seen = if is_learned { self.replica().seen() } else { Seen::new() };
+        let with_seen = question == Question::Learned || (question == Question::All && with_seen);
+        let seen = if with_seen { self.replica().seen() } else { Seen::new() };
         // The first answers do not wait: what is there is read first.
-        let wait = if following.is_complete() { PEER_WAIT } else { Duration::ZERO };
+        let wait = if following.may_wait() { PEER_WAIT } else { Duration::ZERO };
         let request = FollowRequest {
             protocol: PROTOCOL,
             node: self.node.clone(),
             follower: self.life(),
             life: following.life(),
             after: following.after(question),
-            is_learned,
+            question: question.number(),
             seen: seen.into_iter().map(|(life, until)| Followed { life, until }).collect(),
             wait_ms: u32::try_from(wait.as_millis()).unwrap_or(u32::MAX),
+            is_child,
         };
         (question, request)
     }
 
+    /// The next question to the contact with this number.
+    fn question(&self, number: usize, following: &Following) -> (Question, FollowRequest) {
+        let contacts = lock(&self.contacts);
+        let is_child = contacts.get(number).is_some_and(|contact| contact.role == PeerRole::Parent);
+        let with_seen = contacts.are_several();
+        drop(contacts);
+        self.ask(following, with_seen, is_child)
+    }
+
     /// Why a question gets no answer.
-    fn check(&self, request: &FollowRequest) -> Result<(), String> {
-        if request.protocol != PROTOCOL {
-            let theirs = request.protocol;
-            return Err(format!(
-                "this node speaks version {PROTOCOL} of the protocol of peers, and the other one version {theirs}"
-            ));
-        }
+    fn check(&self, request: &FollowRequest) -> Result<(), Refusal> {
+        self.check_protocol(request.protocol)?;
         if request.seen.len() > MAX_PEER_LIVES {
-            return Err("it follows too many nodes".to_owned());
+            return Err(Refusal::Wrong("it follows too many nodes".to_owned()));
         }
-        if request.follower == self.life() {
-            return Err("it is this server itself: give the addresses of the other nodes only".to_owned());
+        if Question::of(request.question).is_none() {
+            return Err(Refusal::Wrong("the question is none".to_owned()));
         }
-        Ok(())
+        self.check_node(&request.node, request.follower)?;
+        if request.is_child { self.meet(&request.node) } else { Ok(()) }
+    }
+
+    fn check_protocol(&self, theirs: u32) -> Result<(), Refusal> {
+        if theirs == PROTOCOL {
+            return Ok(());
+        }
+        Err(Refusal::Wrong(format!(
+            "this node speaks version {PROTOCOL} of the protocol of peers, and the other one version {theirs}"
+        )))
+    }
+
+    fn check_node(&self, node: &str, life: u64) -> Result<(), Refusal> {
+        if life == self.life() {
+            return Err(Refusal::Itself);
+        }
+        match Origin::new(node, 0) {
+            Some(_) => Ok(()),
+            None => Err(Refusal::Wrong("the name of the node is none".to_owned())),
+        }
+    }
+
+    /// A child is here.
+    fn meet(&self, node: &str) -> Result<(), Refusal> {
+        lock(&self.children).meet(node, self.now().as_millis()).map_err(Refusal::Wrong)
     }
 
     /// The number after which a question asks.
@@ -260,21 +384,82 @@ impl Shared {
 
     /// The answer to a question, as it is now.
     fn answer(&self, request: &FollowRequest) -> FollowResponse {
+        let is_child = request.is_child || lock(&self.children).name(request.follower).is_some();
+        let child = is_child.then_some(request.node.as_str());
+        // Before the page is made: it has what was read by then.
+        let (relays, is_settled) = (self.relays(), self.is_settled(child));
+        let mut above = Vec::new();
+        if request.is_child {
+            above = lock(&self.contacts).above();
+            above.push(self.node.clone());
+        }
+        let role = if is_child { PeerRole::Child } else { PeerRole::Peer };
         let (after, now) = (self.asked_after(request), self.now());
+        let seen: Seen = request.seen.iter().map(|&Followed { life, until }| (life, until)).collect();
         let replica = self.replica();
-        let part = if request.is_learned {
-            let seen = request.seen.iter().map(|&Followed { life, until }| (life, until)).collect();
-            replica.learned_after(after, request.follower, &seen, now)
-        } else {
-            replica.own_after(after, now)
+        let question = Question::of(request.question).unwrap_or(Question::Own);
+        let Part { page, until, is_all } = match question {
+            Question::Own => replica.own_after(after, now),
+            Question::Learned => replica.learned_after(after, request.follower, &seen, now),
+            Question::All => replica.all_after(after, request.follower, &seen, now),
         };
-        let Part { page, until, is_all } = part;
         let (life, node) = (replica.life(), self.node.clone());
+        // Who says how far it has followed others, can use how far this node has.
+        let with_seen = question == Question::All && is_all && !seen.is_empty();
+        let seen = if with_seen { replica.seen() } else { Seen::new() };
         drop(replica);
-        FollowResponse { life, after, until, is_all, page: page.write(), node }
+        let changes = page.changes();
+        let seen = seen.into_iter().map(|(life, until)| Followed { life, until }).collect();
+        let page = page.write();
+        let response =
+            FollowResponse { life, after, until, is_all, page, node, relays, seen, is_settled, above };
+        let bytes = response.encoded_len() as u64;
+        // A parent is known as one by the contact with it.
+        self.stats.note(&request.node, (role == PeerRole::Child).then_some(role), now, |traffic| {
+            traffic.changes_sent += changes;
+            traffic.bytes_sent += bytes;
+        });
+        response
     }
 
-    /// Merges an answer of the followed node with this number.
+    /// Merges an answer.
+    ///
+    /// # Errors
+    /// Why it was not merged, or not as a whole.
+    fn merge(
+        &self,
+        (question, answer): (Question, &FollowResponse),
+        following: &mut Following,
+        role: Option<PeerRole>,
+    ) -> Result<(), String> {
+        let page = Page::read(&answer.page)
+            .map_err(|error| format!("it sent what is no page of counts: {error}: nothing was changed"))?;
+        let &FollowResponse { life, after, until, is_all, relays, is_settled, .. } = answer;
+        if life == self.life() || Origin::new(&answer.node, 0).is_none() || answer.seen.len() > MAX_PEER_LIVES
+        {
+            return Err("it sent what no node sends: nothing was changed".to_owned());
+        }
+        let now = self.now();
+        let is_first = life != following.life();
+        let mut replica = self.replica();
+        let merged = replica.merge(&page, (life, until), now);
+        let answered = Answered { life, after, until, is_all, relays, is_settled };
+        if merged.is_ok() && following.note(question, answered, now.as_millis()) {
+            replica.note_followed(life, until);
+            answer.seen.iter().for_each(|seen| replica.note_followed(seen.life, seen.until));
+        }
+        self.note_changes(&replica);
+        drop(replica);
+        merged.map_err(|full| EngineError::from(full).to_string())?;
+        self.stats.note(&answer.node, role, now, |traffic| {
+            traffic.changes_received += page.changes();
+            traffic.bytes_received += answer.encoded_len() as u64;
+            traffic.resyncs += u64::from(is_first);
+        });
+        Ok(())
+    }
+
+    /// Merges an answer of the contact with this number.
     ///
     /// # Errors
     /// Why it was not merged, or not as a whole.
@@ -284,20 +469,61 @@ impl Shared {
         (question, answer): (Question, &FollowResponse),
         following: &mut Following,
     ) -> Result<(), String> {
-        let page = Page::read(&answer.page)
-            .map_err(|error| format!("it sent what is no page of counts: {error}: nothing was changed"))?;
-        let &FollowResponse { life, after, until, is_all, .. } = answer;
-        let now = self.now();
-        let mut replica = self.replica();
-        let merged = replica.merge(&page, (life, until), now);
-        if merged.is_ok() && following.note(question, (life, after, until, is_all), now.as_millis()) {
-            replica.note_followed(life, until);
+        let role = lock(&self.contacts).get(number).map(|contact| contact.role);
+        self.merge((question, answer), following, role)?;
+        if let Some(contact) = lock(&self.contacts).get_mut(number) {
+            if contact.node.as_ref() != Some(&answer.node) {
+                contact.node = Some(answer.node.clone());
+                self.stats.drop_address(&contact.address);
+            }
+            if contact.role == PeerRole::Parent {
+                contact.set_above(&answer.above);
+            }
         }
-        self.note_changes(&replica);
-        drop(replica);
-        merged.map_err(|full| EngineError::from(full).to_string())?;
         self.note_contact(number, None, following);
         Ok(())
+    }
+
+    /// What this node reports to a parent.
+    fn report(&self, answer: Option<FollowResponse>) -> ReportRequest {
+        let is_all = answer.as_ref().is_some_and(|answer| answer.is_all);
+        ReportRequest {
+            protocol: PROTOCOL,
+            node: self.node.clone(),
+            life: self.life(),
+            answer,
+            has_others: lock(&self.contacts).are_several(),
+            is_leaving: is_all && *self.is_leaving.borrow(),
+        }
+    }
+
+    /// Merges what a child reports. Returns the next question to it.
+    ///
+    /// # Errors
+    /// Why it was not merged, or not as a whole.
+    fn take_report(&self, report: &ReportRequest) -> Result<FollowRequest, Refusal> {
+        let ReportRequest { protocol, ref node, life, ref answer, has_others, is_leaving } = *report;
+        self.check_protocol(protocol)?;
+        self.check_node(node, life)?;
+        self.meet(node)?;
+        let mut following = lock(&self.children).following(life);
+        if let Some(answer) = answer {
+            if answer.life != life || answer.node != *node {
+                let why = "it reported for another node: nothing was changed".to_owned();
+                return Err(Refusal::Wrong(why));
+            }
+            self.merge((Question::All, answer), &mut following, Some(PeerRole::Child))
+                .map_err(Refusal::Wrong)?;
+        }
+        let now_ms = self.now().as_millis();
+        let mut children = lock(&self.children);
+        children.note((node, life), following, has_others, now_ms);
+        let with_seen = children.has_others(life);
+        if is_leaving {
+            children.leave(node, life).map_err(|error| Refusal::Wrong(error.to_string()))?;
+        }
+        drop(children);
+        Ok(self.ask(&following, with_seen, false).1)
     }
 
     /// Waits until a follower has all own changes up to a number, or with `all`, until those have it that ask.
@@ -330,19 +556,44 @@ impl Shared {
     /// Why no other node asks for changes.
     fn solitude(&self) -> String {
         self.failure().unwrap_or_else(|| {
-            "no other node follows this one: give its address in `urls` of the others".to_owned()
+            "no other node follows this one: give its address in `urls` of the others, or as their `parent`"
+                .to_owned()
         })
     }
 
     /// The nodes that cannot be followed.
     fn failure(&self) -> Option<String> {
-        let contacts = lock(&self.contacts);
-        let mut failures = contacts.iter().filter_map(|contact| contact.failure.as_deref());
-        let first = failures.next()?;
-        Some(match failures.count() {
-            0 => first.to_owned(),
-            more => format!("{first}; and {more} more"),
-        })
+        lock(&self.contacts).failure(&self.node)
+    }
+
+    /// Whether all that others know was read, at some time since the start.
+    fn is_complete(&self) -> bool {
+        if !self.is_complete.load(Relaxed)
+            && lock(&self.contacts).are_complete()
+            && lock(&self.children).are_complete(None)
+        {
+            self.is_complete.store(true, Relaxed);
+        }
+        self.is_complete.load(Relaxed)
+    }
+}
+
+/// Why a node gets no answer.
+#[derive(PartialEq, Eq, Debug)]
+enum Refusal {
+    /// It is the node that it asks.
+    Itself,
+    Wrong(String),
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Refusal::Itself => {
+                f.write_str("it is this server itself: give the addresses of the other nodes only")
+            }
+            Refusal::Wrong(why) => f.write_str(why),
+        }
     }
 }
 
@@ -352,12 +603,22 @@ impl Peers {
     /// # Errors
     /// [`EngineError::Url`]: an address is invalid. [`EngineError::Tls`]: a file of TLS cannot be used.
     pub fn new(config: PeersConfig) -> Result<Peers, EngineError> {
-        let PeersConfig { node, urls, tls: tls_files, most_bytes, held_bytes, clock } = config;
-        let addresses = Address::all(&urls)?;
+        let PeersConfig { node, urls, parents, tls: tls_files, children, keep_children, .. } = config;
+        let PeersConfig { resolve, most_bytes, held_bytes, stats, clock, .. } = config;
+        let of = |role: PeerRole, urls: &[String]| {
+            Target::all(urls).map(|all| all.into_iter().map(move |target| (role, target)))
+        };
+        let targets = of(PeerRole::Peer, &urls)?.chain(of(PeerRole::Parent, &parents)?);
+        let targets: Vec<(PeerRole, Target)> = targets.collect();
         let tls = tls_files.as_ref().map(PeerTls::load).transpose()?;
         // Never 0, which stands for no replica.
-        let life = RandomState::new().hash_one(clock.now().as_millis()) | 1;
-        let contacts = vec![Contact::default(); addresses.len()];
+        let now_ms = clock.now().as_millis();
+        let life = RandomState::new().hash_one(now_ms) | 1;
+        for (role, target) in &targets {
+            if let Target::Node(address) = target {
+                stats.expect(&address.to_string(), *role);
+            }
+        }
         let shared = Shared {
             node,
             replica: Mutex::new(Replica::new(life, most_bytes)),
@@ -365,14 +626,19 @@ impl Peers {
             held_bytes,
             tls_files,
             tls: Mutex::new(tls),
-            changed: watch::Sender::new(0),
+            changed: watch::Sender::new(Last::default()),
             followers: Mutex::default(),
             acknowledged: Notify::new(),
-            contacts: Mutex::new(contacts),
+            contacts: Mutex::new(Contacts::new(&targets)),
             contacted: Notify::new(),
+            children: Mutex::new(Children::new(children, keep_children, now_ms)),
+            is_complete: AtomicBool::new(false),
+            is_leaving: watch::Sender::new(false),
+            resolve: resolve.unwrap_or_else(names::system),
+            stats,
             warning: Mutex::default(),
         };
-        Ok(Peers { shared: Arc::new(shared), addresses })
+        Ok(Peers { shared: Arc::new(shared), targets })
     }
 
     /// Checks the addresses of other nodes.
@@ -380,7 +646,7 @@ impl Peers {
     /// # Errors
     /// [`EngineError::Url`]: one is invalid.
     pub fn check<U: AsRef<str>>(urls: &[U]) -> Result<(), EngineError> {
-        Address::all(urls).map(drop)
+        Target::all(urls).map(drop)
     }
 
     /// The host and port of each of these addresses.
@@ -388,7 +654,7 @@ impl Peers {
     /// # Errors
     /// [`EngineError::Url`]: one is invalid.
     pub fn hosts<U: AsRef<str>>(urls: &[U]) -> Result<Vec<String>, EngineError> {
-        Ok(Address::all(urls)?.iter().map(Address::to_string).collect())
+        Ok(Target::all(urls)?.iter().map(Target::to_string).collect())
     }
 
     /// Whether an address is one of a node, by its scheme.
@@ -409,7 +675,7 @@ impl Peers {
     /// Its connections.
     #[must_use]
     pub fn network(&self) -> PeerNetwork {
-        PeerNetwork { shared: Arc::clone(&self.shared), addresses: self.addresses.clone() }
+        PeerNetwork { shared: Arc::clone(&self.shared), targets: self.targets.clone() }
     }
 }
 
@@ -421,13 +687,20 @@ impl PeerNetwork {
     pub async fn run(self, listener: std::net::TcpListener) -> io::Result<()> {
         listener.set_nonblocking(true)?;
         let listener = TcpListener::from_std(listener)?;
-        let PeerNetwork { shared, addresses } = self;
-        let followers = addresses.into_iter().enumerate();
-        let followers =
-            followers.map(|(number, address)| follower::follow(address, number, Arc::clone(&shared)));
+        let PeerNetwork { shared, targets } = self;
+        let (mut nodes, mut names) = (Vec::new(), Vec::new());
+        for (role, target) in targets {
+            let shared = Arc::clone(&shared);
+            match target {
+                // The first contacts are these nodes, in this order.
+                Target::Node(address) => nodes.push(follower::follow(address, nodes.len(), shared)),
+                Target::Name(name) => names.push(names::follow(name, role, shared)),
+            }
+        }
         tokio::join!(
             listener::serve(listener, Arc::clone(&shared)),
-            join_all(followers),
+            join_all(nodes),
+            join_all(names),
             tidy(&shared),
             renew_tls(&shared),
         );
@@ -443,6 +716,11 @@ async fn tidy(shared: &Shared) {
         let most = replica.len() / PEER_TIDY_ROUND + 1;
         replica.tidy(most, shared.now());
         shared.note_changes(&replica);
+        drop(replica);
+        let tidied = lock(&shared.children).tidy(shared.now().as_millis());
+        if let Err(error) = tidied {
+            shared.warn(format!("the names of children cannot be kept: {error}"));
+        }
     }
 }
 
@@ -526,7 +804,7 @@ impl Engine for Peers {
     }
 
     fn is_complete(&self) -> bool {
-        lock(&self.shared.contacts).iter().all(|contact| contact.is_complete)
+        self.shared.is_complete()
     }
 
     fn problem(&self) -> Option<String> {
@@ -537,6 +815,9 @@ impl Engine for Peers {
         let last = self.shared.replica().last_own();
         // A node that does not answer gets it from another one, or after the next start.
         let _ = self.shared.arrived(last, true).await;
+        // A parent need not wait for this node then.
+        self.shared.is_leaving.send_replace(true);
+        let _ = timeout(PEER_WAIT, self.shared.contacts_are(Contacts::have_left)).await;
     }
 
     async fn read(&mut self, blocks: &[Block<'_>]) -> Result<Vec<Told>, EngineError> {

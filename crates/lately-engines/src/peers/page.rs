@@ -53,6 +53,14 @@ pub(crate) struct Text {
     pub(crate) stamp: Option<Stamp>,
 }
 
+impl Page {
+    /// The number of cells and texts in it.
+    pub(crate) fn changes(&self) -> u64 {
+        let counts = self.counts.iter().map(|(_, counts)| counts.len()).sum::<usize>();
+        (counts + self.texts.len()) as u64
+    }
+}
+
 /// Why bytes are no page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{0}")]
@@ -306,7 +314,10 @@ impl<'b> Rest<'b> {
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::replica::Replica;
+    use super::super::simulation::state;
     use super::*;
+    use crate::{Block, OwnedBlock};
 
     fn counts() -> impl Strategy<Value = Count> {
         let stamp = (any::<u64>(), any::<u64>()).prop_map(|(life, until)| Stamp { life, until });
@@ -360,6 +371,52 @@ mod tests {
         #[test]
         fn random_bytes_are_a_page_or_none(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             _ = Page::read(&bytes);
+        }
+    }
+
+    proptest! {
+        /// Whatever bytes come, and however they are damaged: what they say is merged, and nothing else changes.
+        #[test]
+        fn a_damaged_page_changes_only_what_it_names(
+            page in pages(),
+            other in pages(),
+            damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
+            tail in prop::option::of(prop::collection::vec(any::<u8>(), 0..40)),
+        ) {
+            let now = lately::Timestamp::from_millis(1_700_000_000_000).expect("a time");
+            let mut replica = Replica::new(1, usize::MAX);
+            replica.merge(&page, (2, 7), now).expect("there is room");
+            let before = state(&replica);
+            let mut bytes = other.write();
+            for (at, byte) in damage {
+                let index = at.index(bytes.len());
+                bytes[index] = byte;
+            }
+            bytes.extend(tail.into_iter().flatten());
+            let Ok(read) = Page::read(&bytes) else { return Ok(()) };
+            replica.merge(&read, (3, 9), now).expect("there is room");
+            let mut expected = before;
+            for (key, counts) in &read.counts {
+                for count in counts {
+                    let block = OwnedBlock::from(Block::of(key, count.levels, count.cell));
+                    let place = (block, count.cell, count.origin.clone());
+                    let new = (count.counted, count.deleted, count.removed);
+                    let held = expected.entry(place).or_default();
+                    *held = (held.0.max(new.0), held.1.max(new.1), held.2.max(new.2));
+                }
+            }
+            // Cells of no time, and those that are over, are left out.
+            let after = state(&replica);
+            for (place, held) in &after {
+                prop_assert_eq!(expected.get(place), Some(held));
+            }
+            // It still answers.
+            let seen = HashMap::new();
+            for part in [replica.own_after(0, now), replica.learned_after(0, 9, &seen, now), replica.all_after(0, 9, &seen, now)] {
+                prop_assert_eq!(Page::read(&part.page.write()), Ok(part.page));
+            }
+            replica.tidy(usize::MAX, lately::Timestamp::MAX);
+            prop_assert_eq!(replica.len(), 0);
         }
     }
 

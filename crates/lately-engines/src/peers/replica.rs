@@ -13,6 +13,10 @@
 //! 2. A cell that was published here once stays so: later changes of it from elsewhere are published here again.
 //!
 //! So whoever has read all own cells up to a number has every state that was stamped with a number up to it.
+//!
+//! In a tree most of what a node has comes from elsewhere. There a follower asks for *all* changes, own and learned, after one number.
+//! Each cell has the neighbour that its state came from, which does not get it back. And the answer says how far its node has followed
+//! every replica: with the last page, that holds for the follower, too.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound::{Excluded, Included, Unbounded};
@@ -55,6 +59,15 @@ pub(super) struct Replica {
 
 /// This replica, in `Lives`.
 const SELF: u32 = 0;
+/// No replica.
+const NOBODY: u32 = u32::MAX;
+
+/// Where a state comes from: its stamp, and the replica that sent it.
+#[derive(Clone, Copy)]
+struct From {
+    stamp: Stamp,
+    via: u32,
+}
 
 struct Lives {
     numbers: HashMap<u64, u32>,
@@ -116,6 +129,8 @@ struct HeldCell {
 struct Mark {
     changed: u64,
     source: u32,
+    /// The replica that sent this very state, or `NOBODY`.
+    via: u32,
     until: u64,
 }
 
@@ -173,6 +188,16 @@ impl Origins {
         self.list.push(origin.clone());
         Some(index)
     }
+}
+
+/// What is in an index after a number. `is_own` says which of the two it is.
+fn after_in(
+    index: &BTreeMap<u64, Item>,
+    after: u64,
+    is_own: bool,
+) -> impl Iterator<Item = (u64, &Item, bool)> {
+    let items = index.range((Excluded(after), Unbounded));
+    items.map(move |(&changed, item)| (changed, item, is_own))
 }
 
 /// Moves something to its place in an index.
@@ -239,6 +264,12 @@ impl Replica {
         self.own.last_key_value().map_or(0, |(&changed, _)| changed)
     }
 
+    /// The number of the last change, own or learned, of what is still kept.
+    pub(super) fn last(&self) -> u64 {
+        let last_learned = self.learned.last_key_value().map_or(0, |(&changed, _)| changed);
+        self.last_own().max(last_learned)
+    }
+
     /// Memory of what is held, in bytes, about.
     pub(super) fn held_bytes(&self) -> usize {
         self.bytes + self.texts_bytes
@@ -278,13 +309,18 @@ impl Replica {
         (life, until): (u64, u64),
         now: Timestamp,
     ) -> Result<(), NoRoom> {
+        if page.counts.is_empty() && page.texts.is_empty() {
+            return Ok(());
+        }
         let direct = Stamp { life, until };
+        let via = self.lives.index(life).unwrap_or(NOBODY);
+        let from = |stamp: Option<Stamp>| Some(From { stamp: stamp.unwrap_or(direct), via });
         for (key, counts) in &page.counts {
             for count in counts {
-                self.merge_count(key, count, Some(count.stamp.unwrap_or(direct)), now)?;
+                self.merge_count(key, count, from(count.stamp), now)?;
             }
         }
-        page.texts.iter().for_each(|text| self.merge_text(text, Some(text.stamp.unwrap_or(direct)), now));
+        page.texts.iter().for_each(|text| self.merge_text(text, from(text.stamp), now));
         Ok(())
     }
 
@@ -298,24 +334,27 @@ impl Replica {
 
     /// How far this replica has followed the others.
     pub(super) fn seen(&self) -> Seen {
-        self.lives.list[1..].iter().map(|life| (life.id, life.until)).collect()
+        let followed = self.lives.list[1..].iter().filter(|life| life.until > 0);
+        followed.map(|life| (life.id, life.until)).collect()
     }
 
-    /// The mark of a change with this stamp.
-    fn mark(&mut self, stamp: Option<Stamp>, is_own: bool) -> Mark {
+    /// The mark of a change that came from elsewhere, or was made here. A merged state is that of nobody else.
+    fn mark(&mut self, from: Option<From>, is_own: bool, is_merged: bool) -> Mark {
         self.last += 1;
         let changed = self.last;
-        let stamp = stamp.filter(|stamp| !is_own && stamp.life != self.life());
+        let via = from.filter(|_| !is_merged).map_or(NOBODY, |from| from.via);
+        let stamp =
+            from.map(|from| from.stamp).filter(|stamp| !is_own && !is_merged && stamp.life != self.life());
         let source = stamp.and_then(|stamp| Some((self.lives.index(stamp.life)?, stamp.until)));
         let (source, until) = source.unwrap_or((SELF, changed));
-        Mark { changed, source, until }
+        Mark { changed, source, via, until }
     }
 
     fn merge_count(
         &mut self,
         key: &[u8],
         count: &Count,
-        stamp: Option<Stamp>,
+        from: Option<From>,
         now: Timestamp,
     ) -> Result<(), NoRoom> {
         let block = Block::of(key, count.levels, count.cell);
@@ -341,7 +380,7 @@ impl Replica {
         let (mut cell, is_new_block, is_new_cell) = match held {
             Some(Some(cell)) => (*cell, false, false),
             found => {
-                let mark = Mark { changed: 0, source: u32::MAX, until: 0 };
+                let mark = Mark { changed: 0, source: NOBODY, via: NOBODY, until: 0 };
                 let cell = HeldCell { origin, place, mark, counted: 0, deleted: 0, removed: 0 };
                 (cell, found.is_none(), true)
             }
@@ -359,8 +398,8 @@ impl Replica {
             return Err(NoRoom);
         }
         self.bytes += bytes;
-        let is_own = matches!(change, Change::Merged) || cell.mark.source == SELF;
-        cell.mark = self.mark(stamp, is_own);
+        let is_merged = matches!(change, Change::Merged);
+        cell.mark = self.mark(from, cell.mark.source == SELF, is_merged);
         let (name, blocks) = match self.keys.get_key_value(key) {
             Some((name, _)) => {
                 let name = Arc::clone(name);
@@ -390,7 +429,7 @@ impl Replica {
         } else {
             move_to(&mut self.learned, &mut block.at.learned, cell.mark.changed, item);
         }
-        if self.notes_all && stamp.is_some() {
+        if self.notes_all && from.is_some() {
             self.note(OwnedBlock { key: key.into(), levels, width_ms, number });
         }
         Ok(())
@@ -412,7 +451,7 @@ impl Replica {
         self.merge_text(&text, None, now);
     }
 
-    fn merge_text(&mut self, text: &Text, stamp: Option<Stamp>, now: Timestamp) {
+    fn merge_text(&mut self, text: &Text, from: Option<From>, now: Timestamp) {
         let Text { list, name, text, version, left_ms, .. } = text;
         let left_ms = i64::try_from(*left_ms).unwrap_or(i64::MAX).min(MAX_PEER_KEPT_MS);
         if left_ms == 0 {
@@ -432,7 +471,7 @@ impl Replica {
         }
         let is_own = held.is_some_and(|held| held.mark.source == SELF);
         let mut at = held.map_or_else(Places::default, |held| held.at);
-        let mark = self.mark(stamp, is_own);
+        let mark = self.mark(from, is_own, false);
         let item = || Item::Text(Arc::clone(&key));
         if mark.source == SELF {
             move_to(&mut self.own, &mut at.own, mark.changed, item);
@@ -453,41 +492,61 @@ impl Replica {
 
     /// Own cells and texts that changed after a number.
     pub(super) fn own_after(&self, after: u64, now: Timestamp) -> Part {
-        self.part(&self.own, after, now, |mark| mark.source == SELF && mark.changed > after, false)
+        let own = after_in(&self.own, after, true);
+        self.part(own, after, now, |mark| mark.changed > after)
     }
 
     /// States from elsewhere that changed here after a number, and that the follower lacks.
     pub(super) fn learned_after(&self, after: u64, follower: u64, seen: &Seen, now: Timestamp) -> Part {
-        let is_lacking = |mark: Mark| {
-            let life = self.lives.list[mark.source as usize].id;
-            let has = life == follower || seen.get(&life).is_some_and(|until| *until >= mark.until);
-            mark.source != SELF && mark.changed > after && !has
-        };
-        self.part(&self.learned, after, now, is_lacking, true)
+        let learned = after_in(&self.learned, after, false);
+        self.part(learned, after, now, |mark| mark.changed > after && !self.has(mark, follower, seen))
     }
 
-    /// The first changes of an index after a number.
-    fn part(
-        &self,
-        index: &BTreeMap<u64, Item>,
+    /// Everything that changed here after a number, and that the follower lacks.
+    pub(super) fn all_after(&self, after: u64, follower: u64, seen: &Seen, now: Timestamp) -> Part {
+        let (own, learned) = (after_in(&self.own, after, true), after_in(&self.learned, after, false));
+        let (mut own, mut learned) = (own.peekable(), learned.peekable());
+        let all = std::iter::from_fn(move || match (own.peek(), learned.peek()) {
+            (Some(one), Some(other)) if one.0 < other.0 => own.next(),
+            (_, Some(_)) => learned.next(),
+            _ => own.next(),
+        });
+        self.part(all, after, now, |mark| mark.changed > after && !self.has(mark, follower, seen))
+    }
+
+    /// Whether a follower has the state with this mark, or a greater one: it came from it, or it has read what the replica had that
+    /// published it.
+    fn has(&self, mark: Mark, follower: u64, seen: &Seen) -> bool {
+        let id = |index: u32| self.lives.list.get(index as usize).map(|life| life.id);
+        let source = id(mark.source).filter(|_| mark.source != SELF);
+        id(mark.via) == Some(follower)
+            || source.is_some_and(|source| {
+                source == follower || seen.get(&source).is_some_and(|until| *until >= mark.until)
+            })
+    }
+
+    /// The first changes of an index, or of both: own ones at their places among the own ones, learned ones at theirs.
+    fn part<'r>(
+        &'r self,
+        items: impl Iterator<Item = (u64, &'r Item, bool)>,
         after: u64,
         now: Timestamp,
-        is_wanted: impl Fn(Mark) -> bool,
-        with_stamps: bool,
+        is_lacking: impl Fn(Mark) -> bool,
     ) -> Part {
         let stamp = |mark: Mark| {
             let life = self.lives.list[mark.source as usize].id;
-            with_stamps.then_some(Stamp { life, until: mark.until })
+            (mark.source != SELF).then_some(Stamp { life, until: mark.until })
         };
         let mut counts: BTreeMap<&[u8], Vec<Count>> = BTreeMap::new();
         let (mut page, mut bytes) = (Page::default(), 0);
         let (mut until, mut is_all) = (after, true);
-        for (&changed, item) in index.range((Excluded(after), Unbounded)) {
+        for (changed, item, is_own) in items {
             if bytes > PEER_PAGE_BYTES {
                 is_all = false;
                 break;
             }
             until = changed;
+            let is_wanted = |mark: Mark| (mark.source == SELF) == is_own && is_lacking(mark);
             match item {
                 Item::Block(key, id) => {
                     let Some(block) = self.block(key, *id) else { continue };
@@ -665,7 +724,7 @@ impl HeldBlock {
     }
 }
 
-impl From<NoRoom> for EngineError {
+impl std::convert::From<NoRoom> for EngineError {
     fn from(NoRoom: NoRoom) -> EngineError {
         EngineError::NoRoom
     }

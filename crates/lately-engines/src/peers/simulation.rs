@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use lately::{Cell, LevelsId, Origin, Tally, Timestamp};
 use test_support::{ReportOnPanic, Rng, print_uncaptured, seeds};
 
-use super::following::{Following, Question};
+use super::following::{Answered, Following, Question};
 use super::page::Page;
 use super::replica::Replica;
 use crate::{Block, Known, OwnedBlock, Write};
@@ -22,7 +22,7 @@ const SEEDS: u64 = 1_000;
 const STEPS: usize = 300;
 
 /// All that a replica has.
-type State = BTreeMap<(OwnedBlock, Cell, Origin), (u64, u64, u64)>;
+pub(super) type State = BTreeMap<(OwnedBlock, Cell, Origin), (u64, u64, u64)>;
 
 struct Node {
     origin: Origin,
@@ -61,7 +61,7 @@ fn at(ms: i64) -> Timestamp {
     Timestamp::from_millis(ms).expect("a time")
 }
 
-fn state(replica: &Replica) -> State {
+pub(super) fn state(replica: &Replica) -> State {
     let (blocks, _) = replica.scan(None, usize::MAX);
     let mut state = State::new();
     for block in blocks {
@@ -150,6 +150,7 @@ impl Mesh {
         let part = match question {
             Question::Own => answering.own_after(after, now),
             Question::Learned => answering.learned_after(after, to_life, &seen, now),
+            Question::All => answering.all_after(after, to_life, &seen, now),
         };
         if question == Question::Learned {
             self.passed_on += part.page.counts.iter().map(|(_, counts)| counts.len()).sum::<usize>();
@@ -167,7 +168,8 @@ impl Mesh {
         let page = Page::read(&answer.page).expect("a node wrote it");
         node.replica.merge(&page, (life, until), at(self.now_ms)).expect("there is room");
         let following = &mut node.followings[answer.from];
-        if following.note(question, (life, after, until, is_all), self.now_ms) {
+        let answered = Answered { life, after, until, is_all, relays: false, is_settled: true };
+        if following.note(question, answered, self.now_ms) {
             node.replica.note_followed(life, until);
         }
     }

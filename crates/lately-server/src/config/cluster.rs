@@ -13,7 +13,7 @@ use toml::Spanned;
 use super::error::Problem;
 use super::user::path;
 use super::value::{Address, Length, Timeout, shown};
-use crate::limits::{MAX_READ_TIMEOUT, SESSION_WITHIN};
+use crate::limits::{DEFAULT_PEER, MAX_READ_TIMEOUT, SESSION_WITHIN};
 use crate::service::cluster::{ClusterConfig, GroupProtocol, KafkaRole, PeerConfig};
 
 #[derive(Deserialize)]
@@ -23,6 +23,7 @@ pub(super) struct ClusterSection {
     node: Option<Spanned<String>>,
     urls: Option<Spanned<Urls>>,
     upstream: Option<Spanned<Urls>>,
+    parent: Option<Spanned<Parents>>,
     peer: Option<Spanned<Address>>,
     owners: Option<Spanned<Owners>>,
     tls: Option<Spanned<PeerTlsConfig>>,
@@ -87,15 +88,88 @@ impl<'de> Deserialize<'de> for Owners {
     }
 }
 
-/// How other nodes reach this one, of the keys `peer` and `tls` of a section.
-fn with_peer(
-    config: ClusterConfig,
-    (peer, tls): (Option<Spanned<Address>>, Option<Spanned<PeerTlsConfig>>),
+/// The address of a parent, or those of several.
+struct Parents(Vec<String>);
+
+impl<'de> Deserialize<'de> for Parents {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Parents, D::Error> {
+        const EXAMPLE: &str =
+            "give that of a node above this one, such as \"peer://eu-1:7382\", or a list of them";
+        let problem = |what: &str| de::Error::custom(format!("{what}: {EXAMPLE}"));
+        let no_address =
+            |value: &toml::Value| problem(&format!("{} is no address of a parent", shown(value)));
+        match toml::Value::deserialize(deserializer)? {
+            toml::Value::String(text) => Ok(Parents(vec![text])),
+            toml::Value::Array(values) if values.is_empty() => Err(problem("no address of a parent")),
+            toml::Value::Array(values) => {
+                let text = |value: toml::Value| match value {
+                    toml::Value::String(text) => Ok(text),
+                    other => Err(no_address(&other)),
+                };
+                values.into_iter().map(text).collect::<Result<_, _>>().map(Parents)
+            }
+            other => Err(no_address(&other)),
+        }
+    }
+}
+
+/// The keys that are for nodes that reach each other directly.
+struct PeerKeys {
+    parent: Option<Spanned<Parents>>,
+    peer: Option<Spanned<Address>>,
+    tls: Option<Spanned<PeerTlsConfig>>,
+}
+
+/// The config of a node that others reach directly.
+fn of_peers(
+    node: &Spanned<String>,
+    urls: Option<Spanned<Urls>>,
+    keys: PeerKeys,
     at: Range<usize>,
 ) -> Result<ClusterConfig, Problem> {
+    let PeerKeys { parent, peer, tls } = keys;
+    if let Some(urls) = &urls
+        && urls.get_ref().0.iter().all(|url| url.contains("://") && !Peers::is_meant(url))
+    {
+        let message = "these addresses are not of the engine peers: give peer://HOST:PORT".to_owned();
+        return Err(Problem { at: urls.span(), message });
+    }
+    let [urls_at, parent_at] = [urls.as_ref().map(Spanned::span), parent.as_ref().map(Spanned::span)];
+    let peer = PeerConfig {
+        listen: peer.map_or(DEFAULT_PEER, |peer| peer.into_inner().0),
+        tls: files(tls)?,
+        parents: parent.map_or_else(Vec::new, |parent| parent.into_inner().0),
+    };
+    let urls = urls.map_or_else(Vec::new, |urls| urls.into_inner().0);
+    ClusterConfig::of_peers(node.get_ref(), &urls, peer).map_err(|message| {
+        let of = if message.contains("node name") {
+            Some(node.span())
+        } else if message.starts_with("parent: ") {
+            parent_at
+        } else {
+            urls_at
+        };
+        Problem { at: of.unwrap_or(at), message }
+    })
+}
+
+/// How other nodes reach this one, if the nodes do not carry the counts: only for exact limits.
+fn with_peer_keys(
+    config: ClusterConfig,
+    keys: PeerKeys,
+    at: Range<usize>,
+) -> Result<ClusterConfig, Problem> {
+    let engine = config.engine();
+    let PeerKeys { parent, peer, tls } = keys;
+    if let Some(parent) = parent {
+        let message = format!(
+            "a parent is for nodes that reach each other directly, and the engine is {engine}: leave it out, or set engine = \"peers\""
+        );
+        return Err(Problem { at: parent.span(), message });
+    }
     let Some(peer) = peer else {
         return match tls {
-            _ if config.is_mesh() || config.owners.len() > 1 => {
+            _ if config.owners.len() > 1 => {
                 let message = "[cluster] does not say where other nodes reach this one: add an address of this machine, such as peer = \"127.0.0.1:7382\"";
                 Err(Problem { at, message: message.to_owned() })
             }
@@ -106,12 +180,18 @@ fn with_peer(
             None => Ok(config),
         };
     };
-    let tls = tls.map(|tls| {
+    let (at, listen, tls) = (peer.span(), peer.into_inner().0, files(tls)?);
+    let peer = PeerConfig { listen, tls, parents: Vec::new() };
+    config.with_peer(peer).map_err(|message| Problem { at, message })
+}
+
+/// The files of TLS between nodes.
+fn files(tls: Option<Spanned<PeerTlsConfig>>) -> Result<Option<PeerTls>, Problem> {
+    let files = |tls: Spanned<PeerTlsConfig>| {
         let PeerTlsConfig { ca, cert, key } = tls.into_inner();
-        Ok::<_, Problem>(PeerTls { ca: path(&ca)?, cert: path(&cert)?, key: path(&key)? })
-    });
-    let (at, listen) = (peer.span(), peer.into_inner().0);
-    config.with_peer(PeerConfig { listen, tls: tls.transpose()? }).map_err(|message| Problem { at, message })
+        Ok(PeerTls { ca: path(&ca)?, cert: path(&cert)?, key: path(&key)? })
+    };
+    tls.map(files).transpose()
 }
 
 /// The keys that are for Kafka only.
@@ -214,23 +294,24 @@ pub(super) fn settle(section: Option<Spanned<ClusterSection>>) -> Result<Option<
             "[cluster] names no node: add a name of this server, such as node = \"eu-1\"",
         ));
     };
-    let Some(urls) = section.urls else {
-        return Err(problem(at, &format!("[cluster] names no server: add urls = [\"{example}\"]")));
+    let keys = PeerKeys { parent: section.parent, peer: section.peer, tls: section.tls };
+    let (config, keys) = match section.urls {
+        urls if engine == "peers" => (of_peers(&node, urls, keys, at.clone())?, None),
+        None => {
+            return Err(problem(at, &format!("[cluster] names no server: add urls = [\"{example}\"]")));
+        }
+        Some(urls) => {
+            let config = ClusterConfig::new(node.get_ref(), &urls.get_ref().0).map_err(|message| {
+                let at = if message.contains("node name") { node.span() } else { urls.span() };
+                Problem { at, message }
+            })?;
+            if config.engine() != engine {
+                let message = format!("these addresses are not of the engine {engine}: give {example}");
+                return Err(Problem { at: urls.span(), message });
+            }
+            (config, Some(keys))
+        }
     };
-    let not_of_it = || {
-        let message = format!("these addresses are not of the engine {engine}: give {example}");
-        Problem { at: urls.span(), message }
-    };
-    if engine == "peers" && !urls.get_ref().0.iter().any(|url| Peers::is_meant(url)) {
-        return Err(not_of_it());
-    }
-    let config = ClusterConfig::new(node.get_ref(), &urls.get_ref().0).map_err(|message| {
-        let at = if message.contains("node name") { node.span() } else { urls.span() };
-        Problem { at, message }
-    })?;
-    if config.engine() != engine {
-        return Err(not_of_it());
-    }
     let config = match section.owners {
         Some(owners) => {
             let at = owners.span();
@@ -238,7 +319,10 @@ pub(super) fn settle(section: Option<Spanned<ClusterSection>>) -> Result<Option<
         }
         None => config,
     };
-    let config = with_peer(config, (section.peer, section.tls), at)?;
+    let config = match keys {
+        Some(keys) => with_peer_keys(config, keys, at)?,
+        None => config,
+    };
     let keys = KafkaKeys {
         topic: section.topic,
         group: section.group,

@@ -600,7 +600,8 @@ fn a_mesh_needs_the_other_nodes_and_an_address_of_this_one() {
     let cluster = parse(&good).expect("valid").cluster.expect("it is there");
     assert_eq!((cluster.engine(), cluster.is_mesh()), ("peers", true));
     let listen = "127.0.0.1:7382".parse().expect("an address");
-    assert_eq!(cluster.peer, Some(PeerConfig { listen, tls: None }));
+    assert_eq!(cluster.peer, Some(PeerConfig { listen, ..PeerConfig::default() }));
+    assert_eq!(parse(urls).expect("a default").cluster.expect("it is there").peer, cluster.peer);
     let tls = "tls = { ca = \"/run/ca\", cert = \"/run/cert\", key = \"/run/key\" }";
     let peer = parse(&format!("{good}{tls}")).expect("valid").cluster.expect("it is there").peer;
     let files = PeerTls { ca: "/run/ca".into(), cert: "/run/cert".into(), key: "/run/key".into() };
@@ -609,10 +610,6 @@ fn a_mesh_needs_the_other_nodes_and_an_address_of_this_one() {
         let message = parse(lines).expect_err(lines).message;
         assert!(message.contains(expected), "{message}");
     };
-    check(
-        urls,
-        "does not say where other nodes reach this one: add an address of this machine, such as peer =",
-    );
     check(
         &good.replace("7392", "7382"),
         "127.0.0.1:7382 is this server itself: give the addresses of the other nodes only",
@@ -636,4 +633,46 @@ fn a_mesh_needs_the_other_nodes_and_an_address_of_this_one() {
     let redis = "engine = \"redis\"\nnode = \"a\"\nurls = [\"redis://h\"]\n";
     check(&format!("{redis}peer = \"127.0.0.1:7382\""), "and the engine is redis: leave it out");
     check(&format!("{redis}{tls}"), "tls in [cluster] is for the engine peers");
+}
+
+#[test]
+fn a_node_of_a_tree_has_parents_or_is_the_root() {
+    let parse = |lines: &str| Config::parse(&format!("[cluster]\nengine = \"peers\"\nnode = \"a\"\n{lines}"));
+    let read = |lines: &str| {
+        let cluster = parse(lines).expect("valid").cluster.expect("it is there");
+        (cluster.through(), cluster.urls.len(), cluster.parents().len(), cluster.is_mesh())
+    };
+    assert_eq!(read(""), ("the nodes below this one".to_owned(), 0, 0, true));
+    assert_eq!(read("parent = \"peer://eu\""), ("parent peer://eu".to_owned(), 0, 1, true));
+    assert_eq!(
+        read("urls = [\"eu-2:7382\"]\nparent = [\"top-1\", \"dns://top\"]"),
+        ("eu-2:7382 parent top-1 dns://top".to_owned(), 1, 2, true)
+    );
+    let check = |lines: &str, expected: &str| {
+        let message = parse(lines).expect_err(lines).message;
+        assert!(message.contains(expected), "{message}");
+    };
+    check("parent = 5", "5 is no address of a parent: give that of a node above this one, such as");
+    check("parent = []", "no address of a parent");
+    check("parent = [true]", "true is no address of a parent");
+    check(
+        "parent = \"redis://h\"",
+        "parent: invalid URL 'redis://h': the addresses of other nodes begin with",
+    );
+    check(
+        "parent = [\"h\", \"peer://H:7382\"]",
+        "parent: invalid URL 'peer://H:7382': the address is there twice",
+    );
+    check(
+        "parent = \"127.0.0.1:7382\"",
+        "parent: 127.0.0.1:7382 is this server itself: give the address of a node that is nearer",
+    );
+    check("urls = [\"h\"]\nparent = \"peer://h\"", "parent: h:7382 is in urls, too: give a node once");
+    check("parent = \"h\"\nupstream = [\"redis://h\"]", "have no upstream engine: leave it out");
+    let redis = "[cluster]\nengine = \"redis\"\nnode = \"a\"\nurls = [\"redis://h\"]\nparent = \"peer://h\"";
+    let message = Config::parse(redis).expect_err("another engine").message;
+    assert!(
+        message.contains("a parent is for nodes that reach each other directly, and the engine is redis"),
+        "{message}"
+    );
 }

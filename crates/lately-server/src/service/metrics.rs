@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use lately::Timestamp;
+use lately_engines::PeerNeighbour;
 use lately_journal::Journal;
 
 use super::history::HistoryState;
@@ -104,6 +105,58 @@ const fn counter(name: &'static str, help: &'static str) -> Metric {
 
 const fn gauge(name: &'static str, help: &'static str) -> Metric {
     Metric { name, help, kind: Kind::Gauge }
+}
+
+/// What was exchanged with each neighbour.
+fn of_peers(neighbours: &[PeerNeighbour]) -> Vec<Part> {
+    let part = |metric, value: fn(&PeerNeighbour) -> u64| {
+        let sample = |neighbour: &PeerNeighbour| Sample {
+            labels: vec![
+                ("neighbour", neighbour.name.clone().into()),
+                ("role", neighbour.role.as_str().into()),
+            ],
+            value: Value::Whole(value(neighbour)),
+        };
+        Part { metric, is_first: true, samples: neighbours.iter().map(sample).collect() }
+    };
+    vec![
+        part(
+            gauge(
+                "lately_peer_connected",
+                "1 while something was exchanged with the neighbour within the last 5 s.",
+            ),
+            |it| it.is_connected.into(),
+        ),
+        part(
+            counter("lately_peer_changes_sent_total", "Changes of cells that the neighbour was sent."),
+            |it| it.traffic.changes_sent,
+        ),
+        part(
+            counter("lately_peer_changes_received_total", "Changes of cells that came from the neighbour."),
+            |it| it.traffic.changes_received,
+        ),
+        part(
+            counter(
+                "lately_peer_sent_bytes_total",
+                "Bytes of messages with changes that the neighbour was sent.",
+            ),
+            |it| it.traffic.bytes_sent,
+        ),
+        part(
+            counter(
+                "lately_peer_received_bytes_total",
+                "Bytes of messages with changes that came from the neighbour.",
+            ),
+            |it| it.traffic.bytes_received,
+        ),
+        part(
+            counter(
+                "lately_peer_resyncs_total",
+                "How often all that the neighbour has was read from the beginning: at the first contact, and after each start of it.",
+            ),
+            |it| it.traffic.resyncs,
+        ),
+    ]
 }
 
 /// The parts of a metric that has samples for each of `items` items.
@@ -288,6 +341,9 @@ fn general(service: &Service) -> Vec<Part> {
                 "Records of the partitions of this node that are not counted yet, by the end that the brokers report.",
             );
             all.0.push(Part { metric, is_first: true, samples: lags.map(lag).collect() });
+        }
+        if cluster.config.is_mesh() {
+            all.0.extend(of_peers(&cluster.peer_stats.neighbours(service.now())));
         }
         if let Some(upstream) = &cluster.upstream {
             let state = upstream.state();

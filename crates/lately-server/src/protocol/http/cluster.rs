@@ -126,7 +126,7 @@ pub(super) async fn nodes(State(service): State<Arc<Service>>) -> Result<Json<Cl
     });
     Ok(Json(ClusterAnswer {
         node: cluster.config.node.clone(),
-        engine: cluster.config.shown_urls().join(" "),
+        engine: cluster.config.through(),
         as_of: seconds(now),
         listed: listed.map(seconds),
         list_error,

@@ -10,7 +10,7 @@ use lately_engines::{GroupProtocol, KafkaRole, KafkaTopic, check_brokers, is_kaf
 use lately_engines::{PeerTls, Peers, Remote, without_password};
 
 use crate::limits::{
-    DEFAULT_FLUSH, DEFAULT_GROUP, DEFAULT_READ_TIMEOUT, DEFAULT_SESSION, DEFAULT_TOPIC, MAX_OWNERS,
+    DEFAULT_FLUSH, DEFAULT_GROUP, DEFAULT_PEER, DEFAULT_READ_TIMEOUT, DEFAULT_SESSION, DEFAULT_TOPIC, MAX_OWNERS,
 };
 
 /// How this node counts together with others.
@@ -23,7 +23,7 @@ pub struct ClusterConfig {
     pub urls: Vec<String>,
     /// The topic and the consumer group. `None` with any engine but Kafka.
     pub kafka: Option<KafkaTopic>,
-    /// How the other nodes reach this one, if they do.
+    /// How the other nodes reach this one, if they do, and which are above it in a tree.
     pub peer: Option<PeerConfig>,
     /// The nodes that decide exact limits, this one included, each with the address where the others reach it. Empty without exact
     /// limits.
@@ -43,32 +43,32 @@ pub struct PeerConfig {
     pub listen: SocketAddr,
     /// With TLS, each node needs a certificate.
     pub tls: Option<PeerTls>,
+    /// The addresses of the nodes above this one, in a tree.
+    pub parents: Vec<String>,
+}
+
+impl Default for PeerConfig {
+    fn default() -> PeerConfig {
+        PeerConfig { listen: DEFAULT_PEER, tls: None, parents: Vec::new() }
+    }
 }
 
 impl ClusterConfig {
-    /// The config of a node and an engine, with the default times.
+    /// The config of a node and an engine, with the default times. Other nodes are beside this one, and reach it at the default address.
     ///
     /// # Errors
     /// Why the name or an address is invalid, naming it.
     pub fn new<U: AsRef<str>>(node: &str, urls: &[U]) -> Result<ClusterConfig, String> {
-        if Origin::new(node, 0).is_none() {
-            return Err(format!(
-                "invalid node name '{}': give 1 to {} letters, digits, - or _, such as eu-1",
-                node.escape_debug(),
-                lately::limits::MAX_NODE_BYTES
-            ));
+        if urls.iter().any(|url| Peers::is_meant(url.as_ref())) {
+            return ClusterConfig::of_peers(node, urls, PeerConfig::default());
         }
+        check_node(node)?;
         let is_kafka = urls.iter().any(|url| is_kafka(url.as_ref()));
         if is_kafka {
             check_brokers(urls).map_err(|error| error.to_string())?;
-        } else if urls.iter().any(|url| Peers::is_meant(url.as_ref())) {
-            Peers::check(urls).map_err(|error| error.to_string())?;
         } else {
             Remote::new(urls).map_err(|error| error.to_string())?;
         }
-        let urls = urls.iter().map(|url| url.as_ref().to_owned()).collect();
-        let (node, read_timeout) = (node.to_owned(), Some(DEFAULT_READ_TIMEOUT));
-        let (upstream, flush) = (Vec::new(), DEFAULT_FLUSH);
         let kafka = is_kafka.then(|| KafkaTopic {
             topic: DEFAULT_TOPIC.to_owned(),
             group: DEFAULT_GROUP.to_owned(),
@@ -76,13 +76,54 @@ impl ClusterConfig {
             protocol: GroupProtocol::default(),
             session: DEFAULT_SESSION,
         });
-        let owners = BTreeMap::new();
-        let config =
-            ClusterConfig { node, urls, kafka: None, peer: None, owners, upstream, flush, read_timeout };
+        let config = ClusterConfig::plain(node, urls);
         match kafka {
             Some(kafka) => config.with_kafka(kafka),
             None => Ok(config),
         }
+    }
+
+    fn plain<U: AsRef<str>>(node: &str, urls: &[U]) -> ClusterConfig {
+        ClusterConfig {
+            node: node.to_owned(),
+            urls: urls.iter().map(|url| url.as_ref().to_owned()).collect(),
+            kafka: None,
+            peer: None,
+            owners: BTreeMap::new(),
+            upstream: Vec::new(),
+            flush: DEFAULT_FLUSH,
+            read_timeout: Some(DEFAULT_READ_TIMEOUT),
+        }
+    }
+
+    /// The config of a node that other nodes reach directly, with the default times. `urls` are those beside it. Without these and parents, it is the
+    /// root of a tree.
+    ///
+    /// # Errors
+    /// Why the name or an address is invalid, naming it.
+    pub fn of_peers<U: AsRef<str>>(
+        node: &str,
+        urls: &[U],
+        peer: PeerConfig,
+    ) -> Result<ClusterConfig, String> {
+        check_node(node)?;
+        let beside = Peers::hosts(urls).map_err(|error| error.to_string())?;
+        let above = Peers::hosts(&peer.parents).map_err(|error| format!("parent: {error}"))?;
+        let own = peer.listen.to_string();
+        if beside.contains(&own) {
+            return Err(format!("{own} is this server itself: give the addresses of the other nodes only"));
+        }
+        if above.contains(&own) {
+            return Err(format!(
+                "parent: {own} is this server itself: give the address of a node that is nearer to the root, or no parent for the root"
+            ));
+        }
+        if let Some(both) = above.iter().find(|address| beside.contains(address)) {
+            return Err(format!(
+                "parent: {both} is in urls, too: give a node once, in urls if it is beside this one, or as a parent if it is above it"
+            ));
+        }
+        Ok(ClusterConfig { peer: Some(peer), ..ClusterConfig::plain(node, urls) })
     }
 
     /// The same config with this topic and group. Only with addresses of brokers.
@@ -144,28 +185,25 @@ impl ClusterConfig {
         Ok(ClusterConfig { owners: read, ..self })
     }
 
-    /// The same config of a node that the others reach like this. Only with the addresses of other nodes, or with owners.
+    /// The same config of a node that the others ask for exact limits at this address. Only with owners, and with another engine than the nodes
+    /// themselves, which have such an address anyway.
     ///
     /// # Errors
-    /// No other node reaches this one, or the address is among those of the others.
+    /// No other node reaches this one.
     pub fn with_peer(self, peer: PeerConfig) -> Result<ClusterConfig, String> {
-        if !self.is_mesh() {
-            if self.owners.len() > 1 {
-                return Ok(ClusterConfig { peer: Some(peer), ..self });
-            }
-            return Err(format!(
-                "a peer address is for nodes that reach each other directly, and the engine is {}: leave it out, or give peer://HOST:PORT of the other nodes",
-                self.engine()
-            ));
+        if !self.is_mesh() && self.owners.len() > 1 && peer.parents.is_empty() {
+            return Ok(ClusterConfig { peer: Some(peer), ..self });
         }
-        let hosts = Peers::hosts(&self.urls).map_err(|error| error.to_string())?;
-        if hosts.contains(&peer.listen.to_string()) {
-            return Err(format!(
-                "{} is this server itself: give the addresses of the other nodes only",
-                peer.listen
-            ));
-        }
-        Ok(ClusterConfig { peer: Some(peer), ..self })
+        Err(format!(
+            "a peer address is for nodes that reach each other directly, and the engine is {}: leave it out, or give peer://HOST:PORT of the other nodes",
+            self.engine()
+        ))
+    }
+
+    /// Whether an address is that of a node, by its scheme.
+    #[must_use]
+    pub fn is_peer(url: &str) -> bool {
+        Peers::is_meant(url)
     }
 
     /// Why exact limits cannot be decided. `kept`: counts are kept in a data folder.
@@ -184,7 +222,7 @@ impl ClusterConfig {
     /// Whether the nodes reach each other directly.
     #[must_use]
     pub fn is_mesh(&self) -> bool {
-        self.urls.iter().any(|url| Peers::is_meant(url))
+        self.peer.is_some() && Peers::check(&self.urls).is_ok()
     }
 
     /// The same config with an upstream engine.
@@ -238,9 +276,37 @@ impl ClusterConfig {
         self.urls.iter().map(|url| without_password(url)).collect()
     }
 
+    /// The addresses of the nodes above this one.
+    #[must_use]
+    pub fn parents(&self) -> &[String] {
+        self.peer.as_ref().map_or(&[], |peer| &peer.parents)
+    }
+
+    /// What this node counts through, in a line: the addresses of the engine, or of the nodes that it reaches.
+    #[must_use]
+    pub fn through(&self) -> String {
+        match (&self.shown_urls()[..], self.parents()) {
+            ([], []) => "the nodes below this one".to_owned(),
+            (urls, []) => urls.join(" "),
+            ([], parents) => format!("parent {}", parents.join(" ")),
+            (urls, parents) => format!("{} parent {}", urls.join(" "), parents.join(" ")),
+        }
+    }
+
     /// The addresses of the upstream engine without their passwords.
     #[must_use]
     pub fn shown_upstream(&self) -> Vec<String> {
         self.upstream.iter().map(|url| without_password(url)).collect()
+    }
+}
+
+fn check_node(node: &str) -> Result<(), String> {
+    match Origin::new(node, 0) {
+        Some(_) => Ok(()),
+        None => Err(format!(
+            "invalid node name '{}': give 1 to {} letters, digits, - or _, such as eu-1",
+            node.escape_debug(),
+            lately::limits::MAX_NODE_BYTES
+        )),
     }
 }

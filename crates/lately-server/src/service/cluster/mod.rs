@@ -3,12 +3,13 @@
 //! The store marks keys that were hit. `worker.rs` sends their counts to the engine (`outgoing.rs`), and reads what other nodes
 //! counted of the keys in `interest.rs`. The store merges that, so all answers have it.
 //! `reconcile.rs` finds what the engine lacks of this node's hits.
-//! `nodes.rs` lists the nodes, and `tables.rs` knows in which levels others count.
+//! `children.rs` keeps the names of the nodes below this one. `nodes.rs` lists the nodes, and `tables.rs` knows in which levels others count.
 //!
 //! With an upstream engine, `aggregator.rs` copies what the engine of this data centre has to that of all, and `upstream.rs`
 //! reads what other data centres counted.
 
 mod aggregator;
+mod children;
 mod config;
 mod contact;
 mod deletion_log;
@@ -38,7 +39,7 @@ use std::time::Duration;
 #[cfg(test)]
 use lately::Tier;
 use lately::{Delta, DeltaBatch, Forgotten, Span, Store, Timestamp};
-use lately_engines::KafkaStats;
+use lately_engines::{KafkaStats, PeerStats};
 use tokio::sync::Notify;
 
 use crate::limits::{INTEREST_SHARE, READ_BLOCK_CEILING, READ_BLOCKS_WITHIN};
@@ -78,6 +79,10 @@ pub(crate) struct Cluster {
     pub(crate) upstream: Option<Upstream>,
     /// What this node has done with records of Kafka.
     pub(crate) kafka_stats: Arc<KafkaStats>,
+    /// What this node has exchanged with others directly.
+    pub(crate) peer_stats: Arc<PeerStats>,
+    /// The names of the nodes below it, as its last start has kept them.
+    children: OnceLock<Vec<String>>,
     /// What the counts of all nodes take, with an engine that has them in memory.
     mesh_bytes: Arc<AtomicUsize>,
 }
@@ -141,6 +146,8 @@ impl Cluster {
             tables: Tables::default(),
             mesh_bytes: Arc::default(),
             kafka_stats: Arc::default(),
+            peer_stats: Arc::default(),
+            children: OnceLock::new(),
         }
     }
 

@@ -5,7 +5,8 @@
 //! one store that all hits went to.
 //!
 //! The same is played with two data centres: an engine in each, and one that both share, which is cut off for a while, too. And with a
-//! mesh, where nodes are cut off from each other, and a node that starts again knows nothing of the others, nor what it had sent.
+//! mesh, where nodes are cut off from each other, and a node that starts again knows nothing of the others, nor what it had sent. And with a tree of
+//! three levels, where a dead middle cuts off all that are below it.
 //!
 //! `LATELY_SIM_SEED` runs one seed, `LATELY_SIM_SEEDS` this number of them, `LATELY_SIM_SECONDS` new ones for this long.
 
@@ -24,8 +25,8 @@ use lately::{
     days, hours, milliseconds, minutes, seconds,
 };
 use lately_engines::{
-    Block, Engine, EngineError, Known, List, OwnedBlock, PeerAnswer, PeerLink, Peers, PeersConfig, Place,
-    Told, Write,
+    Block, Engine, EngineError, Known, List, OwnedBlock, PeerAnswer, PeerLink, PeerReport, Peers,
+    PeersConfig, Place, Told, Write,
 };
 use tempfile::TempDir;
 use test_support::{ReportOnPanic, Rng, print_uncaptured, seeds, trace};
@@ -33,7 +34,7 @@ use test_support::{ReportOnPanic, Rng, print_uncaptured, seeds, trace};
 use super::aggregator::Aggregator;
 use super::upstream::UpstreamReader;
 use super::worker::{Worker, start};
-use super::{ClusterConfig, PeerConfig};
+use super::{ClusterConfig, PeerConfig, children};
 use crate::config::{Config, Storage};
 use crate::limits::UPSTREAM_MOST_CHANGED;
 use crate::service::Service;
@@ -313,13 +314,45 @@ impl Engine for Connection {
 struct Engines {
     local: Arc<Mutex<World>>,
     upstream: Option<Arc<Mutex<World>>>,
-    /// The number of nodes, if they are a mesh.
-    mesh: Option<usize>,
+    /// If the nodes reach each other directly.
+    mesh: Option<Mesh>,
 }
 
-/// The addresses of the other nodes of a mesh. Nothing listens there.
-fn others(number: usize, count: usize) -> Vec<String> {
-    (0..count).filter(|other| *other != number).map(|other| format!("peer://node-{other}")).collect()
+/// Nodes that reach each other directly: all of them, or those of a tree with a root, two middles and the edges below them.
+#[derive(Clone, Copy)]
+struct Mesh {
+    count: usize,
+    is_tree: bool,
+}
+
+impl Mesh {
+    fn parent(self, number: usize) -> Option<usize> {
+        self.is_tree.then_some(number)?.checked_sub(1).map(|below| if below < 2 { 0 } else { 1 + below % 2 })
+    }
+
+    /// The nodes that a node reaches by itself, in the order of its links.
+    fn reached(self, number: usize) -> Vec<usize> {
+        if self.is_tree {
+            return self.parent(number).into_iter().collect();
+        }
+        (0..self.count).filter(|other| *other != number).collect()
+    }
+
+    /// A node that has what another one has sent.
+    fn next(self, number: usize) -> usize {
+        if self.is_tree { self.parent(number).unwrap_or(1) } else { (number + 1) % self.count }
+    }
+
+    /// The addresses of nodes. Nothing listens there.
+    fn urls(self, number: usize) -> Vec<String> {
+        self.reached(number).into_iter().map(|other| format!("peer://node-{other}")).collect()
+    }
+
+    /// Those beside a node, and those above it.
+    fn addresses(self, number: usize) -> (Vec<String>, Vec<String>) {
+        let urls = self.urls(number);
+        if self.is_tree { (Vec::new(), urls) } else { (urls, Vec::new()) }
+    }
 }
 
 /// An answer of a node of a mesh that is on its way to another one: to a start of it.
@@ -327,7 +360,14 @@ struct Late {
     to: usize,
     start: u64,
     from: usize,
-    answer: PeerAnswer,
+    what: Message,
+}
+
+#[derive(Clone)]
+enum Message {
+    /// For the link with this number.
+    Answer(usize, PeerAnswer),
+    Report(PeerReport),
 }
 
 /// What a server has for the upstream engine.
@@ -345,11 +385,11 @@ impl Engines {
     }
 
     fn cluster_config(&self, number: usize) -> ClusterConfig {
-        if let Some(count) = self.mesh {
-            let config =
-                ClusterConfig::new(&format!("node-{number}"), &others(number, count)).expect("a name");
+        if let Some(mesh) = self.mesh {
+            let (urls, parents) = mesh.addresses(number);
             let listen = SocketAddr::from(([127, 0, 0, 1], 0));
-            return config.with_peer(PeerConfig { listen, tls: None }).expect("another address");
+            let peer = PeerConfig { listen, parents, tls: None };
+            return ClusterConfig::of_peers(&format!("node-{number}"), &urls, peer).expect("other addresses");
         }
         let config = ClusterConfig::new(&format!("node-{number}"), &["redis://127.0.0.1:1"]).expect("a name");
         match self.upstream {
@@ -427,19 +467,21 @@ impl Node {
     ) -> Node {
         start(&service).expect("the folder is there");
         let service = Arc::new(service);
-        let peers = engines.mesh.map(|count| {
+        let peers = engines.mesh.map(|mesh| {
+            let (urls, parents) = mesh.addresses(number);
+            let path = folder.path().to_owned();
             Peers::new(PeersConfig {
-                node: format!("node-{number}"),
-                urls: others(number, count),
-                tls: None,
-                most_bytes: usize::MAX,
-                held_bytes: Arc::default(),
-                clock: Arc::<ManualClock>::clone(&clock),
+                parents,
+                children: children::load(folder.path()).expect("whole"),
+                keep_children: Some(Arc::new(move |names: &[&str]| children::keep(&path, names))),
+                ..PeersConfig::new(&format!("node-{number}"), urls, Arc::<ManualClock>::clone(&clock))
             })
             .expect("addresses")
         });
         let links = peers.iter().zip(engines.mesh);
-        let links = links.flat_map(|(peers, count)| (0..count - 1).map(|other| peers.link(other))).collect();
+        let links =
+            links.flat_map(|(peers, mesh)| (0..mesh.reached(number).len()).map(|link| peers.link(link)));
+        let links = links.collect();
         let connection = Connection { peers, ..connection(&engines.local) };
         let (above, worker) = (engines.above(&service), Worker::new(service, connection));
         Node { worker, above, links, start: starts, engines, classes, clock, ahead_ms, folder }
@@ -532,13 +574,15 @@ struct Simulation {
 /// What is played.
 #[derive(Clone, Copy)]
 struct Play {
-    /// Data centres, each with an engine; 0 for a mesh.
+    /// Data centres, each with an engine; 0 if the nodes reach each other directly.
     centres: usize,
+    /// Whether they are a tree then.
+    is_tree: bool,
     change_classes: bool,
 }
 
 impl Simulation {
-    fn new(seed: u64, Play { centres, change_classes }: Play) -> Simulation {
+    fn new(seed: u64, Play { centres, is_tree, change_classes }: Play) -> Simulation {
         let (is_mesh, centres) = (centres == 0, centres.max(1));
         let mut rng = Rng::new(seed);
         let mut world = || World {
@@ -559,8 +603,12 @@ impl Simulation {
         };
         let worlds = if centres == 1 { 1 } else { centres + 1 };
         let worlds: Vec<_> = (0..worlds).map(|_| Arc::new(Mutex::new(world()))).collect();
-        let count = if centres == 1 { 2 + rng.index(2) } else { 2 * centres };
-        let mesh = is_mesh.then_some(count);
+        let count = match centres {
+            1 if is_tree => 4 + rng.index(2),
+            1 => 2 + rng.index(2),
+            _ => 2 * centres,
+        };
+        let mesh = is_mesh.then_some(Mesh { count, is_tree });
         let nodes = (0..count).map(|number| {
             let ahead_ms = [0, 0, 700, -1_300][rng.index(4)];
             let local = Arc::clone(&worlds[number % centres]);
@@ -579,7 +627,7 @@ impl Simulation {
     }
 
     fn is_mesh(&self) -> bool {
-        self.nodes.iter().any(|node| !node.links.is_empty())
+        self.nodes[0].engines.mesh.is_some()
     }
 
     /// Whether an engine may lose everything, also what was acknowledged.
@@ -587,32 +635,45 @@ impl Simulation {
         !self.has_upstream() && !self.change_classes && !self.is_mesh()
     }
 
-    /// A node of a mesh asks another one. Where the answer goes is drawn, unless it `arrives`.
+    fn peers(&self, number: usize) -> &Peers {
+        self.nodes[number].worker.engine.peers.as_ref().expect("it is one of a mesh")
+    }
+
+    /// A node asks another one that it reaches, or gets what a child reports. Where the answer goes is drawn, unless it `arrives`.
     fn follow(&mut self, to: usize, from: usize, arrives: bool) {
-        if to == from {
-            return;
-        }
-        let link = from - usize::from(from > to);
-        if self.cuts[to][from] {
-            self.nodes[to].links[link].fail("cut off");
-            return;
-        }
-        let answer = self.nodes[to].links[link].ask(&self.nodes[from].links[0]).expect("it answers");
-        let late = |answer| Late { to, start: self.nodes[to].start, from, answer };
+        let Some(mesh) = self.nodes[to].engines.mesh.filter(|_| to != from) else { return };
+        let link = mesh.reached(to).iter().position(|other| *other == from);
+        let is_cut = self.cuts[to][from];
+        let what = match link {
+            Some(link) if is_cut => return self.nodes[to].links[link].fail("cut off"),
+            Some(link) => {
+                let answer = self.nodes[to].links[link].ask(&self.peers(from).link(0)).expect("it answers");
+                Message::Answer(link, answer)
+            }
+            None if mesh.parent(from) == Some(to) && !is_cut => {
+                Message::Report(self.peers(from).report(self.peers(to)).expect("it asks"))
+            }
+            None => return,
+        };
+        let late = Late { to, start: self.nodes[to].start, from, what };
         let fate = if arrives { 9 } else { self.rng.below(6) };
-        if fate == 1 || fate == 2 {
-            self.late.push(late(answer.clone()));
-        }
         if fate > 1 {
-            self.nodes[to].links[link].take(&answer).expect("there is room");
+            self.arrive(&late);
+        }
+        if fate == 1 || fate == 2 {
+            self.late.push(late);
         }
     }
 
     /// An answer arrives, if the node that asked was not started again.
-    fn arrive(&mut self, Late { to, start, from, answer }: &Late) {
+    fn arrive(&mut self, Late { to, start, what, .. }: &Late) {
         let node = &mut self.nodes[*to];
-        if node.start == *start {
-            node.links[from - usize::from(from > to)].take(answer).expect("there is room");
+        if node.start != *start {
+            return;
+        }
+        match what {
+            Message::Answer(link, answer) => node.links[*link].take(answer).expect("there is room"),
+            Message::Report(report) => self.peers(*to).take_report(report).expect("there is room"),
         }
     }
 
@@ -774,7 +835,7 @@ impl Simulation {
         }
         if self.is_mesh() && self.change_classes {
             // What it has sent is with another node.
-            let other = (number + 1) % self.nodes.len();
+            let other = self.nodes[number].engines.mesh.map_or(number, |mesh| mesh.next(number));
             let is_cut = std::mem::take(&mut self.cuts[other][number]);
             (0..3).for_each(|_| self.follow(other, number, true));
             self.cuts[other][number] = is_cut;
@@ -986,7 +1047,7 @@ fn simulate_all(play: Play) {
 #[test]
 fn names_of_changed_blocks_are_bounded_while_the_upstream_engine_is_away() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-    let mut simulation = Simulation::new(0, Play { centres: 2, change_classes: false });
+    let mut simulation = Simulation::new(0, Play { centres: 2, is_tree: false, change_classes: false });
     lock(&simulation.worlds[2]).is_cut = true;
     lock(&simulation.worlds[0]).fails_once_in = 0;
     let note = |simulation: &Simulation, count: usize| {
@@ -1013,7 +1074,7 @@ fn names_of_changed_blocks_are_bounded_while_the_upstream_engine_is_away() {
 #[test]
 fn a_deletion_right_after_a_start_takes_no_later_hits() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-    let mut simulation = Simulation::new(0, Play { centres: 1, change_classes: false });
+    let mut simulation = Simulation::new(0, Play { centres: 1, is_tree: false, change_classes: false });
     simulation.world().fails_once_in = 0;
     let hit = |simulation: &Simulation, node: usize, weight: u64, ago_ms: i64| {
         let node = &simulation.nodes[node];
@@ -1044,7 +1105,7 @@ fn a_deletion_right_after_a_start_takes_no_later_hits() {
 #[test]
 fn alerts_wait_for_hits_that_the_engine_has_lost() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-    let mut simulation = Simulation::new(0, Play { centres: 1, change_classes: false });
+    let mut simulation = Simulation::new(0, Play { centres: 1, is_tree: false, change_classes: false });
     let rules = ["name = \"many\"\nabove = 5", "name = \"few\"\nbelow = 5"];
     let rules = rules.map(|rule| format!("[[alert]]\nmatch = \"k\"\nwindow = \"10m\"\n{rule}\n")).concat();
     let alerts = Config::parse(&rules).expect("valid").alerts;
@@ -1086,7 +1147,7 @@ fn alerts_wait_for_hits_that_the_engine_has_lost() {
 /// settled, and was woken when the disk answered, which is a little earlier. Fix: it is woken when changes are settled.
 #[test]
 fn a_worker_goes_on_when_changes_that_waited_for_the_disk_are_settled() {
-    let simulation = Simulation::new(0, Play { centres: 1, change_classes: false });
+    let simulation = Simulation::new(0, Play { centres: 1, is_tree: false, change_classes: false });
     let service = simulation.nodes[0].service();
     let cluster = service.cluster.as_ref().expect("it has one");
     let id = cluster.note_waiting();
@@ -1114,32 +1175,42 @@ impl Wake for Woken {
 
 #[test]
 fn nodes_agree_whatever_goes_wrong() {
-    simulate_all(Play { centres: 1, change_classes: false });
+    simulate_all(Play { centres: 1, is_tree: false, change_classes: false });
 }
 
 #[test]
 fn a_mesh_agrees_whatever_goes_wrong() {
-    simulate_all(Play { centres: 0, change_classes: false });
+    simulate_all(Play { centres: 0, is_tree: false, change_classes: false });
 }
 
 #[test]
 fn a_mesh_agrees_while_its_classes_change() {
-    simulate_all(Play { centres: 0, change_classes: true });
+    simulate_all(Play { centres: 0, is_tree: false, change_classes: true });
+}
+
+#[test]
+fn a_tree_agrees_whatever_goes_wrong() {
+    simulate_all(Play { centres: 0, is_tree: true, change_classes: false });
+}
+
+#[test]
+fn a_tree_agrees_while_its_classes_change() {
+    simulate_all(Play { centres: 0, is_tree: true, change_classes: true });
 }
 
 #[test]
 fn data_centres_agree_whatever_goes_wrong() {
-    simulate_all(Play { centres: 2, change_classes: false });
+    simulate_all(Play { centres: 2, is_tree: false, change_classes: false });
 }
 
 #[test]
 fn nodes_agree_while_their_classes_change() {
-    simulate_all(Play { centres: 1, change_classes: true });
+    simulate_all(Play { centres: 1, is_tree: false, change_classes: true });
 }
 
 #[test]
 fn data_centres_agree_while_their_classes_change() {
-    simulate_all(Play { centres: 2, change_classes: true });
+    simulate_all(Play { centres: 2, is_tree: false, change_classes: true });
 }
 
 /// Symptom: hits counted twice, or not at all, in windows of a day. Causes: marks of a deletion that came one by one; late hits of a key that was
@@ -1148,6 +1219,6 @@ fn data_centres_agree_while_their_classes_change() {
 fn data_centres_agree_where_they_once_did_not() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     for seed in [68, 69, 79, 110, 124, 196, 396] {
-        runtime.block_on(simulate(seed, Play { centres: 2, change_classes: false }));
+        runtime.block_on(simulate(seed, Play { centres: 2, is_tree: false, change_classes: false }));
     }
 }

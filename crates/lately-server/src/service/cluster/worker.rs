@@ -11,7 +11,9 @@ use lately::limits::SENT_WITHIN_MS;
 use lately::{
     Cell, DeltaBatch, LevelSets, Levels, LevelsId, Origin, Span, Store, Taken, Tally, Tier, Timestamp,
 };
-use lately_engines::{Block, Engine, EngineError, Known, Peers, PeersConfig, Remote, Told, Write};
+use lately_engines::{
+    Block, Engine, EngineError, KeepChildren, Known, Peers, PeersConfig, Remote, Told, Write,
+};
 
 use thiserror::Error;
 
@@ -32,7 +34,7 @@ use super::outgoing::{Outgoing, Pending, Unsent, writes};
 use super::reconcile::{Reconcile, after, before};
 use super::tables;
 use super::upstream::Deletion;
-use super::{Cluster, State};
+use super::{Cluster, State, children};
 
 /// Signals to the worker and from it.
 pub(crate) struct Signals {
@@ -121,6 +123,9 @@ pub(crate) fn start(service: &Service) -> Result<(), ClusterError> {
     let outgoing = Outgoing::new(&cluster.config.node, folder, most_bytes, service.now())
         .map_err(ClusterError::Folder)?;
     let _ = cluster.outgoing.set(outgoing);
+    if let Some(folder) = folder.filter(|_| cluster.config.is_mesh()) {
+        let _ = cluster.children.set(children::load(folder).map_err(ClusterError::Folder)?);
+    }
     service.store.track_unsent(service.now());
     Ok(())
 }
@@ -137,13 +142,19 @@ pub(crate) fn engine(service: &Service, cluster: &Cluster) -> Result<Remote, Eng
     let peer = cluster.config.peer.as_ref().filter(|_| cluster.config.is_mesh());
     let Some(peer) = peer else { return Remote::new(&cluster.config.urls) };
     let most_bytes = usize::try_from(service.config.ceiling_bytes / MESH_SHARE).unwrap_or(usize::MAX);
+    let (node, urls) = (&cluster.config.node, cluster.config.urls.clone());
+    let folder = service.config.storage.as_ref().map(|storage| storage.path.clone());
+    let keep_children = folder
+        .map(|folder| -> KeepChildren { Arc::new(move |names: &[&str]| children::keep(&folder, names)) });
     let peers = Peers::new(PeersConfig {
-        node: cluster.config.node.clone(),
-        urls: cluster.config.urls.clone(),
+        parents: peer.parents.clone(),
         tls: peer.tls.clone(),
+        children: cluster.children.get().cloned().unwrap_or_default(),
+        keep_children,
         most_bytes,
         held_bytes: Arc::clone(&cluster.mesh_bytes),
-        clock: Arc::clone(&service.clock),
+        stats: Arc::clone(&cluster.peer_stats),
+        ..PeersConfig::new(node, urls, Arc::clone(&service.clock))
     });
     peers.map(Remote::Peers)
 }

@@ -1,0 +1,173 @@
+//! The nodes that this one reaches by itself: those in `urls`, and its parents.
+
+use std::collections::BTreeMap;
+
+use super::address::Target;
+use super::following::Following;
+use super::stats::PeerRole;
+use crate::limits::MAX_PEER_ABOVE;
+
+/// All of them.
+pub(super) struct Contacts {
+    next: usize,
+    list: BTreeMap<usize, Contact>,
+    names: BTreeMap<String, Name>,
+}
+
+/// How it goes with a node that this one follows.
+#[derive(Clone)]
+pub(super) struct Contact {
+    pub(super) role: PeerRole,
+    /// Its address, and its name once it was reached.
+    pub(super) address: String,
+    pub(super) node: Option<String>,
+    /// Whether it was reached, or could not be.
+    is_tried: bool,
+    failure: Option<String>,
+    /// Everything that it had at some time since the start is merged.
+    is_complete: bool,
+    /// Whether it knows that this node stops.
+    pub(super) has_left: bool,
+    /// It and the nodes above it.
+    above: Vec<String>,
+}
+
+/// How it goes with a name that has the addresses of nodes.
+#[derive(Default)]
+struct Name {
+    is_tried: bool,
+    is_resolved: bool,
+    failure: Option<String>,
+}
+
+impl Contacts {
+    /// None is reached yet.
+    pub(super) fn new(targets: &[(PeerRole, Target)]) -> Contacts {
+        let mut contacts = Contacts { next: 0, list: BTreeMap::new(), names: BTreeMap::new() };
+        for (role, target) in targets {
+            match target {
+                Target::Node(address) => _ = contacts.add(*role, address.to_string()),
+                Target::Name(name) => _ = contacts.names.insert(name.to_string(), Name::default()),
+            }
+        }
+        contacts
+    }
+
+    /// One more. Returns its number.
+    pub(super) fn add(&mut self, role: PeerRole, address: String) -> usize {
+        let contact = Contact {
+            role,
+            address,
+            node: None,
+            is_tried: false,
+            failure: None,
+            is_complete: false,
+            has_left: false,
+            above: Vec::new(),
+        };
+        let number = self.next;
+        self.next += 1;
+        self.list.insert(number, contact);
+        number
+    }
+
+    pub(super) fn remove(&mut self, number: usize) -> Option<Contact> {
+        self.list.remove(&number)
+    }
+
+    pub(super) fn get(&self, number: usize) -> Option<&Contact> {
+        self.list.get(&number)
+    }
+
+    pub(super) fn get_mut(&mut self, number: usize) -> Option<&mut Contact> {
+        self.list.get_mut(&number)
+    }
+
+    /// A name was resolved, or could not be. Its last addresses stay.
+    pub(super) fn note_name(&mut self, name: &str, failure: Option<String>) {
+        let held = self.names.entry(name.to_owned()).or_default();
+        held.is_tried = true;
+        held.is_resolved |= failure.is_none();
+        held.failure = failure;
+    }
+
+    /// Whether there is a parent.
+    pub(super) fn has_parent(&self) -> bool {
+        self.list.values().any(|contact| contact.role == PeerRole::Parent)
+    }
+
+    /// Whether this node exchanges changes with several others that are not below it.
+    pub(super) fn are_several(&self) -> bool {
+        self.list.len() > 1 || !self.names.is_empty()
+    }
+
+    /// Whether each was read, or could not be reached.
+    pub(super) fn are_tried(&self) -> bool {
+        self.names.values().all(|name| name.is_tried) && self.list.values().all(|contact| contact.is_tried)
+    }
+
+    /// Whether each was read.
+    pub(super) fn are_complete(&self) -> bool {
+        self.names.values().all(|name| name.is_resolved)
+            && self.list.values().all(|contact| contact.is_complete)
+    }
+
+    /// Whether each parent that answers knows that this node stops.
+    pub(super) fn have_left(&self) -> bool {
+        let mut parents = self.list.values().filter(|contact| contact.role == PeerRole::Parent);
+        parents.all(|contact| contact.has_left || contact.failure.is_some())
+    }
+
+    /// The nodes above this one.
+    pub(super) fn above(&self) -> Vec<String> {
+        let mut above: Vec<String> =
+            self.list.values().flat_map(|contact| contact.above.iter().cloned()).collect();
+        above.sort_unstable();
+        above.dedup();
+        above.truncate(MAX_PEER_ABOVE);
+        above
+    }
+
+    /// The nodes that cannot be followed, or should not be. `node` is the name of this one.
+    pub(super) fn failure(&self, node: &str) -> Option<String> {
+        let contacts = self.list.values().filter_map(|contact| {
+            let address = &contact.address;
+            let is_loop = contact.above.iter().any(|above| above == node);
+            contact.failure.clone().or_else(|| {
+                is_loop.then(|| {
+                    format!(
+                        "{address}: this node, '{node}', is above it: the parents are in a loop. Give each node a parent that is nearer to the root, \
+                         and the root none"
+                    )
+                })
+            })
+        });
+        let names = self.names.values().filter(|name| !name.is_resolved);
+        let mut failures = names.filter_map(|name| name.failure.clone()).chain(contacts);
+        let first = failures.next()?;
+        Some(match failures.count() {
+            0 => first,
+            more => format!("{first}; and {more} more"),
+        })
+    }
+}
+
+impl Contact {
+    /// It answered, or failed.
+    pub(super) fn note(&mut self, failure: Option<String>, following: &Following) {
+        self.is_tried |= failure.is_some() || following.may_wait();
+        self.is_complete |= following.is_complete();
+        self.failure = failure;
+    }
+
+    /// It is this node itself: there is nothing to read.
+    pub(super) fn is_self(&mut self) {
+        (self.is_tried, self.is_complete, self.failure) = (true, true, None);
+    }
+
+    /// It says that these nodes are above it.
+    pub(super) fn set_above(&mut self, above: &[String]) {
+        let is_name = |name: &&String| lately::Origin::new(name, 0).is_some();
+        self.above = above.iter().filter(is_name).take(MAX_PEER_ABOVE).cloned().collect();
+    }
+}
