@@ -154,11 +154,7 @@ fn of_peers(
 }
 
 /// How other nodes reach this one, if the nodes do not carry the counts: only for exact limits.
-fn with_peer_keys(
-    config: ClusterConfig,
-    keys: PeerKeys,
-    at: Range<usize>,
-) -> Result<ClusterConfig, Problem> {
+fn with_peer_keys(config: ClusterConfig, keys: PeerKeys, at: Range<usize>) -> Result<ClusterConfig, Problem> {
     let engine = config.engine();
     let PeerKeys { parent, peer, tls } = keys;
     if let Some(parent) = parent {

@@ -10,7 +10,8 @@ use lately_engines::{GroupProtocol, KafkaRole, KafkaTopic, check_brokers, is_kaf
 use lately_engines::{PeerTls, Peers, Remote, without_password};
 
 use crate::limits::{
-    DEFAULT_FLUSH, DEFAULT_GROUP, DEFAULT_PEER, DEFAULT_READ_TIMEOUT, DEFAULT_SESSION, DEFAULT_TOPIC, MAX_OWNERS,
+    DEFAULT_FLUSH, DEFAULT_GROUP, DEFAULT_PEER, DEFAULT_READ_TIMEOUT, DEFAULT_SESSION, DEFAULT_TOPIC,
+    MAX_OWNERS,
 };
 
 /// How this node counts together with others.
