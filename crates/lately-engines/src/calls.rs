@@ -24,6 +24,7 @@ use tower::service_fn;
 
 use crate::PeerTls;
 use crate::limits::{ENGINE_TIMEOUT, MAX_PEER_CONNECTIONS, PEER_WAIT};
+use crate::peers::{Address, Configs};
 
 /// Answers the calls of other nodes.
 pub type NodeMethods = Arc<
@@ -40,15 +41,40 @@ impl<S: AsyncRead + AsyncWrite + Send> Bytes for S {}
 
 type Stream = Pin<Box<dyn Bytes>>;
 
-/// Answers other nodes, as long as it is polled. Its connections end with it. `warn` gets why connections are refused.
+/// Answers other nodes, as long as it is polled. Its connections end with it. `warn` gets why connections are refused. The files of TLS are
+/// read for each connection.
 pub async fn serve_nodes(
     listener: TcpListener,
     tls: Option<PeerTls>,
     methods: NodeMethods,
     warn: impl Fn(String) + Send + Sync + 'static,
 ) {
-    let (places, warn, tls) =
-        (Arc::new(Semaphore::new(MAX_PEER_CONNECTIONS)), Arc::new(warn), tls.map(Arc::new));
+    serve(listener, move || load(tls.as_ref()), methods, warn).await;
+}
+
+/// Connects to a node at an address such as `eu-2:7382`.
+///
+/// # Errors
+/// Why it is not reached.
+pub async fn connect_node(address: &Authority, tls: Option<&PeerTls>) -> Result<Channel, String> {
+    let host = address.host().trim_start_matches('[').trim_end_matches(']').to_owned();
+    let port = address.port_u16().ok_or("its address has no port")?;
+    let tls = tls.cloned();
+    connect(&Address { host, port, ip: None }, move || load(tls.as_ref())).await
+}
+
+fn load(tls: Option<&PeerTls>) -> io::Result<Option<Configs>> {
+    tls.map(PeerTls::load).transpose().map_err(io::Error::other)
+}
+
+/// The same with TLS from elsewhere.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    tls: impl Fn() -> io::Result<Option<Configs>> + Send + Sync + 'static,
+    methods: NodeMethods,
+    warn: impl Fn(String) + Send + Sync + 'static,
+) {
+    let (places, shared) = (Arc::new(Semaphore::new(MAX_PEER_CONNECTIONS)), Arc::new((tls, warn)));
     let mut connections = JoinSet::new();
     loop {
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
@@ -61,10 +87,11 @@ pub async fn serve_nodes(
             let _ = timeout(Duration::from_millis(100), std::future::pending::<()>()).await;
             continue;
         };
-        let (methods, warn, tls) = (Arc::clone(&methods), Arc::clone(&warn), tls.clone());
+        let (methods, shared) = (Arc::clone(&methods), Arc::clone(&shared));
         connections.spawn(async move {
             let _place = place;
-            match timeout(ENGINE_TIMEOUT, accept(socket, tls.as_deref())).await {
+            let (tls, warn) = &*shared;
+            match timeout(ENGINE_TIMEOUT, accept(socket, tls())).await {
                 Ok(Ok(stream)) => connection(stream, methods).await,
                 Ok(Err(error)) => warn(format!("a connection of another node was refused: {error}")),
                 Err(_) => {}
@@ -73,11 +100,9 @@ pub async fn serve_nodes(
     }
 }
 
-async fn accept(socket: TcpStream, tls: Option<&PeerTls>) -> io::Result<Stream> {
+async fn accept(socket: TcpStream, tls: io::Result<Option<Configs>>) -> io::Result<Stream> {
     socket.set_nodelay(true)?;
-    let Some(tls) = tls else { return Ok(Box::pin(socket)) };
-    // Read for each connection: the files may have been replaced.
-    let tls = tls.load().map_err(io::Error::other)?;
+    let Some(tls) = tls? else { return Ok(Box::pin(socket)) };
     Ok(Box::pin(TlsAcceptor::from(tls.server).accept(socket).await?))
 }
 
@@ -96,41 +121,46 @@ async fn connection(stream: Stream, methods: NodeMethods) {
     let _ = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service)).await;
 }
 
-/// Connects to a node at an address such as `eu-2:7382`.
+/// Connects to a node.
 ///
 /// # Errors
 /// Why it is not reached.
-pub async fn connect_node(address: &Authority, tls: Option<&PeerTls>) -> Result<Channel, String> {
-    let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(|error| error.to_string())?;
+pub(crate) async fn connect(
+    address: &Address,
+    tls: impl Fn() -> io::Result<Option<Configs>> + Clone + Send + Sync + 'static,
+) -> Result<Channel, String> {
+    let named = Address { ip: None, ..address.clone() };
+    let endpoint = Endpoint::from_shared(format!("http://{named}")).map_err(|error| error.to_string())?;
     let endpoint = endpoint
         .connect_timeout(ENGINE_TIMEOUT)
         .http2_keep_alive_interval(2 * PEER_WAIT)
         .keep_alive_timeout(ENGINE_TIMEOUT)
         .keep_alive_while_idle(true);
-    let (address, tls) = (address.clone(), tls.cloned());
+    let address = address.clone();
     let connector = service_fn(move |_: Uri| {
         let (address, tls) = (address.clone(), tls.clone());
-        async move { open(&address, tls.as_ref()).await.map(TokioIo::new) }
+        async move { open(&address, tls()).await.map(TokioIo::new) }
     });
     endpoint.connect_with_connector(connector).await.map_err(|error| cause(&error))
 }
 
-async fn open(address: &Authority, tls: Option<&PeerTls>) -> io::Result<Stream> {
+async fn open(address: &Address, tls: io::Result<Option<Configs>>) -> io::Result<Stream> {
     let opened = timeout(ENGINE_TIMEOUT, async {
-        let socket = TcpStream::connect(address.as_str()).await?;
+        let socket = match address.ip {
+            Some(ip) => TcpStream::connect((ip, address.port)).await?,
+            None => TcpStream::connect((address.host.as_str(), address.port)).await?,
+        };
         socket.set_nodelay(true)?;
-        let Some(tls) = tls else { return Ok(Box::pin(socket) as Stream) };
-        let host = address.host().trim_start_matches('[').trim_end_matches(']');
-        let name = ServerName::try_from(host.to_owned())
+        let Some(tls) = tls? else { return Ok(Box::pin(socket) as Stream) };
+        let name = ServerName::try_from(address.host.clone())
             .map_err(|_| io::Error::other("its host is no name that a certificate can have"))?;
-        let tls = tls.load().map_err(io::Error::other)?;
         Ok(Box::pin(TlsConnector::from(tls.client).connect(name, socket).await?) as Stream)
     });
     opened.await.unwrap_or_else(|_| Err(io::Error::other("no answer within 2 s")))
 }
 
 /// The innermost cause of an error, which says what happened.
-fn cause(error: &(dyn std::error::Error + 'static)) -> String {
+pub(crate) fn cause(error: &(dyn std::error::Error + 'static)) -> String {
     let mut inner = error;
     while let Some(source) = inner.source() {
         inner = source;

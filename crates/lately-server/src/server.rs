@@ -360,11 +360,12 @@ impl Exchange {
             (Remote::Peers(peers), Some(listener)) => Some((peers.network(), listener)),
             _ => None,
         };
+        let more = service.owners.is_some().then(|| owners::methods(service));
         let network = network.map(|(network, listener)| {
             let (exchanged, tell) = (exchanged.clone(), Arc::clone(tell));
             start_thread("lately-peers", move || async move {
                 tokio::select! {
-                    Err(error) = network.run(listener) => tell(&format!("no node can reach this one: {error}")),
+                    Err(error) = network.run(listener, more) => tell(&format!("no node can reach this one: {error}")),
                     () = exchanged.stopped() => {}
                 }
                 Ok(())

@@ -11,12 +11,12 @@ const PORT: u16 = 7382;
 
 /// The address of a node.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(super) struct Address {
+pub(crate) struct Address {
     /// Without the brackets of an IPv6 address. The certificate of the node has it.
-    pub(super) host: String,
-    pub(super) port: u16,
+    pub(crate) host: String,
+    pub(crate) port: u16,
     /// Where the host was found, if a name has several nodes.
-    pub(super) ip: Option<IpAddr>,
+    pub(crate) ip: Option<IpAddr>,
 }
 
 /// What an address in the config stands for.

@@ -1,27 +1,21 @@
 //! Follows another node: asks for its changes, again and again, and merges them. A parent gets the changes of this node over the same connection.
 
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::http::uri::PathAndQuery;
-use hyper_util::rt::TokioIo;
-use rustls::pki_types::ServerName;
-use tokio::net::TcpStream;
 use tokio::time::timeout;
-use tokio_rustls::TlsConnector;
 use tonic::client::Grpc;
-use tonic::transport::{Channel, Endpoint, Uri};
+use tonic::transport::Channel;
 use tonic::{Code, Request};
 use tonic_prost::ProstCodec;
-use tower::service_fn;
 
 use super::address::Address;
 use super::following::Following;
 use super::stats::PeerRole;
-use super::stream::Stream;
 use super::wire::{FOLLOW, FollowRequest, FollowResponse, REPORT};
 use super::{Refusal, Shared, lock};
+use crate::calls::{self, cause};
 use crate::limits::{ENGINE_TIMEOUT, MAX_PEER_MESSAGE_BYTES, PEER_RETRY, PEER_WAIT};
 
 /// Follows a node, as long as it is polled. `number` is its place among the contacts.
@@ -29,8 +23,12 @@ pub(super) async fn follow(address: Address, number: usize, shared: Arc<Shared>)
     let role = lock(&shared.contacts).get(number).map(|contact| contact.role);
     let is_parent = role == Some(PeerRole::Parent);
     let mut following = if is_parent { Following::of_relay() } else { Following::default() };
+    let tls = {
+        let shared = Arc::clone(&shared);
+        move || Ok(shared.tls())
+    };
     loop {
-        let ended = match connect(&address, &shared).await {
+        let ended = match calls::connect(&address, tls.clone()).await {
             Ok(channel) if is_parent => {
                 tokio::select! {
                     ended = exchange(channel.clone(), &mut following, number, &shared) => ended,
@@ -73,47 +71,6 @@ enum Ended {
     Itself,
     /// The parent knows that this node stops.
     Left,
-}
-
-async fn connect(address: &Address, shared: &Arc<Shared>) -> Result<Channel, String> {
-    let named = Address { ip: None, ..address.clone() };
-    let endpoint = Endpoint::from_shared(format!("http://{named}")).map_err(|error| error.to_string())?;
-    let endpoint = endpoint
-        .connect_timeout(ENGINE_TIMEOUT)
-        .http2_keep_alive_interval(2 * PEER_WAIT)
-        .keep_alive_timeout(ENGINE_TIMEOUT)
-        .keep_alive_while_idle(true);
-    let (address, shared) = (address.clone(), Arc::clone(shared));
-    let connector = service_fn(move |_: Uri| {
-        let (address, shared) = (address.clone(), Arc::clone(&shared));
-        async move { open(&address, &shared).await.map(TokioIo::new) }
-    });
-    endpoint.connect_with_connector(connector).await.map_err(|error| cause(&error))
-}
-
-async fn open(address: &Address, shared: &Shared) -> io::Result<Stream> {
-    let opened = timeout(ENGINE_TIMEOUT, async {
-        let socket = match address.ip {
-            Some(ip) => TcpStream::connect((ip, address.port)).await?,
-            None => TcpStream::connect((address.host.as_str(), address.port)).await?,
-        };
-        socket.set_nodelay(true)?;
-        let Some(tls) = shared.tls() else { return Ok(Box::pin(socket) as Stream) };
-        let name = ServerName::try_from(address.host.clone())
-            .map_err(|_| io::Error::other("its host is no name that a certificate can have"))?;
-        let stream = TlsConnector::from(tls.client).connect(name, socket).await?;
-        Ok(Box::pin(stream) as Stream)
-    });
-    opened.await.unwrap_or_else(|_| Err(io::Error::other("no answer within 2 s")))
-}
-
-/// The innermost cause of an error, which says what happened.
-fn cause(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut inner = error;
-    while let Some(source) = inner.source() {
-        inner = source;
-    }
-    inner.to_string()
 }
 
 /// Calls a method of another node.

@@ -1,82 +1,30 @@
 //! Answers the nodes that follow this one.
 
-use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
 
 use hyper::Request;
 use hyper::body::Incoming;
-use hyper::server::conn::http2;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
-use tokio::time::timeout;
-use tokio_rustls::TlsAcceptor;
+use tokio::net::TcpListener;
 use tonic::server::Grpc;
 use tonic::{Response, Status};
 use tonic_prost::ProstCodec;
 use tower::service_fn;
 
 use super::following::Question;
-use super::stream::Stream;
 use super::wire::{FOLLOW, FollowRequest, FollowResponse, REPORT, ReportRequest};
 use super::{Refusal, Shared};
-use crate::limits::{ENGINE_TIMEOUT, MAX_PEER_CONNECTIONS, MAX_PEER_MESSAGE_BYTES, PEER_WAIT};
+use crate::calls::{self, NodeMethods, NodeResponse};
+use crate::limits::MAX_PEER_MESSAGE_BYTES;
 
-/// Accepts connections, as long as it is polled.
-pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>) {
-    let places = Arc::new(Semaphore::new(MAX_PEER_CONNECTIONS));
-    loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
-        let Ok((socket, _)) = listener.accept().await else {
-            // File descriptors ran out. The end of a connection frees one.
-            super::pause(Duration::from_millis(100)).await;
-            continue;
-        };
-        let shared = Arc::clone(&shared);
-        tokio::spawn(async move {
-            let _place = place;
-            if let Ok(Ok(stream)) = timeout(ENGINE_TIMEOUT, accept(socket, &shared)).await {
-                connection(stream, shared).await;
-            }
-        });
-    }
+/// Answers other nodes, as long as it is polled. Methods that are not of the mesh are among `more`, if any.
+pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>, more: Option<NodeMethods>) {
+    let (of_tls, of_warn) = (Arc::clone(&shared), Arc::clone(&shared));
+    let methods: NodeMethods =
+        Arc::new(move |request| Box::pin(respond(request, Arc::clone(&shared), more.clone())));
+    calls::serve(listener, move || Ok(of_tls.tls()), methods, move |warning| of_warn.warn(warning)).await;
 }
 
-async fn accept(socket: TcpStream, shared: &Shared) -> std::io::Result<Stream> {
-    socket.set_nodelay(true)?;
-    match shared.tls() {
-        None => Ok(Box::pin(socket)),
-        Some(tls) => {
-            let accepted = TlsAcceptor::from(tls.server).accept(socket).await;
-            match accepted {
-                Ok(stream) => Ok(Box::pin(stream)),
-                Err(error) => {
-                    shared.warn(format!("a connection to the listener for peers was refused: {error}"));
-                    Err(error)
-                }
-            }
-        }
-    }
-}
-
-async fn connection(stream: Stream, shared: Arc<Shared>) {
-    let service = service_fn(move |request: Request<Incoming>| {
-        let shared = Arc::clone(&shared);
-        async move { Ok::<_, Infallible>(respond(request, shared).await) }
-    });
-    let mut builder = http2::Builder::new(TokioExecutor::new());
-    builder
-        .timer(TokioTimer::new())
-        .keep_alive_interval(Some(2 * PEER_WAIT))
-        .keep_alive_timeout(ENGINE_TIMEOUT)
-        .max_concurrent_streams(8);
-    // A connection that ends early is made anew by the other node.
-    let _ = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service)).await;
-}
-
-async fn respond(request: Request<Incoming>, shared: Arc<Shared>) -> hyper::Response<tonic::body::Body> {
+async fn respond(request: Request<Incoming>, shared: Arc<Shared>, more: Option<NodeMethods>) -> NodeResponse {
     match request.uri().path() {
         FOLLOW => {
             let codec = ProstCodec::<FollowResponse, FollowRequest>::default();
@@ -96,7 +44,10 @@ async fn respond(request: Request<Incoming>, shared: Arc<Shared>) -> hyper::Resp
             });
             grpc.unary(service, request).await
         }
-        _ => Status::unimplemented("only nodes of Lately talk here").into_http(),
+        _ => match more {
+            Some(more) => more(request).await,
+            None => Status::unimplemented("only nodes of Lately talk here").into_http(),
+        },
     }
 }
 

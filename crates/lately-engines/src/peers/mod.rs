@@ -19,7 +19,6 @@ mod replica;
 #[cfg(test)]
 mod simulation;
 mod stats;
-mod stream;
 mod tls;
 #[cfg(test)]
 mod tree_simulation;
@@ -40,6 +39,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 
+use crate::calls::NodeMethods;
 use crate::limits::{
     ENGINE_TIMEOUT, MAX_PEER_FOLLOWERS, MAX_PEER_LIVES, PEER_GATHER, PEER_RELAY_EVERY_MS, PEER_SILENT_MS,
     PEER_TIDY_EVERY, PEER_TIDY_ROUND, PEER_TLS_EVERY, PEER_WAIT,
@@ -47,7 +47,8 @@ use crate::limits::{
 use crate::url::Parts;
 use crate::{Block, Engine, EngineError, List, OwnedBlock, Place, Told, Write};
 
-use address::{Address, Target};
+pub(crate) use address::Address;
+use address::Target;
 use children::Children;
 pub use children::KeepChildren;
 use contacts::Contacts;
@@ -57,7 +58,7 @@ pub use names::{Resolve, Resolving};
 use page::Page;
 use replica::{Part, Replica, Seen};
 pub use stats::{PeerNeighbour, PeerRole, PeerStats, PeerTraffic};
-use tls::Configs;
+pub(crate) use tls::Configs;
 pub use tls::{PeerTls, PeerTlsError};
 use wire::{FollowRequest, FollowResponse, Followed, PROTOCOL, ReportRequest};
 
@@ -680,11 +681,11 @@ impl Peers {
 }
 
 impl PeerNetwork {
-    /// Answers other nodes on a listener, and follows them, as long as it is polled.
+    /// Answers other nodes on a listener, and follows them, as long as it is polled. Methods that are not of the mesh are among `more`.
     ///
     /// # Errors
     /// The listener cannot be used.
-    pub async fn run(self, listener: std::net::TcpListener) -> io::Result<()> {
+    pub async fn run(self, listener: std::net::TcpListener, more: Option<NodeMethods>) -> io::Result<()> {
         listener.set_nonblocking(true)?;
         let listener = TcpListener::from_std(listener)?;
         let PeerNetwork { shared, targets } = self;
@@ -698,7 +699,7 @@ impl PeerNetwork {
             }
         }
         tokio::join!(
-            listener::serve(listener, Arc::clone(&shared)),
+            listener::serve(listener, Arc::clone(&shared), more),
             join_all(nodes),
             join_all(names),
             tidy(&shared),

@@ -36,7 +36,7 @@ impl Mesh {
             let mut others = urls.clone();
             others.remove(number);
             let node = node(number, others, None, 1 << 30);
-            tokio::spawn(node.network().run(listener));
+            tokio::spawn(node.network().run(listener, None));
             nodes.push(node);
         }
         Mesh { nodes }
@@ -102,7 +102,7 @@ fn a_node_without_room_says_so_and_the_others_count_on() {
             .map(|(number, most_bytes)| node(number, vec![urls[1 - number].clone()], None, most_bytes))
             .collect();
         for (node, listener) in nodes.iter().zip(listeners) {
-            tokio::spawn(node.network().run(listener));
+            tokio::spawn(node.network().run(listener, None));
         }
         until(|| nodes.iter().all(Peers::has_met)).await;
         let known = known(1, START_MS, 5);
@@ -138,7 +138,7 @@ fn nodes_come_and_go_with_their_name() {
             let urls = vec!["dns://lately.example".to_owned()];
             let config = PeersConfig::new(&format!("n{number}"), urls, Arc::new(SystemClock::new()));
             let node = Peers::new(PeersConfig { resolve: Some(resolve), ..config }).expect("a name");
-            tokio::spawn(node.network().run(listener));
+            tokio::spawn(node.network().run(listener, None));
             nodes.push(node);
             if number == 1 {
                 // The third one starts later.
