@@ -42,9 +42,10 @@ exact = true
 on_owner_down = \"local\"
 ";
 
-/// Three nodes on a Redis, each with a folder. A node is reached by the others through a link.
+/// Three nodes, each with a folder. A node is reached by the others through a link.
 struct Stage {
-    redis: RedisServer,
+    /// `None` if they are a mesh.
+    redis: Option<RedisServer>,
     folder: TempDir,
     links: Vec<Link>,
 }
@@ -52,12 +53,12 @@ struct Stage {
 impl Stage {
     /// `None` without a Redis: then the test is skipped.
     fn new() -> Option<Stage> {
+        has("redis-server").then(|| Stage { redis: Some(RedisServer::start()), ..Stage::mesh() })
+    }
+
+    fn mesh() -> Stage {
         let folder = tempfile::tempdir().expect("a folder");
-        has("redis-server").then(|| Stage {
-            redis: RedisServer::start(),
-            folder,
-            links: NAMES.iter().map(|_| Link::new()).collect(),
-        })
+        Stage { redis: None, folder, links: NAMES.iter().map(|_| Link::new()).collect() }
     }
 
     fn owners(&self) -> String {
@@ -66,10 +67,16 @@ impl Stage {
     }
 
     fn config(&self, name: &str, owners: &str) -> String {
+        let (engine, urls) = match &self.redis {
+            Some(redis) => ("redis", vec![redis.url()]),
+            None => {
+                let others = NAMES.iter().zip(&self.links).filter(|(other, _)| **other != name);
+                ("peers", others.map(|(_, link)| format!("peer://{}", link.address)).collect())
+            }
+        };
         let config = format!(
-            "[cluster]\nengine = \"redis\"\nnode = \"{name}\"\nurls = [\"{}\"]\npeer = \"127.0.0.1:0\"\n\
-             owners = {{ {owners} }}\n{LIMITS}",
-            self.redis.url()
+            "[cluster]\nengine = \"{engine}\"\nnode = \"{name}\"\nurls = {urls:?}\npeer = \"127.0.0.1:0\"\n\
+             owners = {{ {owners} }}\n{LIMITS}"
         );
         let path = self.folder.path().join(format!("{name}.toml"));
         std::fs::write(&path, config).expect("room");
@@ -125,7 +132,15 @@ fn limit(connection: &mut Connection, key: &str, name: &str) -> RedisResult<Vec<
 
 #[test]
 fn nodes_never_allow_more_than_an_exact_limit_together() {
-    let Some(stage) = Stage::new() else { return };
+    Stage::new().iter().for_each(allow_no_more);
+}
+
+#[test]
+fn the_nodes_of_a_mesh_never_allow_more_than_an_exact_limit_together() {
+    allow_no_more(&Stage::mesh());
+}
+
+fn allow_no_more(stage: &Stage) {
     let nodes = stage.start_all();
     let keys: Vec<String> = (0..9).map(|key| format!("key:{key}")).collect();
     let allowed = Mutex::new(BTreeMap::<&str, u64>::new());
