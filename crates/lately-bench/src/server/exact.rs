@@ -1,23 +1,22 @@
 //! Exact limits: what a request takes on a node that has to ask the owner of the key, beside one that the node decides itself.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use lately::route::Nodes;
-use lately_load::Stopwatch;
+use lately_load::{Answer, Ending, Order, Plan, Request, Stopwatch, run};
 use redis::Connection;
 
 use crate::options::Options;
+use crate::rounds::{Contender, interleave, median};
 use crate::row::{Must, Row};
 use crate::server::TABLE;
 use crate::server::failure::Failure;
+use crate::server::measured::Measured;
 use crate::server::process::{Process, free_address};
 use crate::table::number;
 
 /// Requests a second, of all clients together.
-const PER_SECOND: u32 = 20_000;
-const CLIENTS: u32 = 20;
-const KEYS: usize = 1_000;
+const PER_SECOND: u64 = 20_000;
 
 pub(super) fn rows(options: &Options) -> Result<Vec<Row>, Failure> {
     let redis = Process::redis(&[])?;
@@ -28,7 +27,7 @@ pub(super) fn rows(options: &Options) -> Result<Vec<Row>, Failure> {
         let config = format!(
             "[storage]\npath = \"{data}\"\n[cluster]\nengine = \"redis\"\nnode = \"{name}\"\nurls = [\"redis://{}\"]\n\
              peer = \"{}\"\nowners = {{ a = \"{}\", b = \"{}\" }}\n\
-             [[limit]]\nname = \"exact\"\nmax = 100000\nwindow = \"1h\"\nexact = true\n",
+             [[limit]]\nname = \"exact\"\nmax = 1000000000\nwindow = \"1h\"\nexact = true\n",
             redis.address,
             peers[number],
             peers[0],
@@ -41,24 +40,37 @@ pub(super) fn rows(options: &Options) -> Result<Vec<Row>, Failure> {
     };
     let nodes = [node(0)?, node(1)?];
     let owners = Nodes::new(["a", "b"]);
-    let keys = |name: &str| -> Vec<String> {
-        let keys = (0..).map(|key| format!("key:{key}"));
-        keys.filter(|key| owners.of(key.as_bytes()).is_some_and(|owner| *owner == name)).take(KEYS).collect()
+    let key_of = |name: &str| {
+        let mut keys = (0..).map(|key| format!("key:{key}"));
+        keys.find(|key| owners.of(key.as_bytes()).is_some_and(|owner| *owner == name))
+            .expect("there are many")
     };
-    let (asked, own) = (keys("b"), keys("a"));
-    wait(&nodes[0], &asked[0])?;
-    let time = options.pick(Duration::from_secs(10), Duration::from_secs(2));
-    let asked = paced(nodes[0].address, &asked, time)?;
-    let own = paced(nodes[0].address, &own, time)?;
+    let (asked, own) = (key_of("b"), key_of("a"));
+    wait(&nodes[0], &asked)?;
+    let time = options.pick(Duration::from_secs(3), Duration::from_secs(1));
+    let paced = |name: &'static str, key: String| {
+        let plan = Plan {
+            keys: 1,
+            order: Order::Sequential,
+            answer: Answer::Decision { allowed: b'1' },
+            ending: Ending::After(time),
+            rate: Some(PER_SECOND),
+            ..Plan::new(nodes[0].address, Request::parse(&format!("LIMIT {key} @exact"), ""))
+        };
+        let latency = move || match run(&plan) {
+            Ok(report) => [0.5, 0.99].map(|share| report.latency(share).as_secs_f64() * 1e3),
+            Err(error) => [Measured::number_or_none(Err(error.into())); 2],
+        };
+        Contender::new(name, latency)
+    };
+    let figures = interleave(&mut [paced("asked", asked), paced("own", own)], options.rounds());
+    let of = |at: usize, share: usize| {
+        median(&figures[at].iter().map(|figure: &[f64; 2]| figure[share]).collect::<Vec<f64>>())
+    };
     let name = format!("exact limits: LIMIT on a node that is not the owner, p99 at {PER_SECOND} a second");
-    let note = format!(
-        "p50 {} µs, {} a second; keys of the node itself: p50 {} µs, p99 {} µs",
-        number(asked.p50_us),
-        number(asked.per_second),
-        number(own.p50_us),
-        number(own.p99_us)
-    );
-    Ok(vec![Row::new(TABLE, name, asked.p99_us / 1e3, "ms", Must::AtMost(2.0, 1.0)).note(note)])
+    let [p50, own_p50, own_p99] = [of(0, 0), of(1, 0), of(1, 1)].map(number);
+    let note = format!("p50 {p50} ms; on the owner p50 {own_p50} ms, p99 {own_p99} ms");
+    Ok(vec![Row::new(TABLE, name, of(0, 1), "ms", Must::AtMost(2.0, 1.0)).note(note)])
 }
 
 /// Waits until a node reaches the owner of a key.
@@ -75,46 +87,4 @@ fn wait(node: &Process, key: &str) -> Result<(), Failure> {
 
 fn limit(connection: &mut Connection, key: &str) -> Result<Vec<i64>, Failure> {
     Ok(redis::cmd("LIMIT").arg(key).arg("@exact").query(connection)?)
-}
-
-struct Paced {
-    p50_us: f64,
-    p99_us: f64,
-    per_second: f64,
-}
-
-/// Clients that send at a rate, each a request at a time. A client that is late sends at once.
-fn paced(node: SocketAddr, keys: &[String], time: Duration) -> Result<Paced, Failure> {
-    let step = Duration::from_secs(1) * CLIENTS / PER_SECOND;
-    let watch = Stopwatch::start();
-    let client = |number: u32| -> Result<Vec<Duration>, Failure> {
-        let mut connection = redis::Client::open(format!("redis://{node}/"))?.get_connection()?;
-        let mut taken = Vec::new();
-        let mut due = watch.elapsed() + step * number / CLIENTS;
-        for key in keys.iter().cycle().skip(number as usize * keys.len() / CLIENTS as usize) {
-            let now = watch.elapsed();
-            if now >= time {
-                break;
-            }
-            std::thread::park_timeout(due.saturating_sub(now));
-            due += step;
-            let begun = watch.elapsed();
-            limit(&mut connection, key)?;
-            taken.push(watch.elapsed().saturating_sub(begun));
-        }
-        Ok(taken)
-    };
-    let taken: Result<Vec<Vec<Duration>>, Failure> = std::thread::scope(|scope| {
-        let running: Vec<_> = (0..CLIENTS).map(|number| scope.spawn(move || client(number))).collect();
-        running.into_iter().map(|client| client.join().expect("it does not panic")).collect()
-    });
-    let mut taken = taken?.concat();
-    taken.sort_unstable();
-    let at = |part: usize| {
-        let place = (taken.len() * part / 100).min(taken.len().saturating_sub(1));
-        taken.get(place).map_or(f64::NAN, |taken| taken.as_secs_f64() * 1e6)
-    };
-    #[expect(clippy::cast_precision_loss, reason = "few")]
-    let per_second = taken.len() as f64 / watch.elapsed().as_secs_f64();
-    Ok(Paced { p50_us: at(50), p99_us: at(99), per_second })
 }
