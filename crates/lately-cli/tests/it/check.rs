@@ -121,8 +121,8 @@ fn check_prints_the_settings_as_json() {
         r#""storage":{"path":"/var/lib/lately","durability":"always"},"memory":{"ceiling_bytes":1048576},"#,
         r#""classes":[{"match":"ad:*","resolution_ms":100,"window_ms":10000,"exact_ms":36000,"retain_ms":86400000,"max_skew_ms":1000,"precision":0.05,"dedupe_ms":600000,"top":true,"unique":true},"#,
         r#"{"match":"\u001b*","resolution_ms":1000,"window_ms":300000,"exact_ms":360000,"retain_ms":604800000,"max_skew_ms":10000,"precision":0.01,"dedupe_ms":null,"top":false,"unique":false}],"#,
-        r#""limits":[{"name":"login","max":5,"window_ms":60000,"overdraft":true,"lockout_ms":900000,"lockout_factor":2.0,"lockout_max_ms":86400000,"exempt":["10.0.0.0/8","login:\u001b*"],"shadow":false,"key":null,"deny":403,"ipv4_prefix":32,"ipv6_prefix":64,"domain":null,"descriptors":{}},"#,
-        r#"{"name":"edge:1","max":0,"window_ms":90000,"overdraft":false,"lockout_ms":null,"lockout_factor":null,"lockout_max_ms":null,"exempt":[],"shadow":true,"key":"e:{header:x-real-ip/24}","deny":429,"ipv4_prefix":28,"ipv6_prefix":64,"domain":"edge\n","descriptors":{"a":"b","remote_address":"*"}}],"#,
+        r#""limits":[{"name":"login","max":5,"window_ms":60000,"overdraft":true,"lockout_ms":900000,"lockout_factor":2.0,"lockout_max_ms":86400000,"exempt":["10.0.0.0/8","login:\u001b*"],"shadow":false,"exact":false,"on_owner_down":null,"key":null,"deny":403,"ipv4_prefix":32,"ipv6_prefix":64,"domain":null,"descriptors":{}},"#,
+        r#"{"name":"edge:1","max":0,"window_ms":90000,"overdraft":false,"lockout_ms":null,"lockout_factor":null,"lockout_max_ms":null,"exempt":[],"shadow":true,"exact":false,"on_owner_down":null,"key":"e:{header:x-real-ip/24}","deny":429,"ipv4_prefix":28,"ipv6_prefix":64,"domain":"edge\n","descriptors":{"a":"b","remote_address":"*"}}],"#,
         r#""alerts":[{"name":"ddos","match":"endpoint:*","kind":"above","threshold":10000.0,"least":null,"window_ms":10000,"for_ms":3000,"keep_firing_ms":0,"cooldown_ms":60000,"webhook":"http://127.0.0.1:9000/hook","webhook_secret_file":null,"alertmanager":null},"#,
         r#"{"name":"odd","match":"\u001b","kind":"spike","threshold":2.5,"least":10,"window_ms":60000,"for_ms":0,"keep_firing_ms":5000,"cooldown_ms":0,"webhook":null,"webhook_secret_file":null,"alertmanager":"http://127.0.0.1:9093/"}],"#,
         r#""tls":null,"users":[],"cluster":null,"otlp":null,"histories":[],"ratelimit_config":null}"#,
@@ -134,7 +134,7 @@ fn check_prints_the_settings_as_json() {
     let line =
         "cluster: engine redis, node eu-1, urls redis://…@127.0.0.1:7100, flush 50ms, read_timeout 50ms\n";
     assert!(check(cluster, &[]).out.ends_with(line), "{}", check(cluster, &[]).out);
-    let object = r#""cluster":{"engine":"redis","node":"eu-1","urls":["redis://…@127.0.0.1:7100"],"upstream":[],"peer":null,"flush_ms":50,"read_timeout_ms":50},"#;
+    let object = r#""cluster":{"engine":"redis","node":"eu-1","urls":["redis://…@127.0.0.1:7100"],"upstream":[],"peer":null,"owners":{},"flush_ms":50,"read_timeout_ms":50},"#;
     assert!(check(cluster, &["--json"]).out.contains(object), "{}", check(cluster, &["--json"]).out);
     let sentinels = cluster.replace(
         "redis://me:secret@127.0.0.1:7100",

@@ -141,7 +141,9 @@ fn promtool_finds_nothing_wrong_with_the_metrics() {
     // The reference has them all, and no other.
     let reference = text("docs/reference/http.md");
     let section = reference.split("\n## Metrics\n").nth(1).and_then(|rest| rest.split("\n## ").next());
-    assert_eq!(names(section.expect("a section")), all);
+    let mut described = names(section.expect("a section"));
+    described.retain(|name| cfg!(feature = "kafka") || !name.starts_with("lately_kafka_"));
+    assert_eq!(described, all);
 }
 
 #[test]

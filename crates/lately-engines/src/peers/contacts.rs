@@ -130,18 +130,9 @@ impl Contacts {
 
     /// The nodes that cannot be followed, or should not be. `node` is the name of this one.
     pub(super) fn failure(&self, node: &str) -> Option<String> {
-        let contacts = self.list.values().filter_map(|contact| {
-            let address = &contact.address;
-            let is_loop = contact.above.iter().any(|above| above == node);
-            contact.failure.clone().or_else(|| {
-                is_loop.then(|| {
-                    format!(
-                        "{address}: this node, '{node}', is above it: the parents are in a loop. Give each node a parent that is nearer to the root, \
-                         and the root none"
-                    )
-                })
-            })
-        });
+        let contacts = self.list.values();
+        let contacts =
+            contacts.filter_map(|contact| contact.failure.clone().or_else(|| contact.loop_with(node)));
         let names = self.names.values().filter(|name| !name.is_resolved);
         let mut failures = names.filter_map(|name| name.failure.clone()).chain(contacts);
         let first = failures.next()?;
@@ -165,9 +156,21 @@ impl Contact {
         (self.is_tried, self.is_complete, self.failure) = (true, true, None);
     }
 
-    /// It says that these nodes are above it.
-    pub(super) fn set_above(&mut self, above: &[String]) {
+    /// It says that these nodes are above it. Returns what is wrong with that, if it was not before. `node` is the name of this one.
+    pub(super) fn set_above(&mut self, above: &[String], node: &str) -> Option<String> {
         let is_name = |name: &&String| lately::Origin::new(name, 0).is_some();
+        let was_wrong = self.loop_with(node).is_some();
         self.above = above.iter().filter(is_name).take(MAX_PEER_ABOVE).cloned().collect();
+        self.loop_with(node).filter(|_| !was_wrong)
+    }
+
+    fn loop_with(&self, node: &str) -> Option<String> {
+        let Contact { address, above, .. } = self;
+        above.iter().any(|above| above == node).then(|| {
+            format!(
+                "{address}: this node, '{node}', is above it: the parents are in a loop. Give each node a parent that is nearer to the root, and the root \
+                 none"
+            )
+        })
     }
 }

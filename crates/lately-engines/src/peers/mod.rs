@@ -478,7 +478,7 @@ impl Shared {
                 self.stats.drop_address(&contact.address);
             }
             if contact.role == PeerRole::Parent {
-                contact.set_above(&answer.above);
+                contact.set_above(&answer.above, &self.node).into_iter().for_each(|wrong| self.warn(wrong));
             }
         }
         self.note_contact(number, None, following);

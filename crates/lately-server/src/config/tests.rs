@@ -632,7 +632,10 @@ fn a_mesh_needs_the_other_nodes_and_an_address_of_this_one() {
     check(&format!("{good}tls = {{ cert = \"c\" }}"), "missing field `ca`");
     let redis = "engine = \"redis\"\nnode = \"a\"\nurls = [\"redis://h\"]\n";
     check(&format!("{redis}peer = \"127.0.0.1:7382\""), "and the engine is redis: leave it out");
-    check(&format!("{redis}{tls}"), "tls in [cluster] is for the engine peers");
+    check(
+        &format!("{redis}{tls}"),
+        "tls in [cluster] is for connections of nodes to each other, and there are none",
+    );
 }
 
 #[test]
