@@ -138,20 +138,18 @@ impl Running {
 
     /// The HTTP answer for a path, including its head.
     pub(crate) fn get(&self, path: &str) -> String {
-        self.request("GET", path)
+        self.request(&format!("GET {path} HTTP/1.0\r\n\r\n"))
     }
 
-    /// The same of a `POST` without a body.
+    /// The same of a `POST` without a body, with the header that keys need.
     pub(crate) fn post(&self, path: &str) -> String {
-        self.request("POST", path)
+        self.request(&format!("POST {path} HTTP/1.0\r\nHost: localhost\r\n\r\n"))
     }
 
-    fn request(&self, method: &str, path: &str) -> String {
+    fn request(&self, request: &str) -> String {
         let mut socket = TcpStream::connect(&self.http).expect("it listens");
         socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-        socket
-            .write_all(format!("{method} {path} HTTP/1.0\r\nHost: localhost\r\n\r\n").as_bytes())
-            .expect("it reads");
+        socket.write_all(request.as_bytes()).expect("it reads");
         let mut answer = String::new();
         socket.read_to_string(&mut answer).expect("an answer");
         answer
