@@ -105,7 +105,12 @@ const scenarios = {
   /** A server that counts all the time. */
   async busy(browser, redis) {
     await fill(redis);
-    const hits = setInterval(() => redis.call("HIT", `user:${Math.floor(Math.random() * 200)}`, "3"), 20);
+    let count = 0;
+    const hits = setInterval(() => {
+      redis.call("HIT", `user:${Math.floor(Math.random() * 200)}`, "3");
+      // All views together may take longer than the window.
+      redis.call("HIT", "ad:1", "1", "MEMBER", `m${(count += 1) % 8}`);
+    }, 20);
     await eachView(browser, "busy", [
       view("#/", "Now", TOP),
       view("#/keys", "Keys", ".line-row .key"),
