@@ -1,10 +1,9 @@
 //! A topic of Kafka that hits are written to.
 
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::PoisonError;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use lately::Timestamp;
+use lately_server::compact_hit;
 use rdkafka::ClientConfig;
 use rdkafka::client::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
@@ -103,14 +102,7 @@ impl Topic {
 
     /// Writes a hit. After a failure, nothing is written any more.
     pub(crate) fn write(&mut self, key: &[u8], at: Timestamp) {
-        // The compact form with a time only.
-        let mut value = vec![1, 2];
-        let mut left = at.as_millis().unsigned_abs();
-        while left > 0x7f {
-            value.push(left.to_le_bytes()[0] | 0x80);
-            left >>= 7;
-        }
-        value.push(left.to_le_bytes()[0]);
+        let value = compact_hit(at);
         while self.progress.change(|counts| counts.failure.is_none()) {
             let record = BaseRecord::to(&self.name).key(key).payload(&value).timestamp(at.as_millis());
             match self.producer.send(record) {

@@ -1,6 +1,7 @@
 //! Calls between nodes over gRPC, with mutual TLS or without: a listener for those of other nodes, and connections to them.
 
 use std::convert::Infallible;
+use std::error::Error;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -8,7 +9,7 @@ use std::time::Duration;
 
 use hyper::Request;
 use hyper::body::Incoming;
-use hyper::http::uri::Authority;
+use hyper::http::uri::{Authority, PathAndQuery};
 use hyper::server::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -20,6 +21,8 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 use tonic::transport::{Channel, Endpoint, Uri};
+use tonic::{Response, Status, client, server};
+use tonic_prost::ProstCodec;
 use tower::service_fn;
 
 use crate::PeerTls;
@@ -50,6 +53,54 @@ pub async fn serve_nodes(
     warn: impl Fn(String) + Send + Sync + 'static,
 ) {
     serve(listener, move || load(tls.as_ref()), methods, warn).await;
+}
+
+/// Answers a request with a method, which gets at most this many bytes.
+pub async fn answer_node<Q, A, F>(
+    request: Request<Incoming>,
+    most_bytes: usize,
+    method: impl Fn(Q) -> F + Send + Sync,
+) -> NodeResponse
+where
+    Q: prost::Message + Default + 'static,
+    A: prost::Message + 'static,
+    F: Future<Output = Result<A, Status>> + Send,
+{
+    let mut grpc = server::Grpc::new(ProstCodec::<A, Q>::default()).max_decoding_message_size(most_bytes);
+    let service = service_fn(move |request: tonic::Request<Q>| {
+        let answer = method(request.into_inner());
+        async move { answer.await.map(Response::new) }
+    });
+    grpc.unary(service, request).await
+}
+
+/// Calls a method of another node.
+///
+/// # Errors
+/// [`Status`]: it has refused the request, or there was no answer.
+pub async fn call_node<Q, A>(
+    grpc: &mut client::Grpc<Channel>,
+    path: &'static str,
+    request: Q,
+    within: Duration,
+) -> Result<A, Status>
+where
+    Q: prost::Message + Send + Sync + 'static,
+    A: prost::Message + Default + Send + Sync + 'static,
+{
+    let answered = timeout(within, async {
+        grpc.ready().await.map_err(|error| Status::unavailable(cause(&error)))?;
+        let (path, codec) = (PathAndQuery::from_static(path), ProstCodec::<Q, A>::default());
+        grpc.unary(tonic::Request::new(request), path, codec).await
+    });
+    let late = |_| Status::deadline_exceeded(format!("no answer within {within:?}"));
+    Ok(answered.await.map_err(late)??.into_inner())
+}
+
+/// Why a call has failed.
+#[must_use]
+pub fn reason(status: &Status) -> String {
+    if status.source().is_some() { cause(status) } else { status.message().to_owned() }
 }
 
 /// Connects to a node at an address such as `eu-2:7382`.
@@ -160,7 +211,7 @@ async fn open(address: &Address, tls: io::Result<Option<Configs>>) -> io::Result
 }
 
 /// The innermost cause of an error, which says what happened.
-pub(crate) fn cause(error: &(dyn std::error::Error + 'static)) -> String {
+fn cause(error: &(dyn Error + 'static)) -> String {
     let mut inner = error;
     while let Some(source) = inner.source() {
         inner = source;

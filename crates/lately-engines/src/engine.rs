@@ -130,6 +130,19 @@ pub enum List {
     Levels,
 }
 
+/// A claim that is shorter lets the name go.
+pub(crate) const CLAIM_LEAST: Duration = Duration::from_secs(1);
+
+impl List {
+    /// Its number in what nodes send each other.
+    pub(crate) const fn number(self) -> u8 {
+        match self {
+            List::Nodes => 0,
+            List::Levels => 1,
+        }
+    }
+}
+
 /// How far the blocks of an engine are listed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Place {

@@ -11,20 +11,22 @@ mod kafka;
 mod layout;
 mod limits;
 mod memory;
+mod noted;
+mod numbers;
 mod peers;
 mod postgres;
 mod redis;
 mod remote;
 mod url;
 
-pub use calls::{NodeMethods, NodeResponse, connect_node, serve_nodes};
+pub use calls::{NodeMethods, NodeResponse, answer_node, call_node, connect_node, reason, serve_nodes};
 pub use engine::{Block, Engine, Known, List, OwnedBlock, Place, Server, Told, Write};
 pub use error::EngineError;
-#[cfg(feature = "kafka")]
-pub use kafka::Kafka;
 pub use kafka::{
     Classes, GroupProtocol, KafkaConfig, KafkaRole, KafkaStats, KafkaTopic, check_brokers, is_kafka,
 };
+#[cfg(feature = "kafka")]
+pub use kafka::{Kafka, compact_hit};
 pub use memory::Memory;
 pub use peers::{
     KeepChildren, PeerAnswer, PeerLink, PeerNeighbour, PeerNetwork, PeerReport, PeerRole, PeerStats, PeerTls,

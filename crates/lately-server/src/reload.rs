@@ -17,7 +17,7 @@ use tokio::time::MissedTickBehavior;
 use crate::config::{Alert, Config, FileError, NamedLimit, Source, Tls, read_file};
 use crate::limits::CONFIG_CHECK_EVERY;
 use crate::rule_reload::{RuleChange, RuleReload};
-use crate::server::{check_addresses, check_exact_of, check_secrets};
+use crate::server::{check_addresses, check_exact, check_secrets};
 use crate::service::Service;
 use crate::service::password::Keyed;
 use crate::service::users::Users;
@@ -261,7 +261,7 @@ fn load(live: &Live, config: &Config) -> Result<Loaded, String> {
         ..Config::default()
     };
     check_addresses(&open).map_err(|error| error.to_string())?;
-    check_exact_of(&config.limits, running).map_err(|error| error.to_string())?;
+    check_exact(&config.limits, running).map_err(|error| error.to_string())?;
     // The classes stay those of the start.
     let longest = running.longest_retention();
     if let Some(NamedLimit { name, window, .. }) = config.limits.iter().find(|limit| limit.window > longest) {

@@ -137,7 +137,7 @@ impl Server {
     /// [`ServerError`] when the folder is in use, or an address cannot be bound or is not allowed.
     pub async fn bind(mut config: Config, clock: Arc<dyn Clock>) -> Result<Server, ServerError> {
         check_addresses(&config)?;
-        check_exact(&config)?;
+        check_exact(&config.limits, &config)?;
         // Before the files are read: a change from here on is found.
         let source = config.source.take().map(Reload::new);
         let rule_reload = config.rule_folder.clone().map(RuleReload::new);
@@ -543,16 +543,11 @@ pub fn check_addresses(config: &Config) -> Result<(), ServerError> {
     }
 }
 
-/// Checks that exact limits can be decided.
+/// Checks that the exact ones of these limits can be decided by a server with this config.
 ///
 /// # Errors
 /// [`ServerError::Exact`]: the nodes that decide are not known, or nothing is kept.
-pub fn check_exact(config: &Config) -> Result<(), ServerError> {
-    check_exact_of(&config.limits, config)
-}
-
-/// The same of limits in place of those of the config.
-pub(crate) fn check_exact_of(limits: &[NamedLimit], config: &Config) -> Result<(), ServerError> {
+pub fn check_exact(limits: &[NamedLimit], config: &Config) -> Result<(), ServerError> {
     let Some(limit) = limits.iter().find(|limit| limit.exact.is_some()) else { return Ok(()) };
     let cluster = config.cluster.as_ref();
     let checked = cluster.map_or(Ok(()), |cluster| cluster.check_exact(config.storage.is_some()));

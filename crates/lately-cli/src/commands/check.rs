@@ -47,7 +47,7 @@ pub(crate) fn run(check: &Check) -> Result<Outcome, CliError> {
     config.rule_folder = serve::rule_folder(check.ratelimit_config.as_deref(), would_not_start)?;
     let refused = |error: &_| serve::refusal("config", error, false);
     lately_server::check_addresses(&config).map_err(|error| refused(&error))?;
-    lately_server::check_exact(&config).map_err(|error| refused(&error))?;
+    lately_server::check_exact(&config.limits, &config).map_err(|error| refused(&error))?;
     lately_server::check_files(&config).map_err(|error| refused(&error))?;
     output::data(|out| {
         if check.json {

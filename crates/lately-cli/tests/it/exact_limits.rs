@@ -105,7 +105,7 @@ impl Stage {
     }
 }
 
-/// Waits until a node reaches so many others.
+/// Waits until a node reaches this many others.
 fn reaches(node: &Running, count: usize) {
     let up = || {
         let metrics = node.get("/metrics");

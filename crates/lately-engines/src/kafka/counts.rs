@@ -8,7 +8,8 @@ use lately::limits::MAX_ORIGINS;
 use lately::{Cell, LevelsId, Origin, Tally, Timestamp};
 
 use crate::layout::CELLS_OF_A_BLOCK;
-use crate::limits::{KAFKA_PARTS, MAX_PEER_NOTES};
+use crate::limits::KAFKA_PARTS;
+use crate::noted::Noted;
 use crate::{Block, EngineError, Known, OwnedBlock, Told};
 
 /// The counts.
@@ -18,7 +19,7 @@ pub(super) struct Counts {
     hasher: RandomState,
     origins: Origins,
     /// Blocks that were noted as changed, for [`crate::Engine::take_changed`].
-    noted: BTreeSet<OwnedBlock>,
+    noted: Noted,
     bytes: usize,
     most_bytes: usize,
     /// The part that is tidied next.
@@ -142,7 +143,7 @@ impl Counts {
             parts: (0..KAFKA_PARTS).map(|_| HashMap::new()).collect(),
             hasher: RandomState::new(),
             origins: Origins::default(),
-            noted: BTreeSet::new(),
+            noted: Noted::default(),
             bytes: 0,
             most_bytes,
             next_part: 0,
@@ -323,16 +324,12 @@ impl Counts {
 
     /// Notes that blocks were written.
     pub(super) fn note_changed(&mut self, blocks: &[Block<'_>]) {
-        for block in blocks {
-            if self.noted.len() < MAX_PEER_NOTES {
-                self.noted.insert(OwnedBlock::from(*block));
-            }
-        }
+        blocks.iter().for_each(|block| self.noted.note(OwnedBlock::from(*block)));
     }
 
     /// Takes noted blocks.
     pub(super) fn take_changed(&mut self, most: usize) -> Vec<OwnedBlock> {
-        std::iter::from_fn(|| self.noted.pop_first()).take(most).collect()
+        self.noted.take(most)
     }
 
     /// The number of noted blocks.

@@ -13,6 +13,7 @@ use rdkafka::ClientConfig;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
+use crate::engine::CLAIM_LEAST;
 use crate::limits::{ENGINE_TIMEOUT, KAFKA_STOP};
 use crate::{Block, Engine, EngineError, List, OwnedBlock, Place, Told, Write};
 
@@ -71,13 +72,6 @@ pub(super) enum Part {
     Topic,
 }
 
-const fn number_of(list: List) -> u8 {
-    match list {
-        List::Nodes => 0,
-        List::Levels => 1,
-    }
-}
-
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -111,11 +105,6 @@ impl Shared {
             }
         })
         .await;
-    }
-
-    /// The same on a thread.
-    pub(super) fn rest(&self, span: Duration) {
-        std::thread::park_timeout(span);
     }
 
     pub(super) fn set_problem(&self, part: Part, problem: Option<String>) {
@@ -375,7 +364,7 @@ impl Engine for Kafka {
         let lasts_ms = i64::try_from(lasts.as_millis()).unwrap_or(i64::MAX);
         let until_ms = shared.now().as_millis().saturating_add(lasts_ms);
         let text = text.map(|text| (until_ms, text.to_owned()));
-        let record = StateRecord::Text { list: number_of(list), name: name.to_owned(), text };
+        let record = StateRecord::Text { list: list.number(), name: name.to_owned(), text };
         shared.producer()?.write(&[shared.keyed_record(&record)], ENGINE_TIMEOUT).await?;
         shared.state().merge_own_text(record);
         Ok(())
@@ -383,7 +372,7 @@ impl Engine for Kafka {
 
     async fn texts(&mut self, list: List) -> Result<Vec<(String, String)>, EngineError> {
         self.ready().await?;
-        Ok(self.shared.state().texts(number_of(list), self.shared.now()))
+        Ok(self.shared.state().texts(list.number(), self.shared.now()))
     }
 
     /// Always the same: what the brokers have acknowledged stays, and is in memory here.
@@ -449,6 +438,3 @@ impl Engine for Kafka {
         Ok((page, next.map(place)))
     }
 }
-
-/// A claim that is shorter lets the name go.
-const CLAIM_LEAST: Duration = Duration::from_secs(1);

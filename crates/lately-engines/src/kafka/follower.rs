@@ -102,7 +102,7 @@ fn merge(shared: &Shared, message: &BorrowedMessage<'_>) {
             Ok(()) => return,
             Err(no_room) => {
                 shared.set_problem(Part::State, Some(EngineError::from(no_room).to_string()));
-                shared.rest(KAFKA_RETRY);
+                std::thread::park_timeout(KAFKA_RETRY);
                 shared.state().tidy(KAFKA_PARTS, shared.now());
             }
         }

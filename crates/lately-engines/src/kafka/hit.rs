@@ -5,6 +5,7 @@ use lately::{Levels, Timestamp};
 use serde::Deserialize;
 
 use crate::limits::{KAFKA_MOST_HITS, MAX_KAFKA_VALUE_BYTES};
+use crate::numbers::put;
 
 use super::numbers::Reader;
 
@@ -46,6 +47,14 @@ struct Json {
 struct Value {
     hits: Option<u64>,
     at_ms: Option<i64>,
+}
+
+/// The compact form of the value of one hit at a time.
+#[must_use]
+pub fn compact_hit(at: Timestamp) -> Vec<u8> {
+    let mut value = vec![COMPACT, HAS_TIME];
+    put(&mut value, at.as_millis().unsigned_abs());
+    value
 }
 
 impl Value {
@@ -176,6 +185,8 @@ mod tests {
         check(b"\x01\x00", (1, TIME_MS));
         check(b"\x01\x01\x07", (7, TIME_MS));
         check(b"\x01\x02\xfa\xd1\x95\xff\xbc\x31", (1, 1_700_000_000_250));
+        let at = Timestamp::from_millis(1_700_000_000_250).expect("a time");
+        assert_eq!(compact_hit(at), b"\x01\x02\xfa\xd1\x95\xff\xbc\x31");
         check(b"\x01\x03\xac\x02\xfa\xd1\x95\xff\xbc\x31", (300, 1_700_000_000_250));
     }
 

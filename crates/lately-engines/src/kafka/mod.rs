@@ -45,6 +45,8 @@ use crate::url::{Parts, without_password};
 pub use config::{Classes, GroupProtocol, KafkaConfig, KafkaRole, KafkaTopic};
 #[cfg(feature = "kafka")]
 pub use engine::Kafka;
+#[cfg(feature = "kafka")]
+pub use hit::compact_hit;
 pub use stats::KafkaStats;
 
 /// Whether an address is one of a broker of Kafka, by its scheme.

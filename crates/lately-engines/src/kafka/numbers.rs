@@ -1,30 +1,6 @@
-//! Whole numbers in bytes: LEB128, seven bits per byte, the low ones first.
+//! Reads whole numbers as `crate::numbers` appends them. Each has one form, so that a record of a number is always the same.
 
-/// Appends a number.
-pub(super) fn put(bytes: &mut Vec<u8>, mut number: u64) {
-    loop {
-        let [low, ..] = (number & 0x7f).to_le_bytes();
-        number >>= 7;
-        if number == 0 {
-            bytes.push(low);
-            return;
-        }
-        bytes.push(low | 0x80);
-    }
-}
-
-/// Appends a number that may be negative: the sign is the lowest bit.
-pub(super) fn put_signed(bytes: &mut Vec<u8>, number: i64) {
-    put(bytes, ((number << 1) ^ (number >> 63)).cast_unsigned());
-}
-
-/// Appends a text or bytes behind their length.
-pub(super) fn put_bytes(bytes: &mut Vec<u8>, text: &[u8]) {
-    put(bytes, text.len() as u64);
-    bytes.extend_from_slice(text);
-}
-
-/// Reads what was appended. `None` for what no such call has written.
+/// Bytes that are not read yet. `None` for what no such call has written.
 pub(super) struct Reader<'b>(&'b [u8]);
 
 impl<'b> Reader<'b> {
@@ -81,6 +57,8 @@ impl<'b> Reader<'b> {
 
 #[cfg(test)]
 mod tests {
+    use crate::numbers::{put, put_bytes, put_signed};
+
     use super::*;
 
     #[test]

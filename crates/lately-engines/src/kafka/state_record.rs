@@ -8,9 +8,10 @@ use lately::{LevelsId, Origin, Tally};
 
 use crate::OwnedBlock;
 use crate::layout::CELLS_OF_A_BLOCK;
+use crate::numbers::{put, put_bytes, put_signed};
 
 use super::counts::Count;
-use super::numbers::{Reader, put, put_bytes, put_signed};
+use super::numbers::Reader;
 
 /// A record of the state topic.
 #[derive(Clone, PartialEq, Eq, Debug)]

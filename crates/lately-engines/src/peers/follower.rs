@@ -3,19 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::http::uri::PathAndQuery;
-use tokio::time::timeout;
+use tonic::Code;
 use tonic::client::Grpc;
 use tonic::transport::Channel;
-use tonic::{Code, Request};
-use tonic_prost::ProstCodec;
 
 use super::address::Address;
 use super::following::Following;
 use super::stats::PeerRole;
 use super::wire::{FOLLOW, FollowRequest, FollowResponse, REPORT};
 use super::{Refusal, Shared, lock};
-use crate::calls::{self, cause};
+use crate::calls::{self, call_node, reason};
 use crate::limits::{ENGINE_TIMEOUT, MAX_PEER_MESSAGE_BYTES, PEER_RETRY, PEER_WAIT};
 
 /// Follows a node, as long as it is polled. `number` is its place among the contacts.
@@ -84,19 +81,13 @@ where
     Q: prost::Message + Send + Sync + 'static,
     A: prost::Message + Default + Send + Sync + 'static,
 {
-    let answered = timeout(within, async {
-        client.ready().await.map_err(|error| Ended::Failed(cause(&error)))?;
-        let (path, codec) = (PathAndQuery::from_static(path), ProstCodec::<Q, A>::default());
-        let answer = client.unary(Request::new(request), path, codec).await;
-        answer.map(tonic::Response::into_inner).map_err(|status| match status.code() {
-            Code::AlreadyExists => Ended::Itself,
-            Code::FailedPrecondition | Code::InvalidArgument | Code::Unimplemented => {
-                Ended::Failed(format!("it answered: {}", status.message()))
-            }
-            _ => Ended::Failed(cause(&status)),
-        })
-    });
-    answered.await.unwrap_or_else(|_| Err(Ended::Failed(format!("no answer within {} s", within.as_secs()))))
+    call_node(client, path, request, within).await.map_err(|status| match status.code() {
+        Code::AlreadyExists => Ended::Itself,
+        Code::FailedPrecondition | Code::InvalidArgument | Code::Unimplemented => {
+            Ended::Failed(format!("it answered: {}", status.message()))
+        }
+        _ => Ended::Failed(reason(&status)),
+    })
 }
 
 /// Asks until something fails. Returns what.

@@ -5,15 +5,12 @@ use std::sync::Arc;
 use hyper::Request;
 use hyper::body::Incoming;
 use tokio::net::TcpListener;
-use tonic::server::Grpc;
-use tonic::{Response, Status};
-use tonic_prost::ProstCodec;
-use tower::service_fn;
+use tonic::Status;
 
 use super::following::Question;
-use super::wire::{FOLLOW, FollowRequest, FollowResponse, REPORT, ReportRequest};
+use super::wire::{FOLLOW, FollowRequest, FollowResponse, REPORT};
 use super::{Refusal, Shared};
-use crate::calls::{self, NodeMethods, NodeResponse};
+use crate::calls::{self, NodeMethods, NodeResponse, answer_node};
 use crate::limits::MAX_PEER_MESSAGE_BYTES;
 
 /// Answers other nodes, as long as it is polled. Methods that are not of the mesh are among `more`, if any.
@@ -27,22 +24,18 @@ pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>, more: Opti
 async fn respond(request: Request<Incoming>, shared: Arc<Shared>, more: Option<NodeMethods>) -> NodeResponse {
     match request.uri().path() {
         FOLLOW => {
-            let codec = ProstCodec::<FollowResponse, FollowRequest>::default();
-            let mut grpc = Grpc::new(codec).max_decoding_message_size(MAX_PEER_MESSAGE_BYTES);
-            let service = service_fn(move |request: tonic::Request<FollowRequest>| {
+            let method = |question| {
                 let shared = Arc::clone(&shared);
-                async move { answer(request.into_inner(), &shared).await.map(Response::new) }
-            });
-            grpc.unary(service, request).await
+                async move { answer(question, &shared).await }
+            };
+            answer_node(request, MAX_PEER_MESSAGE_BYTES, method).await
         }
         REPORT => {
-            let codec = ProstCodec::<FollowRequest, ReportRequest>::default();
-            let mut grpc = Grpc::new(codec).max_decoding_message_size(MAX_PEER_MESSAGE_BYTES);
-            let service = service_fn(move |request: tonic::Request<ReportRequest>| {
+            let method = |report| {
                 let shared = Arc::clone(&shared);
-                async move { shared.take_report(request.get_ref()).map(Response::new).map_err(Status::from) }
-            });
-            grpc.unary(service, request).await
+                async move { shared.take_report(&report).map_err(Status::from) }
+            };
+            answer_node(request, MAX_PEER_MESSAGE_BYTES, method).await
         }
         _ => match more {
             Some(more) => more(request).await,

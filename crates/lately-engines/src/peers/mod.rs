@@ -40,6 +40,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 
 use crate::calls::NodeMethods;
+use crate::engine::CLAIM_LEAST;
 use crate::limits::{
     ENGINE_TIMEOUT, MAX_PEER_FOLLOWERS, MAX_PEER_LIVES, PEER_GATHER, PEER_RELAY_EVERY_MS, PEER_SILENT_MS,
     PEER_TIDY_EVERY, PEER_TIDY_ROUND, PEER_TLS_EVERY, PEER_WAIT,
@@ -162,13 +163,6 @@ struct Follower {
 
 /// The list of texts with the claims of names.
 const CLAIMS: u8 = 2;
-
-const fn number_of(list: List) -> u8 {
-    match list {
-        List::Nodes => 0,
-        List::Levels => 1,
-    }
-}
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -784,14 +778,14 @@ impl Engine for Peers {
     ) -> Result<(), EngineError> {
         let shared = &self.shared;
         let mut replica = shared.replica();
-        replica.set_text((number_of(list), name), text, milliseconds(lasts), shared.now());
+        replica.set_text((list.number(), name), text, milliseconds(lasts), shared.now());
         shared.note_changes(&replica);
         Ok(())
     }
 
     async fn texts(&mut self, list: List) -> Result<Vec<(String, String)>, EngineError> {
         let (replica, now) = (self.shared.replica(), self.shared.now());
-        let texts = replica.texts(number_of(list), now);
+        let texts = replica.texts(list.number(), now);
         Ok(texts.map(|(name, text)| (name.to_owned(), text.to_owned())).collect())
     }
 
@@ -853,9 +847,6 @@ impl Engine for Peers {
         Ok((page, next))
     }
 }
-
-/// A claim that is shorter lets the name go.
-const CLAIM_LEAST: Duration = Duration::from_secs(1);
 
 /// How long other nodes know that a claim is gone.
 const PEER_CLAIM_GONE: Duration = Duration::from_secs(60);

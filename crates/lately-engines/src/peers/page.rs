@@ -10,6 +10,7 @@ use lately::limits::{MAX_KEY_BYTES, MAX_ORIGINS};
 use lately::{Cell, LevelsId, Origin};
 
 use crate::limits::{MAX_PEER_GRIDS, MAX_PEER_LIVES, MAX_PEER_TEXT_BYTES};
+use crate::numbers::{put, put_bytes, put_signed};
 
 /// The state of one cell of one origin at the sender, or of a text.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -112,7 +113,7 @@ impl Page {
                 let has_marks = count.deleted > 0 || count.removed > 0;
                 put(&mut body, grid << 2 | u64::from(count.stamp.is_some()) << 1 | u64::from(has_marks));
                 put(&mut body, origins.number(&count.origin));
-                put(&mut body, zigzag(number.wrapping_sub(firsts[index])));
+                put_signed(&mut body, number.wrapping_sub(firsts[index]));
                 put(&mut body, count.counted);
                 if has_marks {
                     put(&mut body, count.deleted);
@@ -140,9 +141,9 @@ impl Page {
         put(&mut page, grids.list.len() as u64);
         for ((levels, width_ms, kept_ms), first) in grids.list.iter().zip(firsts) {
             put(&mut page, levels.number().into());
-            put(&mut page, zigzag(*width_ms));
-            put(&mut page, zigzag(*kept_ms));
-            put(&mut page, zigzag(first));
+            put_signed(&mut page, *width_ms);
+            put_signed(&mut page, *kept_ms);
+            put_signed(&mut page, first);
         }
         put(&mut page, lives.list.len() as u64);
         lives.list.iter().for_each(|life| page.extend_from_slice(&life.to_le_bytes()));
@@ -213,29 +214,11 @@ fn at<T>(list: &[T], index: u64) -> Option<&T> {
     list.get(usize::try_from(index).ok()?)
 }
 
-fn put(into: &mut Vec<u8>, mut number: u64) {
-    while number > 0x7f {
-        into.push((number & 0x7f) as u8 | 0x80);
-        number >>= 7;
-    }
-    into.push((number & 0x7f) as u8);
-}
-
-fn put_bytes(into: &mut Vec<u8>, bytes: &[u8]) {
-    put(into, bytes.len() as u64);
-    into.extend_from_slice(bytes);
-}
-
 fn put_stamp(into: &mut Vec<u8>, stamp: Option<Stamp>, lives: &mut Table<u64>) {
     if let Some(Stamp { life, until }) = stamp {
         put(into, lives.number(&life));
         put(into, until);
     }
-}
-
-/// A number whose short forms are those near zero.
-fn zigzag(number: i64) -> u64 {
-    (number.cast_unsigned() << 1) ^ (number >> 63).cast_unsigned()
 }
 
 /// The bytes of a page that are not read yet.

@@ -18,7 +18,7 @@
 //! Each cell has the neighbour that its state came from, which does not get it back. And the answer says how far its node has followed
 //! every replica: with the last page, that holds for the follower, too.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound::{Excluded, Included, Unbounded};
 use std::sync::Arc;
 
@@ -27,8 +27,9 @@ use lately::{Cell, LevelsId, Origin, Tally, Timestamp};
 
 use crate::layout::CELLS_OF_A_BLOCK;
 use crate::limits::{
-    MAX_PEER_KEPT_MS, MAX_PEER_LIVES, MAX_PEER_NOTES, MAX_PEER_TEXTS, MAX_PEER_TEXTS_BYTES, PEER_PAGE_BYTES,
+    MAX_PEER_KEPT_MS, MAX_PEER_LIVES, MAX_PEER_TEXTS, MAX_PEER_TEXTS_BYTES, PEER_PAGE_BYTES,
 };
+use crate::noted::Noted;
 use crate::{Block, EngineError, Known, OwnedBlock, Told, Write};
 
 use super::page::{Count, Page, Stamp, Text};
@@ -47,7 +48,7 @@ pub(super) struct Replica {
     /// Those with states from elsewhere.
     learned: BTreeMap<u64, Item>,
     /// Blocks that were noted as changed, for [`crate::Engine::take_changed`].
-    noted: BTreeSet<OwnedBlock>,
+    noted: Noted,
     /// Whether changes from elsewhere are noted, too.
     notes_all: bool,
     bytes: usize,
@@ -245,7 +246,7 @@ impl Replica {
             texts: BTreeMap::new(),
             own: BTreeMap::new(),
             learned: BTreeMap::new(),
-            noted: BTreeSet::new(),
+            noted: Noted::default(),
             notes_all: false,
             bytes: 0,
             most_bytes,
@@ -430,7 +431,7 @@ impl Replica {
             move_to(&mut self.learned, &mut block.at.learned, cell.mark.changed, item);
         }
         if self.notes_all && from.is_some() {
-            self.note(OwnedBlock { key: key.into(), levels, width_ms, number });
+            self.noted.note(OwnedBlock { key: key.into(), levels, width_ms, number });
         }
         Ok(())
     }
@@ -641,21 +642,15 @@ impl Replica {
         (listed, false)
     }
 
-    fn note(&mut self, block: OwnedBlock) {
-        if self.noted.len() < MAX_PEER_NOTES {
-            self.noted.insert(block);
-        }
-    }
-
     /// Notes that blocks were written.
     pub(super) fn note_changed(&mut self, blocks: &[Block<'_>]) {
-        blocks.iter().for_each(|block| self.note(OwnedBlock::from(*block)));
+        blocks.iter().for_each(|block| self.noted.note(OwnedBlock::from(*block)));
     }
 
     /// Takes noted blocks. Blocks that others write are noted from now on.
     pub(super) fn take_changed(&mut self, most: usize) -> Vec<OwnedBlock> {
         self.notes_all = true;
-        std::iter::from_fn(|| self.noted.pop_first()).take(most).collect()
+        self.noted.take(most)
     }
 
     /// The number of noted blocks.

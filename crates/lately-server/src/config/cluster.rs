@@ -45,6 +45,14 @@ struct PeerTlsConfig {
     key: Spanned<String>,
 }
 
+/// A text; for anything else, what is wrong with it.
+fn text<E>(value: toml::Value, wrong: impl FnOnce(&toml::Value) -> E) -> Result<String, E> {
+    match value {
+        toml::Value::String(text) => Ok(text),
+        other => Err(wrong(&other)),
+    }
+}
+
 /// The addresses of servers.
 struct Urls(Vec<String>);
 
@@ -56,11 +64,9 @@ impl<'de> Deserialize<'de> for Urls {
                 Err(de::Error::custom(format!("no address: give a list of them, {EXAMPLE}")))
             }
             toml::Value::Array(values) => {
-                let text = |value: toml::Value| match value {
-                    toml::Value::String(text) => Ok(text),
-                    other => Err(de::Error::custom(format!("{} is no address: give a text", shown(&other)))),
-                };
-                values.into_iter().map(text).collect::<Result<_, _>>().map(Urls)
+                let wrong =
+                    |value: &_| de::Error::custom(format!("{} is no address: give a text", shown(value)));
+                values.into_iter().map(|value| text(value, wrong)).collect::<Result<_, _>>().map(Urls)
             }
             other => Err(de::Error::custom(format!("{} is no list of addresses, {EXAMPLE}", shown(&other)))),
         }
@@ -78,12 +84,9 @@ impl<'de> Deserialize<'de> for Owners {
                 "owners is a table of nodes and their addresses, {EXAMPLE}"
             )));
         };
-        let entry = |(node, value): (String, toml::Value)| match value {
-            toml::Value::String(address) => Ok((node, address)),
-            other => {
-                Err(de::Error::custom(format!("{} is no address: give a text, {EXAMPLE}", shown(&other))))
-            }
-        };
+        let wrong =
+            |value: &_| de::Error::custom(format!("{} is no address: give a text, {EXAMPLE}", shown(value)));
+        let entry = |(node, value)| Ok((node, text(value, wrong)?));
         table.into_iter().map(entry).collect::<Result<_, _>>().map(Owners)
     }
 }
@@ -102,11 +105,7 @@ impl<'de> Deserialize<'de> for Parents {
             toml::Value::String(text) => Ok(Parents(vec![text])),
             toml::Value::Array(values) if values.is_empty() => Err(problem("no address of a parent")),
             toml::Value::Array(values) => {
-                let text = |value: toml::Value| match value {
-                    toml::Value::String(text) => Ok(text),
-                    other => Err(no_address(&other)),
-                };
-                values.into_iter().map(text).collect::<Result<_, _>>().map(Parents)
+                values.into_iter().map(|value| text(value, no_address)).collect::<Result<_, _>>().map(Parents)
             }
             other => Err(no_address(&other)),
         }
@@ -199,6 +198,14 @@ struct KafkaKeys {
     session: Option<Spanned<Length>>,
 }
 
+/// One of two values of a key.
+fn choice<T>(key: &str, text: &Spanned<String>, choices: [(&str, T); 2]) -> Result<T, Problem> {
+    let [first, second] = choices.each_ref().map(|(name, _)| *name);
+    let message = format!("unknown {key} '{}': give {first} or {second}", text.get_ref());
+    let found = choices.into_iter().find(|(name, _)| name == text.get_ref());
+    found.map(|(_, value)| value).ok_or_else(|| Problem { at: text.span(), message })
+}
+
 /// Checks the keys that are for Kafka only.
 fn with_kafka(config: ClusterConfig, keys: KafkaKeys) -> Result<ClusterConfig, Problem> {
     let KafkaKeys { topic, group, role, group_protocol, session } = keys;
@@ -229,24 +236,11 @@ fn with_kafka(config: ClusterConfig, keys: KafkaKeys) -> Result<ClusterConfig, P
         kafka.group = group.into_inner();
     }
     if let Some(role) = role {
-        kafka.role = match role.get_ref().as_str() {
-            "both" => KafkaRole::Both,
-            "serve" => KafkaRole::Serve,
-            other => {
-                let message = format!("unknown role '{other}': give both or serve");
-                return Err(Problem { at: role.span(), message });
-            }
-        };
+        kafka.role = choice("role", &role, [("both", KafkaRole::Both), ("serve", KafkaRole::Serve)])?;
     }
     if let Some(protocol) = group_protocol {
-        kafka.protocol = match protocol.get_ref().as_str() {
-            "classic" => GroupProtocol::Classic,
-            "consumer" => GroupProtocol::Consumer,
-            other => {
-                let message = format!("unknown group_protocol '{other}': give classic or consumer");
-                return Err(Problem { at: protocol.span(), message });
-            }
-        };
+        let choices = [("classic", GroupProtocol::Classic), ("consumer", GroupProtocol::Consumer)];
+        kafka.protocol = choice("group_protocol", &protocol, choices)?;
     }
     if let Some(session) = session {
         let (least, most) = SESSION_WITHIN;

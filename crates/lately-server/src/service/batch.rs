@@ -238,6 +238,11 @@ impl<'a> Batch<'a> {
         })
     }
 
+    /// The outcomes, in the order of the requests.
+    pub(crate) fn outcomes(&self) -> impl Iterator<Item = Result<Outcome, Refused>> {
+        self.responses().map(|response| response.outcome.cloned().map_err(Clone::clone))
+    }
+
     /// Whether a limit in shadow would have denied the operation with this index.
     pub(crate) fn would_deny(&self, index: usize) -> bool {
         self.would_deny & (1 << index) != 0

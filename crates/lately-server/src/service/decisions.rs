@@ -75,27 +75,29 @@ impl Service {
         self: &Arc<Service>,
         asked: &LimitRequest<'_>,
     ) -> Result<Decided, DecideError> {
-        if asked.cost < 0 {
-            self.check_refund().map_err(DecideError::Refund)?;
-        }
-        let mut is_exempt = false;
-        let (max, window) = match asked.limit {
-            Limiting::Given { max, window, .. } => (max, window),
+        let check_cost =
+            || if asked.cost < 0 { self.check_refund().map_err(DecideError::Refund) } else { Ok(()) };
+        let (max, window, is_exempt) = match asked.limit {
+            Limiting::Given { max, window, .. } => {
+                check_cost()?;
+                (max, window, false)
+            }
             Limiting::Named(rules, name) => {
                 let number = rules.find(name).ok_or_else(|| DecideError::Unknown(rules.unknown(name)))?;
+                check_cost()?;
                 let limit = &rules.rule(number).limit;
-                match self.decided_by_owner(limit, &asked.named(name, false)).await {
-                    None => {}
+                let is_exempt = match self.decided_by_owner(limit, &asked.named(name, false)).await {
+                    None => false,
                     Some(Verdict::Decided(decided)) => return Ok(decided),
                     Some(Verdict::Refused { code, error }) => return Err(DecideError::Owner { code, error }),
-                    Some(Verdict::Here { is_exempt: allowed }) => is_exempt = allowed,
-                }
-                (limit.max, limit.window)
+                    Some(Verdict::Here { is_exempt }) => is_exempt,
+                };
+                (limit.max, limit.window, is_exempt)
             }
         };
         let now = self.now();
         let mut changes = Changes::default();
-        // The change is committed before the first await: a client that disconnects cannot undo it.
+        // The change is committed before the next await: a client that disconnects cannot undo it.
         let (outcome, commit) = self.execute_alone(&mut changes, now, |batch| {
             asked.add_to(batch, is_exempt, self);
         });

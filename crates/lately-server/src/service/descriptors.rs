@@ -221,7 +221,7 @@ impl Service {
         if each.iter().flatten().any(|found| found.cost < 0) {
             self.check_refund().map_err(DecideError::Refund)?;
         }
-        let mut verdicts = self.verdicts_of_owners(matches).await;
+        let verdicts = self.verdicts_of_owners(matches).await;
         let now = self.now();
         let mut changes = Changes::default();
         let (outcomes, commit) = {
@@ -237,31 +237,30 @@ impl Service {
             }
             let _entered = self.enter();
             self.execute(&mut batch, &mut changes, now);
-            let outcomes: Result<Vec<Outcome>, Refused> =
-                batch.responses().map(|response| response.outcome.cloned().map_err(Clone::clone)).collect();
+            let outcomes: Result<Vec<Outcome>, Refused> = batch.outcomes().collect();
             (outcomes, self.commit(&mut [&mut changes]))
         };
-        // The change is committed before the first await: a client that disconnects cannot undo it.
+        // The change is committed before the next await: a client that disconnects cannot undo it.
         self.settled(commit, changes).await.map_err(DecideError::Refused)?;
         let mut outcomes = outcomes.map_err(DecideError::Refused)?.into_iter();
         let decide = |(found, verdict): (&Option<Match>, Option<Verdict>)| {
             let Some(found) = found else { return Ok(None) };
-            let (decision, more_after) = match verdict {
-                Some(Verdict::Decided(Decided { decision, more_after, .. })) => (decision, more_after),
+            let (decision, told) = match verdict {
+                Some(Verdict::Decided(Decided { decision, more_after, .. })) => (decision, Some(more_after)),
                 Some(Verdict::Refused { code, error }) => return Err(DecideError::Owner { code, error }),
                 Some(Verdict::Here { .. }) | None => {
                     let Some(Outcome::Limit(decided)) = outcomes.next() else {
                         unreachable!("a limit was asked for")
                     };
-                    let decision = decided.map_err(DecideError::Limit)?;
-                    let more_after = match decision.retry {
-                        Retry::After(wait) => Some(wait),
-                        _ => {
-                            let request = Request::new(&found.key, found.max, found.window, 1);
-                            self.more_after(request, &decision, now)
-                        }
-                    };
-                    (decision, more_after)
+                    (decided.map_err(DecideError::Limit)?, None)
+                }
+            };
+            let more_after = match (decision.retry, told) {
+                (Retry::After(wait), _) => Some(wait),
+                (_, Some(more_after)) => more_after,
+                (_, None) => {
+                    let request = Request::new(&found.key, found.max, found.window, 1);
+                    self.more_after(request, &decision, now)
                 }
             };
             let had_room = decision.remaining.saturating_add(found.cost) > 0;
@@ -272,14 +271,11 @@ impl Service {
             let name = found.number.map_or("", |number| &rules.rule(number).limit.name).to_owned();
             Ok(Some(DescriptorDecision { name, decided, is_over }))
         };
-        each.iter().zip(verdicts.drain(..)).map(decide).collect()
+        each.iter().zip(verdicts).map(decide).collect()
     }
 
     /// What other nodes say of exact limits on descriptors. `None` where this node decides.
     async fn verdicts_of_owners(&self, Matches { rules, each }: &Matches) -> Vec<Option<Verdict>> {
-        if self.owners.is_none() {
-            return each.iter().map(|_| None).collect();
-        }
         let verdict = async |found: &Option<Match>| {
             let found = found.as_ref()?;
             let limit = &rules.rule(found.number?).limit;

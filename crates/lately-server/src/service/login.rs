@@ -431,18 +431,8 @@ impl Service {
             Login::Decided(outcome) => return outcome.map(Principal::User),
             Login::Waits(pending) => pending,
         };
-        let decided = async {
-            loop {
-                let mut woken = std::pin::pin!(self.verdicts.notified());
-                woken.as_mut().enable();
-                if pending.wait().is_over() {
-                    return;
-                }
-                woken.await;
-            }
-        };
         // In time or not: the outcome says which.
-        let _ = tokio::time::timeout(HTTP_LOGIN_TIMEOUT, decided).await;
+        self.over(pending.wait(), HTTP_LOGIN_TIMEOUT).await;
         let user = Principal::User(pending.outcome()?);
         // The users may have been replaced meanwhile.
         match self.users.renewed(&user) {

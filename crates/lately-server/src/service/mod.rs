@@ -45,14 +45,16 @@ pub(crate) mod users;
 mod walk;
 
 use std::hash::{BuildHasher, RandomState};
+use std::pin::pin;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use lately::{Clock, Cursor, DeltaBatch, MemoryStats, SettingsError, Store, Timestamp};
 use lately_journal::{Folder, Journal, Progress};
 use tokio::sync::{Notify, Semaphore};
+use tokio::time::timeout;
 
 use crate::config::Config;
 use crate::limits::{
@@ -63,7 +65,7 @@ use alerts::Alerts;
 pub(crate) use batch::{Batch, NamedRequest};
 use change_feed::ChangeFeed;
 use clients::Clients;
-use cluster::Cluster;
+use cluster::{Cluster, Wait};
 pub(crate) use decisions::{DecideError, Decided, LimitRequest, Limiting};
 pub(crate) use fragmentation::Fragmentation;
 use fragmentation::Process;
@@ -295,6 +297,23 @@ impl Service {
     pub(crate) fn wake(&self) {
         self.verdicts.notify_waiters();
         self.wakers.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(|waker| waker());
+    }
+
+    /// Waits until a wait is over, for this long at most.
+    pub(crate) async fn over(&self, wait: &Wait, within: Duration) {
+        let over = async {
+            loop {
+                let mut woken = pin!(self.verdicts.notified());
+                // Registered before the check, so that no notification is missed.
+                woken.as_mut().enable();
+                if wait.is_over() {
+                    return;
+                }
+                woken.await;
+            }
+        };
+        // The caller looks whether it is over.
+        let _ = timeout(within, over).await;
     }
 
     /// Registers a function that is called when the disk may have answered, or the counts of other nodes were read.

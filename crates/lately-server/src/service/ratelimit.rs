@@ -214,8 +214,7 @@ impl Service {
             }
             let _entered = self.enter();
             self.execute(&mut batch, &mut changes, now);
-            let outcomes: Result<Vec<Outcome>, Refused> =
-                batch.responses().map(|response| response.outcome.cloned().map_err(Clone::clone)).collect();
+            let outcomes: Result<Vec<Outcome>, Refused> = batch.outcomes().collect();
             if let Ok(outcomes) = &outcomes {
                 let would_deny = |index| batch.would_deny(index);
                 tally(limits, each, (outcomes, would_deny), &mut changes);

@@ -88,18 +88,7 @@ impl Service {
     /// Waits until the counts of other nodes are known for a key, at most for `read_timeout`.
     pub(crate) async fn known(&self, asked: Asked<'_>) {
         let Some((wait, timeout)) = self.wait_for([asked].into_iter(), self.now()) else { return };
-        let over = async {
-            loop {
-                let mut woken = std::pin::pin!(self.verdicts.notified());
-                // Registered before the check, so that no notification is missed.
-                woken.as_mut().enable();
-                if wait.is_over() {
-                    return;
-                }
-                woken.await;
-            }
-        };
         // A timeout is not an error: the answer uses the counts that are known.
-        let _ = tokio::time::timeout(timeout, over).await;
+        self.over(&wait, timeout).await;
     }
 }

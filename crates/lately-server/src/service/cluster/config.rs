@@ -149,13 +149,7 @@ impl ClusterConfig {
     pub fn with_owners(self, owners: BTreeMap<String, String>) -> Result<ClusterConfig, String> {
         let mut read = BTreeMap::new();
         for (node, address) in owners {
-            if Origin::new(&node, 0).is_none() {
-                return Err(format!(
-                    "invalid node name '{}' in owners: give 1 to {} letters, digits, - or _, such as eu-1",
-                    node.escape_debug(),
-                    lately::limits::MAX_NODE_BYTES
-                ));
-            }
+            check_node(&node).map_err(|why| format!("owners: {why}"))?;
             let parsed = address.parse::<Authority>().ok().filter(|parsed| {
                 parsed.port_u16().is_some_and(|port| port > 0)
                     && !parsed.host().is_empty()

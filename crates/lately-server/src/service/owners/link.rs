@@ -1,17 +1,16 @@
 //! The way to the owner of other keys: what is asked meanwhile travels together.
 
+use std::convert::Infallible;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use hyper::http::uri::{Authority, PathAndQuery};
-use lately_engines::{PeerTls, connect_node};
+use hyper::http::uri::Authority;
+use lately_engines::{PeerTls, call_node, connect_node, reason};
 use tokio::sync::Notify;
 use tokio::time::timeout;
-use tonic::Request;
 use tonic::client::Grpc;
 use tonic::transport::Channel;
-use tonic_prost::ProstCodec;
 
 use super::wire::{Answer, Ask, DECIDE, DecideRequest, DecideResponse, PROTOCOL};
 use crate::limits::{MAX_ASKED, OWNER_ASKS, OWNER_RETRY, OWNER_TIMEOUT};
@@ -31,6 +30,9 @@ pub(crate) struct Asked {
 pub(crate) struct Link {
     pub(crate) node: String,
     address: Authority,
+    /// A hash of the names of all owners.
+    owners: u64,
+    tls: Option<PeerTls>,
     queue: Mutex<Vec<Arc<Asked>>>,
     /// Notified when something was asked.
     more: Notify,
@@ -65,10 +67,12 @@ impl Asked {
 }
 
 impl Link {
-    pub(super) fn new(node: &str, address: &Authority) -> Arc<Link> {
+    pub(super) fn new((node, address): (&str, &Authority), owners: u64, tls: Option<&PeerTls>) -> Arc<Link> {
         Arc::new(Link {
             node: node.to_owned(),
             address: address.clone(),
+            owners,
+            tls: tls.cloned(),
             queue: Mutex::default(),
             more: Notify::new(),
             is_reached: AtomicBool::new(false),
@@ -85,7 +89,7 @@ impl Link {
     }
 
     /// Asks the node. While it is not reached, the answer is there at once: none.
-    pub(super) fn ask(&self, request: &NamedRequest<'_>, wants_more: bool) -> Arc<Asked> {
+    pub(crate) fn ask(&self, request: &NamedRequest<'_>, wants_more: bool) -> Arc<Asked> {
         let asked = Arc::new(Asked {
             ask: Ask::new(request, wants_more),
             wait: Wait::new(),
@@ -102,116 +106,80 @@ impl Link {
         asked
     }
 
-    /// Takes some of what was asked, in its order.
-    fn next(&self) -> Vec<Arc<Asked>> {
+    /// Takes the first of what was asked.
+    fn next(&self, most: usize) -> Vec<Arc<Asked>> {
         let mut queue = self.queue();
-        let count = queue.len().min(OWNER_ASKS);
+        let count = queue.len().min(most);
         queue.drain(..count).collect()
     }
 
     /// Keeps a connection to the node, and asks it, as long as it is polled.
-    pub(super) async fn keep(
-        self: Arc<Link>,
-        (owners, tls): (u64, Option<PeerTls>),
-        service: Arc<Service>,
-        tell: Log,
-    ) {
+    pub(super) async fn keep(&self, service: &Service, tell: &Log) {
+        let name = format!("node {} at {}", self.node, self.address);
+        // What the log says last.
         let mut was_reached = None;
         loop {
-            let failure = match connect_node(&self.address, tls.as_ref()).await {
-                Err(failure) => failure,
-                Ok(channel) => {
-                    // An empty request says whether it is the owner that this node takes it for.
-                    let mut grpc = Grpc::new(channel);
-                    match call(&mut grpc, self.request(owners, &[])).await {
-                        Err(failure) => failure,
-                        Ok(_) => {
-                            self.is_reached.store(true, Release);
-                            if was_reached == Some(false) {
-                                tell(&format!(
-                                    "{}: it decides the exact limits of its keys again",
-                                    self.name()
-                                ));
-                            }
-                            was_reached = Some(true);
-                            self.exchange(&mut grpc, owners, &service).await
-                        }
-                    }
+            let reached = || {
+                if was_reached.replace(true) == Some(false) {
+                    tell(&format!("{name}: it decides the exact limits of its keys again"));
                 }
             };
+            let Err(failure) = self.exchange(service, reached).await;
             self.is_reached.store(false, Release);
-            // What was asked before that is in the queue, and nothing more comes.
-            self.next_all().iter().for_each(|asked| asked.end(None));
+            // Nothing more comes into the queue.
+            self.next(usize::MAX).iter().for_each(|asked| asked.end(None));
             service.wake();
-            if was_reached != Some(false) {
+            if was_reached.replace(false) != Some(false) {
                 tell(&format!(
-                    "{}: {failure}: it does not decide the exact limits of its keys, and their on_owner_down holds",
-                    self.name()
+                    "{name}: {failure}: it does not decide the exact limits of its keys, and their on_owner_down holds"
                 ));
             }
-            was_reached = Some(false);
             crate::protocol::pause(OWNER_RETRY).await;
         }
     }
 
-    fn name(&self) -> String {
-        format!("node {} at {}", self.node, self.address)
-    }
-
-    fn next_all(&self) -> Vec<Arc<Asked>> {
-        std::mem::take(&mut *self.queue())
-    }
-
-    fn request(&self, owners: u64, asked: &[Arc<Asked>]) -> DecideRequest {
-        DecideRequest {
-            protocol: PROTOCOL,
-            owner: self.node.clone(),
-            owners,
-            asks: asked.iter().map(|asked| asked.ask.clone()).collect(),
-        }
-    }
-
-    /// Asks until something fails. Returns what.
-    async fn exchange(&self, grpc: &mut Grpc<Channel>, owners: u64, service: &Service) -> String {
+    /// Connects, and asks until something fails. Returns what.
+    async fn exchange(&self, service: &Service, reached: impl FnOnce()) -> Result<Infallible, String> {
+        let mut grpc = Grpc::new(connect_node(&self.address, self.tls.as_ref()).await?);
+        // An empty request says whether it is the owner that this node takes it for.
+        self.call(&mut grpc, &[]).await?;
+        self.is_reached.store(true, Release);
+        reached();
         loop {
-            let asked = self.next();
-            if asked.is_empty() {
-                // A node that is silent for long is asked, so that its end is noticed before somebody waits for it.
-                if timeout(OWNER_TIMEOUT, self.more.notified()).await.is_err()
-                    && let Err(failure) = call(grpc, self.request(owners, &[])).await
-                {
-                    return failure;
-                }
+            let asked = self.next(OWNER_ASKS);
+            if asked.is_empty() && timeout(OWNER_TIMEOUT, self.more.notified()).await.is_ok() {
                 continue;
             }
-            let answered = call(grpc, self.request(owners, &asked)).await;
-            let (answers, failure) = match answered {
-                Ok(response) if response.answers.len() == asked.len() => (response.answers, None),
-                Ok(_) => (Vec::new(), Some("it has not answered all requests".to_owned())),
-                Err(failure) => (Vec::new(), Some(failure)),
-            };
-            if failure.is_some() {
-                // Nothing waits for it from here on.
-                self.is_reached.store(false, Release);
-            }
-            Stats::add(&service.stats.asked_owners, answers.len() as u64);
-            let mut answers = answers.into_iter();
-            asked.iter().for_each(|asked| asked.end(answers.next()));
-            service.wake();
-            if let Some(failure) = failure {
-                return failure;
+            // A node that was asked nothing for a while is called, too: its end is noticed before somebody waits for it.
+            match self.call(&mut grpc, &asked).await {
+                Ok(answers) if answers.is_empty() => {}
+                Ok(answers) => {
+                    Stats::add(&service.stats.asked_owners, answers.len() as u64);
+                    asked.iter().zip(answers).for_each(|(asked, answer)| asked.end(Some(answer)));
+                    service.wake();
+                }
+                Err(failure) => {
+                    asked.iter().for_each(|asked| asked.end(None));
+                    return Err(failure);
+                }
             }
         }
     }
-}
 
-async fn call(grpc: &mut Grpc<Channel>, request: DecideRequest) -> Result<DecideResponse, String> {
-    let codec = ProstCodec::<DecideRequest, DecideResponse>::default();
-    let called = timeout(OWNER_TIMEOUT, async {
-        grpc.ready().await.map_err(|error| error.to_string())?;
-        let answered = grpc.unary(Request::new(request), PathAndQuery::from_static(DECIDE), codec).await;
-        answered.map_err(|status| status.message().to_owned())
-    });
-    let answered = called.await.map_err(|_| format!("no answer within {} ms", OWNER_TIMEOUT.as_millis()))?;
-    Ok(answered?.into_inner())
+    /// Has the node decide these requests.
+    async fn call(&self, grpc: &mut Grpc<Channel>, asked: &[Arc<Asked>]) -> Result<Vec<Answer>, String> {
+        let request = DecideRequest {
+            protocol: PROTOCOL,
+            owner: self.node.clone(),
+            owners: self.owners,
+            asks: asked.iter().map(|asked| asked.ask.clone()).collect(),
+        };
+        let answered = call_node(grpc, DECIDE, request, OWNER_TIMEOUT).await;
+        let DecideResponse { answers } = answered.map_err(|status| reason(&status))?;
+        if answers.len() == asked.len() {
+            Ok(answers)
+        } else {
+            Err("it has not answered all requests".to_owned())
+        }
+    }
 }

@@ -2,7 +2,7 @@
 //!
 //! The owner is found by rendezvous hashing over the nodes of the config, whether they run or not. So there are never two: a node that is
 //! away has its keys nevertheless, and for these the others do what `on_owner_down` says. Nodes whose configs have other owners
-//! answer each other nothing.
+//! do not answer each other.
 //!
 //! `link.rs` asks other nodes, and `wire.rs` has the messages.
 
@@ -11,8 +11,7 @@ mod link;
 mod tests;
 mod wire;
 
-use std::collections::{BTreeMap, HashMap};
-use std::pin::pin;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
@@ -20,13 +19,9 @@ use hyper::Request as HttpRequest;
 use hyper::body::Incoming;
 use lately::route::Nodes;
 use lately::{Decision, Outcome, Request, Retry, Timestamp, seconds};
-use lately_engines::{NodeMethods, NodeResponse, serve_nodes};
+use lately_engines::{NodeMethods, NodeResponse, answer_node, serve_nodes};
 use tokio::net::TcpListener;
-use tokio::time::timeout;
-use tonic::server::Grpc;
-use tonic::{Response, Status};
-use tonic_prost::ProstCodec;
-use tower::service_fn;
+use tonic::Status;
 
 use super::commit::Changes;
 use super::named_limits::Rules;
@@ -43,7 +38,7 @@ use wire::{Answer, Ask, DECIDE, DecideRequest, DecideResponse, PROTOCOL};
 pub(crate) struct Owners {
     node: String,
     nodes: Nodes<String>,
-    links: HashMap<String, Arc<Link>>,
+    links: BTreeMap<String, Arc<Link>>,
     /// A hash of the names of all owners.
     hash: u64,
 }
@@ -65,17 +60,15 @@ pub(crate) enum Verdict {
 impl Owners {
     /// `None` without owners.
     pub(crate) fn new(config: &ClusterConfig) -> Option<Owners> {
-        let ClusterConfig { node, owners, .. } = config;
+        let ClusterConfig { node, owners, peer, .. } = config;
         if owners.is_empty() {
             return None;
         }
+        let (hash, tls) = (hash_of(owners), peer.as_ref().and_then(|peer| peer.tls.as_ref()));
         let others = owners.iter().filter(|(name, _)| *name != node);
-        Some(Owners {
-            node: node.clone(),
-            nodes: Nodes::new(owners.keys().cloned()),
-            links: others.map(|(name, address)| (name.clone(), Link::new(name, address))).collect(),
-            hash: hash_of(owners),
-        })
+        let link = |(name, address): (&String, _)| (name.clone(), Link::new((name, address), hash, tls));
+        let nodes = Nodes::new(owners.keys().cloned());
+        Some(Owners { node: node.clone(), nodes, links: others.map(link).collect(), hash })
     }
 
     /// The way to the owner of a key. `None` if it is this node.
@@ -85,8 +78,7 @@ impl Owners {
 
     /// The ways to the other owners, by their names.
     pub(crate) fn links(&self) -> impl Iterator<Item = &Link> {
-        let by_name: BTreeMap<&String, &Arc<Link>> = self.links.iter().collect();
-        by_name.into_values().map(|link| &**link)
+        self.links.values().map(|link| &**link)
     }
 
     /// Why requests of another node are not decided.
@@ -156,30 +148,14 @@ impl Service {
         }
     }
 
-    /// Asks the owner of a key.
-    pub(crate) fn ask_owner(link: &Link, request: &NamedRequest<'_>, wants_more: bool) -> Arc<Asked> {
-        link.ask(request, wants_more)
-    }
-
     /// Has the owner of a key decide. `None` if that is this node.
     pub(crate) async fn decided_by_owner(
         &self,
         limit: &NamedLimit,
         request: &NamedRequest<'_>,
     ) -> Option<Verdict> {
-        let asked = Service::ask_owner(self.owner(limit, request.key)?, request, true);
-        let answered = async {
-            loop {
-                let mut woken = pin!(self.verdicts.notified());
-                // Registered before the check, so that no notification is missed.
-                woken.as_mut().enable();
-                if asked.wait().is_over() {
-                    return;
-                }
-                woken.await;
-            }
-        };
-        let _ = timeout(2 * OWNER_TIMEOUT, answered).await;
+        let asked = self.owner(limit, request.key)?.ask(request, true);
+        self.over(asked.wait(), 2 * OWNER_TIMEOUT).await;
         Some(self.verdict(&asked, limit))
     }
 
@@ -209,8 +185,7 @@ impl Service {
             }
             let _entered = self.enter();
             self.execute(&mut batch, &mut changes, now);
-            let outcomes: Vec<_> =
-                batch.responses().map(|response| response.outcome.cloned().map_err(Clone::clone)).collect();
+            let outcomes: Vec<_> = batch.outcomes().collect();
             (outcomes, done, self.commit(&mut [&mut changes]))
         };
         let committed = self.settled(commit, changes).await;
@@ -258,11 +233,8 @@ impl Service {
         let instead = ask.request().and_then(|request| request.instead);
         let Some((max, window)) = instead.or(of_config) else { unreachable!("it was decided") };
         let at = ask.at_ms.and_then(Timestamp::from_millis);
-        let more_after = match decision.retry {
-            _ if !ask.wants_more => None,
-            Retry::After(wait) => Some(wait),
-            _ => self.more_after(Request { at, ..Request::new(&ask.key, max, window, 1) }, &decision, now),
-        };
+        let request = Request { at, ..Request::new(&ask.key, max, window, 1) };
+        let more_after = if ask.wants_more { self.more_after(request, &decision, now) } else { None };
         Answer::of(&Decided { decision, window, more_after })
     }
 }
@@ -277,13 +249,11 @@ async fn respond(request: HttpRequest<Incoming>, service: Arc<Service>) -> NodeR
     if request.uri().path() != DECIDE {
         return Status::unimplemented("only nodes of Lately talk here").into_http();
     }
-    let codec = ProstCodec::<DecideResponse, DecideRequest>::default();
-    let mut grpc = Grpc::new(codec).max_decoding_message_size(MAX_DECIDE_BYTES);
-    let method = service_fn(move |request: tonic::Request<DecideRequest>| {
+    let method = |request| {
         let service = Arc::clone(&service);
-        async move { decide(request.into_inner(), &service).await.map(Response::new) }
-    });
-    grpc.unary(method, request).await
+        async move { decide(request, &service).await }
+    };
+    answer_node(request, MAX_DECIDE_BYTES, method).await
 }
 
 async fn decide(request: DecideRequest, service: &Arc<Service>) -> Result<DecideResponse, Status> {
@@ -304,9 +274,7 @@ async fn decide(request: DecideRequest, service: &Arc<Service>) -> Result<Decide
 pub(crate) async fn keep(service: Arc<Service>, listener: Option<TcpListener>, drained: Stopper, tell: Log) {
     let Some(owners) = &service.owners else { return };
     let tls = service.config.cluster.as_ref().and_then(|cluster| cluster.peer.as_ref()?.tls.clone());
-    let links = owners.links.values().map(|link| {
-        Arc::clone(link).keep((owners.hash, tls.clone()), Arc::clone(&service), Arc::clone(&tell))
-    });
+    let links = owners.links.values().map(|link| link.keep(&service, &tell));
     let serving = async {
         if let Some(listener) = listener {
             let tell = Arc::clone(&tell);

@@ -12,8 +12,8 @@ use super::decided::{self, Words};
 use super::questions::Waiting;
 use super::run::Run;
 use crate::limits::{ASKED_AHEAD, OWNER_TIMEOUT};
+use crate::service::NamedRequest;
 use crate::service::owners::Verdict;
-use crate::service::{NamedRequest, Service};
 
 /// Whether another node decides a request.
 pub(super) enum ByOwner {
@@ -91,7 +91,7 @@ impl Session {
             None => {
                 // What was asked ahead was for other requests.
                 self.asked.clear();
-                Service::ask_owner(link, request, false)
+                link.ask(request, false)
             }
         };
         if !asked.wait().is_over() && !has_waited {
@@ -122,7 +122,7 @@ impl Session {
             let Some(link) = limit.and_then(|limit| self.service.owner(limit, request.key)) else { continue };
             // Those that were asked for while an earlier one waited are there.
             if place >= self.asked.len() {
-                self.asked.push_back(Service::ask_owner(link, &request, false));
+                self.asked.push_back(link.ask(&request, false));
             }
             place += 1;
         }
