@@ -283,6 +283,25 @@ fn owners_answer_over_http_and_in_pipelines_and_not_in_transactions() {
     assert_eq!(nodes[0].ask::<Vec<i64>>(&format!("LIMIT {key} 40 1h PEEK"))[0], 1);
 }
 
+/// Symptom: a denied request over HTTP said `t=3600` on one node and `t=3500` on the other. Cause: the owner told other nodes when the request fits,
+/// and its own clients when one more hit is free. Fix: always the latter.
+#[test]
+fn an_owner_tells_other_nodes_what_it_tells_its_own_clients() {
+    let Some(stage) = Stage::new() else { return };
+    let nodes = stage.start_all();
+    let key = keys_of(1).next().expect("there are many");
+    let now = std::time::SystemTime::UNIX_EPOCH.elapsed().expect("after 1970").as_secs();
+    nodes[1].ask::<Vec<i64>>(&format!("LIMIT {key} @deny COST 6 AT {}", now - 100));
+    nodes[1].ask::<Vec<i64>>(&format!("LIMIT {key} @deny COST 30"));
+    let free_in = |node: &Running| -> u64 {
+        let answer = node.post(&format!("/v1/limit/{key}?limit=deny&cost=11"));
+        let seconds = answer.lines().find_map(|line| line.strip_prefix("ratelimit: ")?.rsplit_once(";t="));
+        seconds.and_then(|(_, seconds)| seconds.parse().ok()).expect(&answer)
+    };
+    let told = [free_in(&nodes[0]), free_in(&nodes[1])];
+    assert!(told.iter().all(|seconds| (3_400..=3_500).contains(seconds)), "{told:?}");
+}
+
 #[test]
 fn nodes_with_other_owners_decide_nothing_for_each_other() {
     let Some(stage) = Stage::new() else { return };

@@ -8,7 +8,7 @@ use lately::Timestamp;
 
 use crate::service::lines;
 
-const WITHOUT: &str = "the history goes on from the current pane";
+const WITHOUT: &str = "the history goes on from the pane of the start";
 
 /// The end of the newest pane that the receiver has. Without a data folder it is in memory only.
 #[derive(Debug)]

@@ -122,7 +122,7 @@ impl Sender {
         }
     }
 
-    /// How far the history was sent: a new one begins with the current pane.
+    /// How far the history was sent: a new one begins with the pane in which the server started. Hits may have come since.
     async fn begin(&mut self) -> Option<Timestamp> {
         let position = Arc::clone(&self.position);
         let read = tokio::task::spawn_blocking(move || position.read()).await;
@@ -133,7 +133,7 @@ impl Sender {
                 return None;
             }
         };
-        let current = self.panes.start_of(self.now());
+        let current = self.panes.start_of(self.service.started);
         match known {
             Some(known) if known.as_millis() - current.as_millis() > HISTORY_AHEAD.as_millis() => {
                 let s = (known.as_millis() - current.as_millis()) / 1_000;
