@@ -22,14 +22,14 @@ const NODES: [&str; 3] = ["a", "b", "c"];
 const TIMED_HITS: usize = 200;
 
 /// How long a hit may take to show on another node.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(super) fn rows(options: &Options) -> Result<Vec<Row>, Failure> {
     let mut rows = Vec::from(cost(options)?);
     let redis = Process::redis(&[])?;
     let nodes = nodes(options, &redis)?;
     rows.push(hot_key(options, &redis, &nodes)?);
-    rows.push(delay(&nodes)?);
+    rows.push(delay("cluster", &nodes, Must::AtMost(100.0, 75.0))?);
     rows.push(recipe(options, &redis, &nodes)?);
     // The last one left a load on many keys.
     rows.push(staleness(&nodes)?);
@@ -66,28 +66,39 @@ fn cost(options: &Options) -> Result<[Row; 2], Failure> {
     let (redis, local, global) = (Process::redis(&[])?, Process::redis(&[])?, Process::redis(&[])?);
     let node = node(options, &redis, "a")?;
     let below = node_below(options, &local, &global, "a")?;
-    for server in [&alone, &node, &below] {
+    let times = processor_times(options, [("alone", &alone), ("node", &node), ("upstream", &below)])?;
+    let [off, on, upstream] = &times;
+    Ok([
+        cost_row("cluster", "alone", [off, on], Must::AtMost(1.25, 1.1)),
+        cost_row("cluster with upstream", "without", [on, upstream], Must::Nothing),
+    ])
+}
+
+/// The processor time of a hit on each of these servers, in each round, in microseconds.
+pub(super) fn processor_times<const N: usize>(
+    options: &Options,
+    servers: [(&'static str, &Process); N],
+) -> Result<[Vec<f64>; N], Failure> {
+    for (_, server) in servers {
         run(&fill(server, "HIT {key}", "key:", KEYS))?;
     }
-    let load = |name: &'static str, server| {
+    let mut contenders = servers.map(|(name, server)| {
         let plan = Plan {
             order: Order::Zipf(1.0),
             ending: Ending::After(options.pick(Duration::from_secs(3), Duration::from_secs(1))),
             ..round(options, server, "HIT {key}", "key:", 64)
         };
         Contender::new(name, move || Measured::load(server, &plan))
-    };
-    let mut contenders = [load("alone", &alone), load("node", &node), load("upstream", &below)];
+    });
     let figures = interleave(&mut contenders, options.rounds());
-    let cpu = |at: usize| figures[at].iter().map(|measured| measured.cpu_us).collect::<Vec<f64>>();
-    let row = |name: &str, what: &str, on: usize, must: Must| {
-        let name =
-            format!("cluster: processor time of a HIT, {name}on ÷ off, Zipf over 1 M keys, pipeline 64");
-        let ratio = median_ratio(&cpu(on), &cpu(on - 1));
-        let [on, off] = [on, on - 1].map(|at| number(median(&cpu(at))));
-        Row::new(TABLE, name, ratio, "×", must).note(format!("{on} µs, {what} {off} µs"))
-    };
-    Ok([row("", "alone", 1, Must::AtMost(1.25, 1.1)), row("upstream ", "without", 2, Must::Nothing)])
+    Ok(std::array::from_fn(|at| figures[at].iter().map(|measured| measured.cpu_us).collect()))
+}
+
+/// A row of two of these times, without and with what is measured.
+pub(super) fn cost_row(what: &str, without: &str, [off, on]: [&[f64]; 2], must: Must) -> Row {
+    let name = format!("{what}: processor time of a HIT, on ÷ off, Zipf over 1 M keys, pipeline 64");
+    let [off_us, on_us] = [off, on].map(|times| number(median(times)));
+    Row::new(TABLE, name, median_ratio(on, off), "×", must).note(format!("{on_us} µs, {without} {off_us} µs"))
 }
 
 /// Loads all nodes at once. Returns their reports.
@@ -130,7 +141,7 @@ fn hot_key(options: &Options, redis: &Process, nodes: &[Process]) -> Result<Row,
 }
 
 /// How long a hit takes to show on another node.
-fn delay(nodes: &[Process]) -> Result<Row, Failure> {
+pub(super) fn delay(what: &str, nodes: &[Process], must: Must) -> Result<Row, Failure> {
     let (mut one, mut other) = (nodes[0].connect()?, nodes[1].connect()?);
     let mut delays = Vec::with_capacity(TIMED_HITS);
     for count in 1..=TIMED_HITS {
@@ -144,10 +155,10 @@ fn delay(nodes: &[Process]) -> Result<Row, Failure> {
         delays.push(watch.elapsed().as_secs_f64() * 1e3);
     }
     delays.sort_by(f64::total_cmp);
-    let name = "cluster: a hit shows on another node, p99";
+    let name = format!("{what}: a hit shows on another node, p99");
     let note = format!("p50 {} ms; flush 50 ms", number(delays[TIMED_HITS / 2]));
     let p99 = delays[TIMED_HITS * 99 / 100];
-    Ok(Row::new(TABLE, name, p99, "ms", Must::AtMost(100.0, 75.0)).note(note))
+    Ok(Row::new(TABLE, name, p99, "ms", must).note(note))
 }
 
 /// The hits of three nodes beside three clients that have Redis count: how many a second, and the processor time of each. The time

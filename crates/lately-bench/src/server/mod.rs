@@ -12,6 +12,7 @@ pub(crate) mod measured;
 mod members;
 mod memory;
 pub(crate) mod nothing;
+mod peers;
 mod pipelines;
 pub(crate) mod plans;
 mod postgres;
@@ -32,7 +33,7 @@ const TABLE: &str = "server";
 type Section = fn(&Options) -> Result<Vec<Row>, Failure>;
 
 /// The sections, in the order in which they run, each with its names for `--only`.
-const SECTIONS: [(&[&str], Section); 14] = [
+const SECTIONS: [(&[&str], Section); 15] = [
     (&pipelines::NAMES, pipelines::rows),
     (&["server/reads"], reads::rows),
     (&["server/ids"], ids::rows),
@@ -44,6 +45,7 @@ const SECTIONS: [(&[&str], Section); 14] = [
     (&["server/durability"], durability::rows),
     (&["server/memory"], memory::rows),
     (&["server/cluster"], cluster::rows),
+    (&["server/peers"], peers::rows),
     (&["server/exact"], exact::rows),
     (&["server/postgres"], postgres::rows),
     (&["server/doors"], doors::rows),

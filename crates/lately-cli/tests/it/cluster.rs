@@ -34,7 +34,7 @@ fn hits_on_one_node_show_on_all() {
         assert!(node.ask::<u64>(&format!("HIT page {hits}")) >= hits);
     }
     assert!(all_say(&all, "HITS page", 321));
-    assert!(all_say(&all, "HITS page 10s", 321));
+    assert!(all_say(&all, "HITS page 10m", 321));
     assert!(all_say(&all, "HITS page 7d", 321));
     let over_http = || {
         let mut socket = TcpStream::connect(&all[2].http).expect("it listens");
@@ -68,17 +68,17 @@ fn a_limit_counts_the_hits_of_all_nodes() {
     let redis = RedisServer::start();
     let (one, other) = (node(&redis, "a"), node(&redis, "b"));
     for _ in 0..3 {
-        assert_eq!(one.ask::<Vec<i64>>("LIMIT login 5 1m")[0], 1);
+        assert_eq!(one.ask::<Vec<i64>>("LIMIT login 5 1h")[0], 1);
     }
-    assert!(all_say(&[&other], "HITS login 1m", 3));
-    let allowed = (0..4).filter(|_| other.ask::<Vec<i64>>("LIMIT login 5 1m")[0] == 1).count();
+    assert!(all_say(&[&other], "HITS login 1h", 3));
+    let allowed = (0..4).filter(|_| other.ask::<Vec<i64>>("LIMIT login 5 1h")[0] == 1).count();
     assert_eq!(allowed, 2);
-    assert!(becomes(|| one.ask::<Vec<i64>>("LIMIT login 5 1m PEEK")[0] == 0));
+    assert!(becomes(|| one.ask::<Vec<i64>>("LIMIT login 5 1h PEEK")[0] == 0));
     // Other nodes would keep what one gives back.
-    let refund = running::words("LIMIT login 5 1m COST -1").query::<Vec<i64>>(&mut one.connect());
+    let refund = running::words("LIMIT login 5 1h COST -1").query::<Vec<i64>>(&mut one.connect());
     let refused = refund.expect_err("refused").to_string();
     assert!(refused.contains("a negative cost is not possible on servers that count together"), "{refused}");
-    assert!(all_say(&[&one, &other], "HITS login 1m", 5));
+    assert!(all_say(&[&one, &other], "HITS login 1h", 5));
 }
 
 #[test]

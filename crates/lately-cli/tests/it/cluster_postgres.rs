@@ -20,15 +20,15 @@ fn nodes_count_together_through_postgres() {
     for (node, hits) in nodes.iter().zip([1, 20, 300]) {
         node.ask::<u64>(&format!("HIT page {hits}"));
     }
-    for window in ["", " 10s", " 7d"] {
+    for window in ["", " 10m", " 7d"] {
         assert!(all_say(&all, &format!("HITS page{window}"), 321), "{window}");
     }
     // A limit counts the hits of all, and a deletion is one on all.
     for _ in 0..3 {
-        assert_eq!(nodes[0].ask::<Vec<i64>>("LIMIT login 5 1m")[0], 1);
+        assert_eq!(nodes[0].ask::<Vec<i64>>("LIMIT login 5 1h")[0], 1);
     }
-    assert!(all_say(&all, "HITS login 1m", 3));
-    let allowed = (0..4).filter(|_| nodes[1].ask::<Vec<i64>>("LIMIT login 5 1m")[0] == 1).count();
+    assert!(all_say(&all, "HITS login 1h", 3));
+    let allowed = (0..4).filter(|_| nodes[1].ask::<Vec<i64>>("LIMIT login 5 1h")[0] == 1).count();
     assert_eq!(allowed, 2);
     assert_eq!(nodes[2].ask::<u64>("DEL page"), 1);
     assert!(all_say(&all, "HITS page 7d", 0));

@@ -51,14 +51,14 @@ fn application() -> u16 {
 }
 
 /// An Envoy; killed when dropped.
-struct Envoy {
+pub(crate) struct Envoy {
     address: String,
     child: Child,
     _folder: TempDir,
 }
 
 /// Envoy, if it and curl are installed.
-fn program() -> Option<OsString> {
+pub(crate) fn program() -> Option<OsString> {
     installed("LATELY_TEST_ENVOY").filter(|_| has("curl"))
 }
 
@@ -73,7 +73,7 @@ fn stage() -> Option<(TempDir, Running, Envoy)> {
 
 impl Envoy {
     /// An Envoy that asks a server. It sends another descriptor of these actions, if there are any.
-    fn start(program: &OsStr, server: &Running, actions: &str) -> Envoy {
+    pub(crate) fn start(program: &OsStr, server: &Running, actions: &str) -> Envoy {
         let folder = tempfile::tempdir().expect("a folder");
         let (file, admin) = (folder.path().join("envoy.yaml"), folder.path().join("admin"));
         let lately = server.grpc.rsplit_once(':').expect("a port").1;
@@ -108,7 +108,7 @@ impl Envoy {
     }
 
     /// The status and the answer to a request from an address.
-    fn get(&self, from: &str, path: &str, more: &[&str]) -> (u16, String) {
+    pub(crate) fn get(&self, from: &str, path: &str, more: &[&str]) -> (u16, String) {
         let url = format!("http://{}{path}", self.address);
         curl(&[&["--interface", from], more, &[&url]].concat())
     }
