@@ -17,12 +17,13 @@ use crate::limits::{ASK_EVERY, LINE_SKEW, MIN_EVERY, POLL_EVERY, RANKING_SHARE, 
 use crate::live::busiest::{self, Answer, Asked};
 use crate::live::claims::Claims;
 use crate::live::controls::{Controls, Wish};
+use crate::live::decisions::Decisions;
 use crate::live::event::{self, Event, Stop};
 use crate::live::follower::Polled;
 use crate::live::hits::{Hits, Question, Ranked, Row};
 use crate::live::screen::Screen;
 use crate::live::source::{Source, Trouble};
-use crate::live::view::{Picture, Rest, rate, rows_in, steps_in};
+use crate::live::view::{Below, Picture, Rest, rate, rows_in, steps_in};
 use crate::log_args::{LogArgs, scan_error, setup_hint};
 use crate::log_file;
 use crate::output;
@@ -33,7 +34,8 @@ use crate::table;
 ///
 /// On a terminal it fills the screen. Each key has its hits in the window, their rate, the hits in the last 10 seconds,
 /// the peak (the most hits in any window of that length in the last hour), and a chart of the window. Keyboard: / filters
-/// by text, s changes the order, w and W change the window, q, Esc and Ctrl-C quit. In a pipe, or with --json, it prints
+/// by text, s changes the order, w and W change the window, q, Esc and Ctrl-C quit. The screen of a server also has its
+/// alerts, and requests a second on its named limits. In a pipe, or with --json, it prints
 /// rows every --every, and nothing while there are none.
 ///
 /// Lines that are already in a file are counted, too, by their times. The window ends now, by the clock of this machine:
@@ -316,7 +318,7 @@ impl Live<'_> {
 
     fn draw(&mut self, screen: &mut Screen, now: Timestamp) -> io::Result<()> {
         let (width, height) = screen.size()?;
-        let rows = rows_in(height).min(self.top.logs.named_top().unwrap_or(usize::MAX));
+        let rows = rows_in(height, Below::NONE).min(self.top.logs.named_top().unwrap_or(usize::MAX));
         let ranked = self.rank(rows, steps_in(width), now);
         let notes: Vec<String> =
             self.progress().chain(self.notes(&ranked, now).map(|note| note.text)).collect();
@@ -330,6 +332,7 @@ impl Live<'_> {
             window: self.controls.window(),
             ranked: &ranked,
             rest: Rest::Summed,
+            below: Below::NONE,
             controls: &self.controls,
             notes: &notes,
             has_colour: has_colour(),
@@ -455,6 +458,9 @@ struct LiveServer<'a> {
     questions: SyncSender<Asked>,
     screen: Option<Screen>,
     answer: Option<Answer>,
+    /// The decisions of the last answers, and what is shown of them.
+    decisions: Decisions,
+    below: Below,
     /// Why there is no newer answer.
     failure: Option<String>,
     /// When the question was asked that is not answered yet.
@@ -478,6 +484,8 @@ impl<'a> LiveServer<'a> {
             stop,
             screen: None,
             answer: None,
+            decisions: Decisions::default(),
+            below: Below { alerts: Vec::new(), limits: Vec::new() },
             failure: None,
             asked_at: None,
             ask_at: Timestamp::MIN,
@@ -524,7 +532,8 @@ impl<'a> LiveServer<'a> {
         };
         if let Some(screen) = &self.screen {
             let (width, height) = screen.size().map_err(|error| no_terminal(&error))?;
-            asked.rows = Some(rows_in(height).min(self.top.logs.named_top().unwrap_or(usize::MAX)));
+            asked.rows =
+                Some(rows_in(height, &self.below).min(self.top.logs.named_top().unwrap_or(usize::MAX)));
             asked.steps = Some(steps_in(width));
         }
         Ok(asked)
@@ -562,11 +571,14 @@ impl<'a> LiveServer<'a> {
     /// Shows an answer. A failure ends the view only if there was no answer before.
     fn show(&mut self, answered: Result<Answer, CliError>) -> Result<(), CliError> {
         match answered {
-            Ok(answer) => {
+            Ok(mut answer) => {
                 self.failure = None;
                 if self.screen.is_none() {
                     write_answer(&answer, self.top.json)?;
                 }
+                self.decisions.add(self.clock.now(), std::mem::take(&mut answer.limits));
+                let alerts = std::mem::take(&mut answer.alerts);
+                self.below = Below { alerts, limits: self.decisions.rates() };
                 self.answer = Some(answer);
             }
             Err(error) if self.answer.is_none() => return Err(error),
@@ -591,6 +603,7 @@ impl<'a> LiveServer<'a> {
             window: answer.window,
             ranked: &answer.ranked,
             rest: Rest::AtMost(answer.others_upper),
+            below: &self.below,
             controls: &self.controls,
             notes: &notes,
             has_colour: has_colour(),

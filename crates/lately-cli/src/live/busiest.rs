@@ -8,6 +8,8 @@ use redis::{Value, from_redis_value};
 
 use crate::error::CliError;
 use crate::limits::{FILTERED_KEYS, MAX_SERVER_KEYS};
+use crate::live::alert;
+use crate::live::decisions::Sums;
 use crate::live::event::Event;
 use crate::live::hits::{LATEST, Ranked, Row, Sort};
 use crate::server::{Server, ServerArgs};
@@ -36,6 +38,9 @@ pub(crate) struct Answer {
     pub(crate) ranked: Ranked,
     /// The most hits in the window that another key can have. `None` if that is not known.
     pub(crate) others_upper: Option<u64>,
+    /// For a screen: a line for each alert, and what each named limit has decided.
+    pub(crate) alerts: Vec<String>,
+    pub(crate) limits: Vec<Sums>,
 }
 
 /// Asks on a thread of its own. Each question is answered by an event. After a failure it connects again.
@@ -100,7 +105,21 @@ fn answer(server: &Server, asked: &Asked) -> Result<Answer, CliError> {
     let others_upper = u64::try_from(others).ok().filter(|_| is_bound);
     let (keys, hits) = (rows.len(), rows.iter().map(|row| row.hits).sum());
     let now = Timestamp::from_seconds(seconds).ok_or_else(unexpected)?;
-    Ok(Answer { now, window: asked.window, ranked: Ranked { rows, keys, hits }, others_upper })
+    let (alerts, limits) =
+        if asked.steps.is_some() { alerts_and_limits(server)? } else { Default::default() };
+    let ranked = Ranked { rows, keys, hits };
+    Ok(Answer { now, window: asked.window, ranked, others_upper, alerts, limits })
+}
+
+/// Asks for what a screen shows below the keys. A user who may not read it sees none of it.
+fn alerts_and_limits(server: &Server) -> Result<(Vec<String>, Vec<Sums>), CliError> {
+    let mut commands = redis::pipe();
+    commands.cmd("ALERTS").cmd("INFO").arg("limits");
+    let mut answers = server.ask_each::<Value>(commands)?.into_iter();
+    let mut next = || answers.next()?.ok();
+    let alerts = next().and_then(|alerts| from_redis_value::<Vec<Value>>(alerts).ok()).unwrap_or_default();
+    let info = next().and_then(|info| from_redis_value::<String>(info).ok()).unwrap_or_default();
+    Ok((alerts.into_iter().filter_map(alert::line).collect(), Sums::of_info(&info)))
 }
 
 /// Asks for what a screen shows of each key: the hits in both windows, those that limits denied, and the curve.

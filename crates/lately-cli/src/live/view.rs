@@ -6,6 +6,7 @@ use ratatui_core::layout::{Position, Rect};
 use ratatui_core::style::{Color, Modifier, Style};
 
 use crate::live::controls::Controls;
+use crate::live::decisions::Rates;
 use crate::live::hits::{LATEST, Ranked, Row, Sort};
 use crate::table::{printable, utc};
 
@@ -27,9 +28,59 @@ pub(crate) struct Picture<'a> {
     pub(crate) window: Span,
     pub(crate) ranked: &'a Ranked,
     pub(crate) rest: Rest,
+    pub(crate) below: &'a Below,
     pub(crate) controls: &'a Controls,
     pub(crate) notes: &'a [String],
     pub(crate) has_colour: bool,
+}
+
+/// What a server has beside its keys. It is shown below them, in at most half of their lines.
+#[derive(Debug)]
+pub(crate) struct Below {
+    /// A line for each alert.
+    pub(crate) alerts: Vec<String>,
+    /// The named limits, in the order in which they are shown.
+    pub(crate) limits: Vec<Rates>,
+}
+
+impl Below {
+    /// Nothing.
+    pub(crate) const NONE: &'static Below = &Below { alerts: Vec::new(), limits: Vec::new() };
+
+    /// The number of lines on a screen of this height. They include an empty one above them.
+    fn height(&self, height: u16) -> usize {
+        let limits = if self.limits.is_empty() { 0 } else { self.limits.len() + 1 };
+        match self.alerts.len() + limits {
+            0 => 0,
+            lines => (lines + 1).min(usize::from(height.saturating_sub(OTHER_LINES)) / 2),
+        }
+    }
+
+    /// The alerts, and then a table of the limits.
+    fn lines(&self) -> impl Iterator<Item = (String, Part)> {
+        let alerts = self.alerts.iter().map(|alert| (alert.clone(), Part::Alert));
+        let header = ["ALLOWED/s", "DENIED/s", "WOULD DENY/s"];
+        let line = move |cells: [String; 3], name: &str| {
+            let cells = cells.iter().zip(header).map(|(cell, name)| format!("{cell:>0$}{GAP}", name.len()));
+            cells.collect::<String>() + name
+        };
+        let is_none = self.limits.is_empty();
+        let names = (!is_none).then(|| (line(header.map(str::to_owned), "LIMIT"), Part::Names));
+        let rows = self.limits.iter().map(move |limit| {
+            let cells = [limit.allowed, limit.denied, limit.would_deny]
+                .map(|rate| rate.map_or("-".to_owned(), digits));
+            (line(cells, &printable(limit.name.as_bytes())), Part::Row)
+        });
+        alerts.chain(names).chain(rows)
+    }
+}
+
+/// A line of [`Below`].
+enum Part {
+    Alert,
+    /// The names of the columns of limits.
+    Names,
+    Row,
 }
 
 /// What is known of the keys that are not among the rows.
@@ -41,9 +92,9 @@ pub(crate) enum Rest {
     AtMost(Option<u64>),
 }
 
-/// The number of keys that fit on the screen.
-pub(crate) fn rows_in(height: u16) -> usize {
-    height.saturating_sub(OTHER_LINES).into()
+/// The number of keys that fit on the screen, above other lines.
+pub(crate) fn rows_in(height: u16, below: &Below) -> usize {
+    usize::from(height.saturating_sub(OTHER_LINES)) - below.height(height)
 }
 
 /// The number of steps of a curve.
@@ -53,14 +104,17 @@ pub(crate) fn steps_in(width: u16) -> usize {
 
 /// The text of a rate in hits per second.
 pub(crate) fn rate(hits: u64, window: Span) -> String {
-    let rate = hits as f64 / window.as_seconds_f64();
+    digits(hits as f64 / window.as_seconds_f64())
+}
+
+fn digits(rate: f64) -> String {
     let decimals = if rate < 10.0 { 2 } else { usize::from(rate < 100.0) };
     format!("{rate:.decimals$}")
 }
 
 /// Draws the view. Returns the position of the cursor while the filter is typed.
 pub(crate) fn draw(picture: &Picture<'_>, buffer: &mut Buffer, area: Rect) -> Option<Position> {
-    let Picture { subject, now, window, ranked, rest, controls, notes, has_colour } = picture;
+    let Picture { subject, now, window, ranked, rest, below, controls, notes, has_colour } = picture;
     let coloured = |colour| if *has_colour { Style::new().fg(colour) } else { Style::new() };
     let bold = Style::new().add_modifier(Modifier::BOLD);
     let mut page = Page { buffer, area };
@@ -91,7 +145,7 @@ pub(crate) fn draw(picture: &Picture<'_>, buffer: &mut Buffer, area: Rect) -> Op
     let columns = Columns::new(&ranked.rows, window, steps_in(area.width));
     page.line(2, &columns.header(), bold.add_modifier(Modifier::REVERSED));
     page.fill(2, bold.add_modifier(Modifier::REVERSED));
-    let room = rows_in(area.height);
+    let room = rows_in(area.height, below);
     for (line, row) in (3..).zip(ranked.rows.iter().take(room)) {
         let [numbers, curve, key] = columns.row(row);
         let after = page.text(line, 0, &numbers, Style::new());
@@ -99,6 +153,17 @@ pub(crate) fn draw(picture: &Picture<'_>, buffer: &mut Buffer, area: Rect) -> Op
         page.text(line, after, &key, Style::new());
     }
     let last = area.height.saturating_sub(1);
+    // The first line of them is empty.
+    let height = below.height(area.height);
+    let first = last.saturating_sub(u16::try_from(height).unwrap_or(u16::MAX));
+    for (line, (text, part)) in (first..).zip(below.lines().take(height.saturating_sub(1))) {
+        let style = match part {
+            Part::Alert => coloured(Color::Red),
+            Part::Names => bold,
+            Part::Row => Style::new(),
+        };
+        page.line(line, &text, style);
+    }
     if !notes.is_empty() && last > 3 {
         page.line(last - 1, &notes.join("; "), coloured(Color::Yellow));
     }
@@ -285,6 +350,7 @@ mod tests {
             window,
             ranked,
             rest,
+            below: Below::NONE,
             controls,
             notes,
             has_colour: true,
@@ -347,6 +413,44 @@ last 5m: 1234598 hits, 4115/s, 3 keys                                    by hits
         assert!(lines[4].starts_with("     30     0.10        1       12"), "{}", lines[4]);
     }
 
+    fn below() -> Below {
+        let rates = |name: &str, rates: [Option<f64>; 3]| {
+            let [allowed, denied, would_deny] = rates;
+            Rates { name: name.to_owned(), allowed, denied, would_deny }
+        };
+        Below {
+            alerts: vec!["alert busy is firing: 12 hits in 1m, above 5: k 75 %".to_owned()],
+            limits: vec![
+                rates("login", [Some(1234.5), Some(20.0), Some(0.0)]),
+                rates("sea\x1brch", [None; 3]),
+            ],
+        }
+    }
+
+    #[test]
+    fn alerts_and_limits_are_below_the_keys() {
+        let (ranked, controls, below) = (ranked(), Controls::new(minutes(5)), below());
+        let notes = ["a note".to_owned()];
+        let picture = Picture { below: &below, ..picture(&ranked, &controls, &notes) };
+        let (shown, _) = screen(80, 15, &picture);
+        let expected = "
+alert busy is firing: 12 hits in 1m, above 5: k 75 %
+ALLOWED/s  DENIED/s  WOULD DENY/s  LIMIT
+     1234      20.0          0.00  login
+        -         -             -  sea\\u{1b}rch
+a note
+/ filter   s sort   w window   q quit
+";
+        let lines: Vec<&str> = shown.split_inclusive('\n').collect();
+        assert_eq!(lines[8..].concat(), expected);
+        assert!(lines[5].contains("Käse"), "{shown}");
+        // On a low screen they take at most half of the lines of keys.
+        let (shown, _) = screen(80, 9, &picture);
+        let lines: Vec<&str> = shown.split_inclusive('\n').collect();
+        assert!(lines[4].contains("u{1b}[31mb") && lines[5] == "\n", "{shown}");
+        assert!(lines[6].starts_with("alert busy") && lines[7] == "a note\n", "{shown}");
+    }
+
     #[test]
     fn a_filter_is_shown_with_the_cursor_while_typing() {
         let ranked = ranked();
@@ -365,12 +469,12 @@ last 5m: 1234598 hits, 4115/s, 3 keys                                    by hits
             r"/ab\u{9b}                                          Enter keeps it, Esc clears it"
         );
         assert_eq!(cursor, Some(Position::new(9, 7)));
-        assert_eq!(rows_in(8), 3);
+        assert_eq!(rows_in(8, Below::NONE), 3);
     }
 
     #[test]
     fn any_size_is_drawn() {
-        let ranked = ranked();
+        let (ranked, below) = (ranked(), below());
         let notes = ["a note".to_owned()];
         let mut controls = Controls::new(minutes(5));
         for is_editing in [false, true] {
@@ -379,7 +483,8 @@ last 5m: 1234598 hits, 4115/s, 3 keys                                    by hits
             }
             for (width, height) in (0..90).flat_map(|width| (0..10).map(move |height| (width, height))) {
                 let mut buffer = Buffer::empty(Rect::new(0, 0, width, height));
-                draw(&picture(&ranked, &controls, &notes), &mut buffer, Rect::new(0, 0, width, height));
+                let picture = Picture { below: &below, ..picture(&ranked, &controls, &notes) };
+                draw(&picture, &mut buffer, Rect::new(0, 0, width, height));
             }
         }
     }

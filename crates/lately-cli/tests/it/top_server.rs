@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::client_runs::{check_refused, words};
 use crate::common::{command, has, lately};
-use crate::running::{serve, start};
+use crate::running::{serve, serve_with, start};
 use crate::terminal::Terminal;
 use crate::top::Following;
 use crate::top_screen::keys;
@@ -141,4 +141,43 @@ fn the_screen_follows_the_server_and_the_keyboard() {
     terminal.press("q");
     let ended = terminal.ended();
     assert!(ended.code == Some(0) && ended.is_restored, "{:?} {}", ended.code, ended.messages);
+}
+
+#[test]
+fn the_screen_of_a_server_has_its_alerts_and_limits() {
+    if !has("setsid") {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = folder.path().join("lately.toml");
+    let rules = "[[limit]]\nname = \"login\"\nmax = 3\nwindow = \"1h\"\n\
+        [[limit]]\nname = \"search\"\nmax = 1\nwindow = \"1h\"\nshadow = true\n\
+        [[alert]]\nname = \"busy\"\nmatch = \"k:*\"\nabove = 5\nwindow = \"1h\"\n";
+    std::fs::write(&config, rules).expect("room");
+    let server = serve_with(&["--config", config.to_str().expect("text")]);
+    let args = ["top", "--every", "100ms", "--server", &server.resp];
+    let mut terminal = Terminal::run(&args, (100, 24), &[]);
+    let limit = |name: &str| server.ask::<Vec<i64>>(&format!("LIMIT u:1 @{name}"));
+    let numbers =
+        |line: &str| -> Vec<f64> { line.split_whitespace().map_while(|word| word.parse().ok()).collect() };
+    let header = "ALLOWED/s  DENIED/s  WOULD DENY/s  LIMIT";
+    terminal.wait("the limits", |lines| {
+        lines[19] == header && lines[20].ends_with("  login") && lines[21].ends_with("  search")
+    });
+    // Those that refuse the most come first.
+    terminal.wait("what they decide", |lines| {
+        limit("login");
+        limit("search");
+        let rates = [20, 21].map(|line| (lines[line].ends_with("  search"), numbers(&lines[line])));
+        let [search, login] = &rates;
+        search.0
+            && search.1.get(2).is_some_and(|rate| *rate > 0.0)
+            && login.1.get(1).is_some_and(|rate| *rate > 0.0)
+    });
+    server.ask::<u64>("HIT k:a 9");
+    let alert = "alert busy is firing: 9 hits in 1h, above 5: k:a 100 %";
+    terminal
+        .wait("the alert", |lines| lines[18] == alert && lines[19] == header && keys(lines).contains(&"k:a"));
+    terminal.press("q");
+    assert_eq!(terminal.ended().code, Some(0));
 }
