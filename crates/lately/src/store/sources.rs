@@ -2,7 +2,8 @@
 //! with the counts. All positions are in one shard, so their changes are in one order.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
 use super::{SHARDS, Store};
 use crate::allocation::allocated;
@@ -33,25 +34,45 @@ impl<'a> Source<'a> {
 pub(super) const SOURCES_SHARD: usize = Store::SOURCES_PART as usize;
 const _: () = assert!(SOURCES_SHARD < SHARDS, "there is such a shard");
 
-/// The memory of a source besides its name: its part of a tree node, which is at least half full.
-const SOURCE_BYTES: usize = 2 * size_of::<(Box<[u8]>, Mark)>();
+/// The memory of a source besides its name: its part of tree nodes, which are at least half full, and an owner, as if each had its own.
+const SOURCE_BYTES: usize = 2
+    * (size_of::<(Name, Mark)>()
+        + size_of::<(u64, Name)>()
+        + size_of::<(Name, Owner)>()
+        + size_of::<Share>());
+
+/// A name that is in several places. The counters of an [`Arc`] stand before it.
+type Name = Arc<[u8]>;
+const COUNTERS_BYTES: usize = 2 * size_of::<usize>();
+
+/// The bytes of the sources of an owner, when the least recently changed one changed, and the owner: the greatest loses its oldest source
+/// first.
+type Share = (usize, Reverse<u64>, Name);
 
 /// Positions by the name of the source.
 #[derive(Default, Debug)]
 pub(super) struct Sources {
-    marks: BTreeMap<Box<[u8]>, Mark>,
+    marks: BTreeMap<Name, Mark>,
+    owners: HashMap<Name, Owner>,
+    shares: BTreeSet<Share>,
     /// The number of position changes so far.
     heard: u64,
     bytes: usize,
 }
 
 /// The sources of an owner.
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Share<'s> {
+#[derive(Default, Debug)]
+struct Owner {
     bytes: usize,
-    /// When the least recently changed one changed, and its name. The newest of all does not count.
-    oldest: Reverse<u64>,
-    name: &'s [u8],
+    /// Their names by [`Mark::heard`].
+    by_age: BTreeMap<u64, Name>,
+}
+
+impl Owner {
+    fn share(&self, name: &Name) -> Share {
+        let oldest = self.by_age.keys().next().copied().unwrap_or(u64::MAX);
+        (self.bytes, Reverse(oldest), Arc::clone(name))
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,11 +87,12 @@ struct Mark {
 pub(crate) struct Before {
     mark: Option<Mark>,
     /// The sources that were forgotten to make room.
-    forgotten: Vec<(Box<[u8]>, Mark)>,
+    forgotten: Vec<(Name, Mark)>,
 }
 
 fn bytes_of(name: &[u8]) -> usize {
-    allocated(name.len()) + SOURCE_BYTES
+    let owner = owner_of(name);
+    allocated(COUNTERS_BYTES + name.len()) + allocated(COUNTERS_BYTES + owner.len()) + SOURCE_BYTES
 }
 
 fn owner_of(name: &[u8]) -> &[u8] {
@@ -78,17 +100,40 @@ fn owner_of(name: &[u8]) -> &[u8] {
 }
 
 impl Sources {
-    fn insert(&mut self, name: Box<[u8]>, mark: Mark) -> Option<Mark> {
+    fn insert(&mut self, name: Name, mark: Mark) -> Option<Mark> {
+        let before = self.remove(&name);
         let bytes = bytes_of(&name);
-        let before = self.marks.insert(name, mark);
-        self.bytes += if before.is_none() { bytes } else { 0 };
-        before
+        self.bytes += bytes;
+        self.change_owner(&name, |owner| {
+            owner.bytes += bytes;
+            owner.by_age.insert(mark.heard, Arc::clone(&name));
+        });
+        self.marks.insert(name, mark);
+        before.map(|(_, mark)| mark)
     }
 
-    fn remove(&mut self, name: &[u8]) -> Option<(Box<[u8]>, Mark)> {
-        let removed = self.marks.remove_entry(name)?;
-        self.bytes -= bytes_of(name);
-        Some(removed)
+    fn remove(&mut self, name: &[u8]) -> Option<(Name, Mark)> {
+        let (name, mark) = self.marks.remove_entry(name)?;
+        let bytes = bytes_of(&name);
+        self.bytes -= bytes;
+        self.change_owner(&name, |owner| {
+            owner.bytes -= bytes;
+            owner.by_age.remove(&mark.heard);
+        });
+        Some((name, mark))
+    }
+
+    /// Changes the owner of a source. An owner without sources is dropped.
+    fn change_owner(&mut self, source: &[u8], change: impl FnOnce(&mut Owner)) {
+        let name = owner_of(source);
+        let known = self.owners.remove_entry(name);
+        let (name, mut owner) = known.unwrap_or_else(|| (name.into(), Owner::default()));
+        self.shares.remove(&owner.share(&name));
+        change(&mut owner);
+        if !owner.by_age.is_empty() {
+            self.shares.insert(owner.share(&name));
+            self.owners.insert(name, owner);
+        }
     }
 
     /// Sets a position. Past [`MAX_SOURCES`] and these bytes, other sources are forgotten: of the owner whose sources take the most
@@ -99,25 +144,16 @@ impl Sources {
         let mark = self.insert(name.into(), Mark { position, heard: self.heard });
         let mut forgotten = Vec::new();
         while self.marks.len() > MAX_SOURCES || self.bytes > most_bytes && self.marks.len() > 1 {
-            let oldest = self.oldest_of_largest().map(Into::into);
-            forgotten.extend(oldest.and_then(|name: Box<[u8]>| self.remove(&name)));
+            let Some(oldest) = self.oldest_of_largest().map(Arc::clone) else { break };
+            forgotten.extend(self.remove(&oldest));
         }
         Before { mark, forgotten }
     }
 
     /// Of the owner whose sources take the most memory, the least recently changed source. The newest of all stays.
-    fn oldest_of_largest(&self) -> Option<&[u8]> {
-        let mut shares: HashMap<&[u8], Share<'_>> = HashMap::new();
-        for (name, mark) in &self.marks {
-            let share =
-                shares.entry(owner_of(name)).or_insert(Share { bytes: 0, oldest: Reverse(u64::MAX), name });
-            share.bytes += bytes_of(name);
-            if mark.heard < share.oldest.0 && mark.heard < self.heard {
-                (share.oldest, share.name) = (Reverse(mark.heard), name);
-            }
-        }
-        let largest = shares.into_values().filter(|share| share.oldest.0 < u64::MAX).max();
-        largest.map(|share| share.name)
+    fn oldest_of_largest(&self) -> Option<&Name> {
+        let (_, _, owner) = self.shares.iter().rev().find(|(_, oldest, _)| oldest.0 < self.heard)?;
+        self.owners.get(owner)?.by_age.values().next()
     }
 
     /// Rolls a position back.
@@ -254,6 +290,45 @@ mod tests {
         let before = sources.set(&name(5), 9, all);
         sources.roll_back(&name(5), before);
         assert_eq!(sources.marks[&name(5)[..]].position, 1);
+    }
+
+    /// The source that goes next, found by a look at all of them.
+    fn next_by_definition(sources: &Sources) -> Option<&Name> {
+        let all = || sources.marks.iter().filter(|(_, mark)| mark.heard < sources.heard);
+        let bytes_of_owner = |name: &[u8]| -> usize {
+            let names = sources.marks.keys().filter(|other| owner_of(other) == owner_of(name));
+            names.map(|name| bytes_of(name)).sum()
+        };
+        let oldest = |name: &[u8]| {
+            all().filter(|(other, _)| owner_of(other) == owner_of(name)).map(|(_, mark)| mark.heard).min()
+        };
+        let greatest = all().max_by_key(|(name, _)| (bytes_of_owner(name), Reverse(oldest(name))))?.0;
+        let of_owner = all().filter(|(name, _)| owner_of(name) == owner_of(greatest));
+        of_owner.min_by_key(|(_, mark)| mark.heard).map(|(name, _)| name)
+    }
+
+    #[test]
+    fn the_source_that_goes_next_is_found_without_a_look_at_all() {
+        let (mut sources, mut random) = (Sources::default(), 1_u64);
+        let mut next = |below: u64| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (random >> 33) % below
+        };
+        for _ in 0..2_000 {
+            let name = format!("{}:{:0>2$}", next(5), next(40), usize::try_from(next(30)).expect("small"));
+            let before = sources.set(name.as_bytes(), next(1_000), 20_000);
+            if next(4) == 0 {
+                sources.roll_back(name.as_bytes(), before);
+            }
+            assert_eq!(sources.oldest_of_largest(), next_by_definition(&sources));
+            assert_eq!(sources.bytes, sources.marks.keys().map(|name| bytes_of(name)).sum::<usize>());
+            assert_eq!(
+                sources.owners.values().map(|owner| owner.by_age.len()).sum::<usize>(),
+                sources.marks.len()
+            );
+            assert_eq!(sources.shares.len(), sources.owners.len());
+        }
+        assert!((5..150).contains(&sources.marks.len()), "{}", sources.marks.len());
     }
 
     /// Symptom: a user who sent hits of 10,000 sources had the positions of all others forgotten. Cause: the oldest source was
