@@ -243,8 +243,9 @@ impl World {
         let keys: BTreeSet<usize> = changed.map(|((key, _), _)| *key).collect();
         for key in keys {
             let KeyTruth { counted, denied } = &mut self.truths[key];
-            let truth = if is_allowed { counted } else { denied };
-            truth.add(then_ms, cost, &self.models[key]);
+            // A denied request does not count ahead of the clock.
+            let (truth, at_ms) = if is_allowed { (counted, then_ms) } else { (denied, then_ms.min(now_ms)) };
+            truth.add(at_ms, cost, &self.models[key]);
         }
         Ok(())
     }

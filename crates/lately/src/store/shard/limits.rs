@@ -225,7 +225,7 @@ impl Shard {
             // Without room, denied hits are counted only if that takes no memory. The request is denied all
             // the same.
             Some(place) if context.full.is_some() => {
-                let at = hit.at.unwrap_or(self.now);
+                let at = self.time_of_denial(hit);
                 let is_counted = self.slot_mut(place).state.deny_in_place(at, hit.weight);
                 if is_counted {
                     self.record_denied(place, hit, context);
@@ -234,7 +234,7 @@ impl Shard {
             }
             Some(place) => place,
         };
-        let at = hit.at.unwrap_or(self.now);
+        let at = self.time_of_denial(hit);
         if self.add_denied(place, at, hit.weight, context).is_ok() {
             self.record_denied(place, hit, context);
         }
@@ -246,8 +246,14 @@ impl Shard {
     pub(super) fn record_denied(&mut self, place: u32, hit: &Hit<'_>, context: &mut Context<'_>) {
         self.record_change(context, |shard| {
             let (key, hits, generation) = (hit.key, hit.weight, shard.generation_at(place));
-            Delta::Denied { key, generation, at: hit.at.unwrap_or(shard.now), hits }
+            Delta::Denied { key, generation, at: shard.time_of_denial(hit), hits }
         });
+    }
+
+    /// When denied hits count: at their time, but not ahead of the clock. Only their pane is kept. A class with narrower panes takes
+    /// those of the current one to be before the clock.
+    fn time_of_denial(&self, hit: &Hit<'_>) -> Timestamp {
+        hit.at.map_or(self.now, |at| at.min(self.now))
     }
 
     /// Adds to the denied hits of the key at `place`.

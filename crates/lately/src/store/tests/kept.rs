@@ -1170,14 +1170,40 @@ fn denials_of_a_wide_pane_are_not_later_than_the_clock() {
     for _ in 0..600 {
         assert!(!hourly.limit(b"k", 0, crate::time::hours(1), 1, now).expect("decided").is_allowed());
     }
-    let (fine, mut bytes) = (store(), Vec::new());
-    for part in 0..Store::PARTS {
-        bytes.clear();
-        let written = hourly.write_part(part, now, &mut bytes);
-        assert_eq!(fine.read_part(&bytes, written.now), Ok(Vec::new()));
-    }
-    fine.set_now(now);
+    let fine = moved(&hourly, now);
     for window in [crate::time::hours(1), crate::time::hours(6), days(6)] {
         assert_eq!(fine.denied(b"k", Some(window), None, now).estimate, 600, "{window}");
     }
+}
+
+/// Symptom: a denied request ahead of the clock was in the lower bound of windows that end now, after a move from a class with wide panes to
+/// one with narrow ones. Cause: only its pane was kept, and denials were taken not to be later than the clock. Fix: they count at the time of
+/// the clock at the latest.
+#[test]
+fn denials_ahead_of_the_clock_count_as_of_now() {
+    let hourly = Store::builder().resolution(crate::time::hours(1)).build().expect("valid");
+    let now = after(minutes(16));
+    let ahead = now.saturating_add(seconds(9));
+    let request = Request { at: Some(ahead), ..Request::new(b"k", 0, crate::time::hours(1), 1) };
+    assert!(!hourly.decide(request, now).expect("decided").is_allowed());
+    let later = now.saturating_add(seconds(20));
+    for (store, now) in [(&hourly, now), (&moved(&hourly, now), now), (&moved(&hourly, now), later)] {
+        let Count { lower, upper, .. } = store.denied(b"k", Some(crate::time::hours(1)), None, now);
+        assert_eq!((lower, upper), (1, Some(1)));
+    }
+    let fine = store();
+    assert!(!fine.decide(request, now).expect("decided").is_allowed());
+    assert_eq!(fine.denied(b"k", Some(seconds(1)), None, now).estimate, 1);
+}
+
+/// A store with the keys of another one, and other classes.
+fn moved(from: &Store, now: Timestamp) -> Store {
+    let (to, mut bytes) = (store(), Vec::new());
+    for part in 0..Store::PARTS {
+        bytes.clear();
+        let written = from.write_part(part, now, &mut bytes);
+        assert_eq!(to.read_part(&bytes, written.now), Ok(Vec::new()));
+    }
+    to.set_now(now);
+    to
 }
