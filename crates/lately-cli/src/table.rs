@@ -86,9 +86,15 @@ pub(crate) fn utc(at: Timestamp) -> String {
     jiff::Timestamp::from_millisecond(at.as_millis()).map_or_else(|_| at.to_string(), |at| at.to_string())
 }
 
-/// Marks that change the direction or the look of what follows them.
+/// Marks that change the direction or the look of what follows them, and characters that show nothing (Unicode: default ignorable). U+FE0F
+/// is none of them here: many emoji end with it.
 fn is_invisible(character: char) -> bool {
-    matches!(character, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
+    matches!(
+        character,
+        '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
+            | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0e}'
+            | '\u{feff}' | '\u{ffa0}' | '\u{e0000}'..='\u{e0fff}'
+    )
 }
 
 #[cfg(test)]
@@ -105,6 +111,7 @@ mod tests {
         check(b"a\x1b[31mb\r\n\t", r"a\u{1b}[31mb\r\n\t");
         check(b"\xff\xfea\\", r"\xff\xfea\\");
         check("\u{202e}x\u{85}".as_bytes(), r"\u{202e}x\u{85}");
+        check("a\u{3164}\u{e0041}\u{115f}☂\u{fe0f}".as_bytes(), "a\\u{3164}\\u{e0041}\\u{115f}☂\u{fe0f}");
     }
 
     #[test]

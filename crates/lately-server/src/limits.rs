@@ -797,6 +797,9 @@ pub const LONGEST_ALERT_WINDOW: Span = days(7);
 /// Longest window of an alert on a spike: [`BASELINE_WINDOWS`] of it are kept.
 pub const LONGEST_SPIKE_WINDOW: Span = hours(6);
 
+/// A hit with a larger weight counts as this one in the total of an alert. So no client can fill a total, whose sum has a bound, too.
+pub const MAX_ALERT_WEIGHT: u64 = 1 << 40;
+
 /// How long the total of an alert is kept: for [`BASELINE_DAYS`], each with a window or an hour around it.
 pub const ALERT_TOTAL_KEPT: Span = days(8);
 

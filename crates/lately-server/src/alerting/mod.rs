@@ -8,14 +8,17 @@ mod webhook;
 mod tests;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::join_all;
+use lately::Cursor;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::time::MissedTickBehavior;
 
 use crate::alerts::notice::{Cause, Notice, Stage};
 use crate::limits::{ALERTS_EVERY, MAX_QUEUED_ALERTS};
 use crate::log::Log;
+use crate::protocol::pause;
 use crate::service::Service;
 use crate::stopper::Stopper;
 
@@ -28,9 +31,26 @@ pub(crate) async fn keep(service: Arc<Service>, stopper: Stopper, log: Log) {
     let delivery = tokio::spawn(delivery::keep(Arc::clone(&service), feed, stopper.clone(), log));
     let (sender, changed) = mpsc::unbounded_channel();
     let published = tokio::spawn(publish(Arc::clone(&service), changed));
+    let tidied = tokio::spawn(tidy(Arc::clone(&service)));
     evaluate(service, stopper, sender).await;
+    tidied.abort();
     // A panic has been reported.
     let _ = (published.await, delivery.await);
+}
+
+/// Deletes totals that nothing reads, once the keys are loaded. In a cluster other nodes may read them.
+async fn tidy(service: Arc<Service>) {
+    while service.is_loading() {
+        pause(Duration::from_millis(50)).await;
+    }
+    let mut next = Cursor::START;
+    while service.cluster.is_none() {
+        next = service.forget_old_totals(next);
+        if next == Cursor::START {
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
 }
 
 /// Evaluates the rules until the server stops. Each alert that starts or ends goes to `changed`.

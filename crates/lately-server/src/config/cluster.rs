@@ -272,7 +272,12 @@ pub(super) fn settle(section: Option<Spanned<ClusterSection>>) -> Result<Option<
         "postgres" => "postgres://USER@HOST:PORT/DATABASE",
         "peers" => "peer://HOST:PORT",
         "kafka" => "kafka://HOST:PORT",
-        "none" => return Ok(None),
+        "none" => {
+            let Some(owners) = section.owners else { return Ok(None) };
+            let message = "owners are nodes that count together, and with engine = \"none\" this one counts alone: name an engine, or take \
+                           owners out";
+            return Err(problem(owners.span(), message));
+        }
         other => {
             let message = format!("unknown engine '{other}': give redis, postgres, kafka, peers or none");
             return Err(Problem { at: engine_at, message });

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use lately::{DeltaBatch, HitError, Op, Outcome, Pattern, Settings, SettingsError, Span, Timestamp};
+use lately::{Cursor, DeltaBatch, HitError, Op, Outcome, Pattern, Settings, SettingsError, Span, Timestamp};
 use tokio::sync::{Notify, broadcast};
 
 use super::commit::Changes;
@@ -19,8 +19,8 @@ use crate::alerts::notice::{Cause, Notice, Stage};
 use crate::alerts::{AlertRule, Change, Condition, Reading, State, Watched, total_settings};
 use crate::config::Alert;
 use crate::limits::{
-    ALERT_KEYS, BELOW_LAG_MS, LEAST_ALERT_WINDOW, MAX_ALERTS, MAX_ENDED_ALERTS, MAX_UNREAD_ALERTS,
-    RUN_OPERATIONS,
+    ALERT_KEYS, BELOW_LAG_MS, LEAST_ALERT_WINDOW, MAX_ALERT_WEIGHT, MAX_ALERTS, MAX_ENDED_ALERTS,
+    MAX_UNREAD_ALERTS, RUN_OPERATIONS, WALK_STEP,
 };
 
 /// The start of the keys that have totals. The pattern follows.
@@ -178,6 +178,7 @@ impl Counted {
 
     #[inline]
     fn add(&mut self, totals: &Totals, key: &[u8], hits: u64, at: Option<Timestamp>) {
+        let hits = hits.min(MAX_ALERT_WEIGHT);
         for index in totals.of(key) {
             match at {
                 None => self.now[index] = self.now[index].saturating_add(hits),
@@ -412,6 +413,13 @@ impl Service {
         for part in hits.chunks(RUN_OPERATIONS) {
             self.apply_all(part, now, &mut outcomes, deltas.as_deref_mut());
         }
+        for (op, outcome) in hits.iter().zip(&outcomes) {
+            if let (Op::Hit { key, .. }, Outcome::Hit(Err(HitError::Overflow { .. }))) = (op, outcome) {
+                // A total that is full would be blind for days. It begins anew.
+                self.store.forget_into(key, now, deltas.as_deref_mut());
+                self.apply_all(std::slice::from_ref(op), now, &mut Vec::new(), deltas.as_deref_mut());
+            }
+        }
     }
 
     /// The number of totals that exist: keys that clients do not see.
@@ -445,6 +453,22 @@ impl Service {
         }
         self.alerts.replaced.notify_one();
         ended.into_iter().for_each(|ended| self.publish_alert(ended));
+    }
+
+    /// Deletes totals of rules that were taken out of the config while the server was stopped. A step of a walk over all keys: returns where the
+    /// next one begins.
+    pub(crate) fn forget_old_totals(&self, from: Cursor) -> Cursor {
+        let now = self.time_of(self.now());
+        let page = self.store.scan(from, Some(&Pattern::new(b"\0alert:*")), WALK_STEP, now);
+        let used = self.alert_totals();
+        let old = page.keys.iter().filter(|key| !used.contains(key)).map(|key| &**key);
+        let mut changes = Changes::default();
+        let _entered = self.enter();
+        // If the journal has failed they stay until they expire.
+        if self.delete_any(old, &mut changes, now).is_ok() {
+            self.commit(&mut [&mut changes]);
+        }
+        page.next
     }
 
     /// The keys of the totals.

@@ -54,9 +54,9 @@ pub(crate) enum DecideError {
     #[error(transparent)]
     Limit(LimitError),
     /// The owner of the key refuses the request.
-    #[error("{code} {error}")]
+    #[error("{error}")]
     Owner {
-        /// The first word of the error in RESP.
+        /// [`super::owners::ARGUMENT`], or the first word of the error in RESP.
         code: &'static str,
         /// The rest.
         error: String,

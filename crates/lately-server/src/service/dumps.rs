@@ -105,7 +105,7 @@ impl Service {
 
     /// Checks whether a dump may be restored. In a cluster the hits would count as new ones, beside those that others have.
     pub(crate) fn check_restore(&self, replace: bool) -> Result<(), RestoreError> {
-        match self.store.len() {
+        match self.key_count() {
             _ if self.cluster.is_some() => Err(RestoreError::Clustered),
             keys if keys > 0 && !replace => Err(RestoreError::NotEmpty { keys }),
             _ => Ok(()),

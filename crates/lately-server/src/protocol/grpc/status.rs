@@ -6,6 +6,7 @@ use tonic::{Code, Status};
 
 use crate::protocol::http::no_key;
 use crate::service::access::{Forbidden, Principal};
+use crate::service::owners::ARGUMENT;
 use crate::service::{DecideError, code_of};
 
 pub(super) fn of_hit(error: &HitError) -> Status {
@@ -31,11 +32,15 @@ pub(super) fn of_decide(error: &DecideError) -> Status {
         DecideError::Limit(LimitError::Hit(hit)) => of_hit(hit),
         DecideError::Limit(error) => Status::invalid_argument(error.to_string()),
         DecideError::Unknown(text) => Status::not_found(text.clone()),
-        DecideError::Owner { code, .. } => match *code {
-            "OOM" => Status::resource_exhausted(error.to_string()),
-            "MISCONF" => Status::unavailable(error.to_string()),
-            _ => Status::invalid_argument(error.to_string()),
-        },
+        DecideError::Owner { code: ARGUMENT, error } => Status::invalid_argument(error.clone()),
+        DecideError::Owner { code, error } => {
+            let status = match *code {
+                "OOM" => Code::ResourceExhausted,
+                "MISCONF" => Code::Unavailable,
+                _ => Code::OutOfRange,
+            };
+            Status::new(status, format!("{code} {error}"))
+        }
         DecideError::Refund(text) => Status::failed_precondition(text.clone()),
     }
 }

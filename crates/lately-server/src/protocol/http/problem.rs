@@ -10,6 +10,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::login::CHALLENGE;
+use crate::service::owners::ARGUMENT;
 use crate::service::{DecideError, code_of};
 
 /// The body of an error.
@@ -100,9 +101,9 @@ impl From<DecideError> for Problem {
             DecideError::Limit(LimitError::Hit(hit)) => return Problem::of_hit(hit),
             DecideError::Owner { code, error: cause } => {
                 let status = match *code {
+                    ARGUMENT => return Problem::bad(cause.clone()),
                     "OOM" => StatusCode::INSUFFICIENT_STORAGE,
                     "MISCONF" => StatusCode::SERVICE_UNAVAILABLE,
-                    "ERR" => StatusCode::BAD_REQUEST,
                     _ => StatusCode::UNPROCESSABLE_ENTITY,
                 };
                 return Problem::new(status, code, cause);

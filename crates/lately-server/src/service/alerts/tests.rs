@@ -3,6 +3,7 @@
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
+use lately::limits::MAX_TOTAL;
 use lately::{
     Cursor, HitOnce, JointRequest, Limit, ManualClock, MemberHit, Request, SettingsBuilder, Throttle, minutes,
 };
@@ -242,6 +243,47 @@ fn clients_cannot_change_a_total() {
     // Whoever writes into a log cannot stop the counting of it.
     let ingested = it.service.ingest(&stretch, hits.into_iter(), &mut changes, now).expect("a stretch");
     assert_eq!((ingested.accepted, ingested.refused, it.total(0)), (2, 3, 5));
+}
+
+/// Symptom: a hit of the greatest weight, also with a time days ago, and no alert of that pattern started for eight days. Cause: the total was
+/// full, and refused each further hit. Fix: a weight counts up to a bound, and a total that is full begins anew.
+#[test]
+fn no_hit_blinds_an_alert() {
+    let it = Fixture::new(alerts("match = \"k:*\", above = 10"));
+    it.hit("k:a", 1);
+    it.hit("k:b", MAX_TOTAL);
+    assert_eq!(it.evaluate(), [format!("a0 started {}", MAX_ALERT_WEIGHT + 1)]);
+    it.set(NOW_S + 10);
+    assert_eq!(it.evaluate(), ["a0 ended 0"]);
+    let (total, early) = (total_key(&Pattern::new(b"k:*")), Some(at(NOW_S)));
+    let rest = MAX_TOTAL - MAX_ALERT_WEIGHT - 1;
+    let fill = Op::Hit { key: &total, weight: rest, at: early };
+    it.service.store.apply(&[fill], it.now(), &mut Vec::new());
+    it.hit("k:c", 11);
+    assert_eq!(it.evaluate(), ["a0 started 11"]);
+}
+
+/// Symptom: after a rule was taken out of the config between two starts, `DBSIZE` had a key more, which nobody could see or delete. Cause: only
+/// totals of rules were taken off. Fix: a start deletes the others.
+#[test]
+fn totals_without_a_rule_are_deleted_after_a_start() {
+    let it = Fixture::new(alerts("match = \"k:*\", above = 1"));
+    it.hit("k:a", 5);
+    let old = total_key(&Pattern::new(b"old:*"));
+    it.service.store.hit(&old, it.now()).expect("counted");
+    assert_eq!(it.service.key_count(), 2);
+    assert_eq!(it.service.forget_old_totals(Cursor::START), Cursor::START);
+    assert_eq!((it.service.key_count(), it.total(0)), (1, 5));
+}
+
+/// Symptom: a restore into a server without keys was refused. Cause: totals were taken for keys. Fix: they are not.
+#[test]
+fn totals_are_not_in_the_way_of_a_restore() {
+    let it = Fixture::new(alerts("match = \"*\", above = 1"));
+    it.service.store.hit(&total_key(&Pattern::new(b"*")), it.now()).expect("counted");
+    assert!(it.service.check_restore(false).is_ok());
+    it.hit("k", 1);
+    assert!(it.service.check_restore(false).is_err());
 }
 
 #[test]

@@ -305,6 +305,8 @@ impl<E: Engine> Worker<E> {
         let claim = self.claim.renew(&mut self.engine, &self.service).await?;
         let (waits, shares) = (matches!(claim, Claim::Wait), matches!(claim, Claim::Shared));
         parts(&self.service).0.set_state(|state| (state.waits_for_name, state.shares_name) = (waits, shares));
+        let owners = self.service.owners.iter();
+        owners.for_each(|owners| owners.set_name(matches!(claim, Claim::Ours)));
         // What earlier starts have sent may be in levels that are not known before the tables are read.
         let is_complete = self.engine.is_complete();
         let is_due = is_complete && !self.is_complete;

@@ -13,12 +13,14 @@ mod wire;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
 use futures_util::future::join_all;
 use hyper::Request as HttpRequest;
 use hyper::body::Incoming;
 use lately::route::Nodes;
-use lately::{Decision, Outcome, Request, Retry, Timestamp, seconds};
+use lately::{Admission, Decision, Outcome, Request, Retry, Timestamp, seconds};
 use lately_engines::{NodeMethods, NodeResponse, answer_node, serve_nodes};
 use tokio::net::TcpListener;
 use tonic::Status;
@@ -41,17 +43,29 @@ pub(crate) struct Owners {
     links: BTreeMap<String, Arc<Link>>,
     /// A hash of the names of all owners.
     hash: u64,
+    /// Whether the name of this node is its own. While another server may have it, both would decide the same keys.
+    has_name: AtomicBool,
+}
+
+/// Who decides a request.
+pub(crate) enum Decider<'o> {
+    /// This node.
+    Here,
+    /// The node at the end of this link.
+    There(&'o Arc<Link>),
+    /// The node of this name, and another server may have it.
+    Nobody,
 }
 
 /// What the owner of a key says, or what is done without it.
 pub(crate) enum Verdict {
     Decided(Decided),
-    /// The owner refuses the request: the first word of the error in RESP, and the rest.
+    /// The owner refuses the request: [`ARGUMENT`] or the first word of the error in RESP, and the rest.
     Refused {
         code: &'static str,
         error: String,
     },
-    /// The owner is away, and this node decides. `is_exempt`: the request is allowed in any case.
+    /// Nobody else decides, and this node does. `is_exempt`: the request is allowed in any case.
     Here {
         is_exempt: bool,
     },
@@ -68,12 +82,23 @@ impl Owners {
         let others = owners.iter().filter(|(name, _)| *name != node);
         let link = |(name, address): (&String, _)| (name.clone(), Link::new((name, address), hash, tls));
         let nodes = Nodes::new(owners.keys().cloned());
-        Some(Owners { node: node.clone(), nodes, links: others.map(link).collect(), hash })
+        Some(Owners {
+            node: node.clone(),
+            nodes,
+            links: others.map(link).collect(),
+            hash,
+            has_name: AtomicBool::new(false),
+        })
     }
 
     /// The way to the owner of a key. `None` if it is this node.
     pub(crate) fn link(&self, key: &[u8]) -> Option<&Arc<Link>> {
         self.links.get(self.nodes.of(key)?)
+    }
+
+    /// Notes whether the name of this node is its own.
+    pub(crate) fn set_name(&self, is_own: bool) {
+        self.has_name.store(is_own, Relaxed);
     }
 
     /// The ways to the other owners, by their names.
@@ -109,9 +134,12 @@ fn hash_of<V>(owners: &BTreeMap<String, V>) -> u64 {
     context.finish().as_ref()[..8].iter().fold(0, |hash, byte| (hash << 8) | u64::from(*byte))
 }
 
-/// The first word of an error of another node.
+/// The code of an error about what was asked for. All others are the first word of the error in RESP.
+pub(crate) const ARGUMENT: &str = "ARGUMENT";
+
+/// The code of an error of another node.
 fn known(code: &str) -> &'static str {
-    ["OOM", "LATE", "FUTURE", "MISCONF"].into_iter().find(|known| *known == code).unwrap_or("ERR")
+    ["OOM", "LATE", "FUTURE", "MISCONF", ARGUMENT].into_iter().find(|known| *known == code).unwrap_or("ERR")
 }
 
 /// The decision of a limit whose owner is away.
@@ -121,10 +149,14 @@ fn denied(max: u64) -> Decision {
 }
 
 impl Service {
-    /// The way to the node that decides a request of a limit. `None` if it is this one.
-    pub(crate) fn owner(&self, limit: &NamedLimit, key: &[u8]) -> Option<&Arc<Link>> {
-        limit.exact?;
-        self.owners.as_ref()?.link(key)
+    /// Who decides a request of a limit.
+    pub(crate) fn decider(&self, limit: &NamedLimit, key: &[u8]) -> Decider<'_> {
+        let (Some(_), Some(owners)) = (limit.exact, &self.owners) else { return Decider::Here };
+        match owners.link(key) {
+            Some(link) => Decider::There(link),
+            None if owners.has_name.load(Relaxed) => Decider::Here,
+            None => Decider::Nobody,
+        }
     }
 
     /// What the owner says of a request that it was asked for, or what is done without an answer.
@@ -135,12 +167,18 @@ impl Service {
                 _ => Verdict::Refused { code: known(&answer.code), error: answer.error.clone() },
             };
         }
+        let Some(request) = asked.ask.request() else { unreachable!("it was asked by this node") };
+        self.without_owner(limit, &request)
+    }
+
+    /// What is done while nobody decides.
+    pub(crate) fn without_owner(&self, limit: &NamedLimit, request: &NamedRequest<'_>) -> Verdict {
         Stats::add(&self.stats.owners_away, 1);
+        let is_exempt = matches!(limit.admission(request.key, request.address), Admission::Exempt);
         match limit.exact {
             // One in shadow denies nothing.
-            Some(OwnerDown::Deny) if !limit.is_shadow => {
-                let (max, window) =
-                    asked.ask.request().and_then(|ask| ask.instead).unwrap_or((limit.max, limit.window));
+            Some(OwnerDown::Deny) if !limit.is_shadow && !is_exempt => {
+                let (max, window) = request.instead.unwrap_or((limit.max, limit.window));
                 Verdict::Decided(Decided { decision: denied(max), window, more_after: Some(seconds(1)) })
             }
             Some(OwnerDown::Allow) => Verdict::Here { is_exempt: true },
@@ -154,7 +192,12 @@ impl Service {
         limit: &NamedLimit,
         request: &NamedRequest<'_>,
     ) -> Option<Verdict> {
-        let asked = self.owner(limit, request.key)?.ask(request, true);
+        let link = match self.decider(limit, request.key) {
+            Decider::Here => return None,
+            Decider::Nobody => return Some(self.without_owner(limit, request)),
+            Decider::There(link) => link,
+        };
+        let asked = link.ask(request, true);
         self.over(asked.wait(), 2 * OWNER_TIMEOUT).await;
         Some(self.verdict(&asked, limit))
     }
@@ -202,7 +245,7 @@ impl Service {
                     Some(Ok(Outcome::Limit(Err(lately::LimitError::Hit(error))))) => {
                         Answer::refused(code_of(&error), error)
                     }
-                    Some(Ok(Outcome::Limit(Err(error)))) => Answer::refused("ERR", error),
+                    Some(Ok(Outcome::Limit(Err(error)))) => Answer::refused(ARGUMENT, error),
                     Some(Err(refused)) => Answer::refused("MISCONF", refused),
                     _ => unreachable!("a limit was asked for"),
                 },
@@ -214,17 +257,17 @@ impl Service {
     /// Adds a request of another node to a batch.
     fn add_ask<'a>(&self, ask: &'a Ask, rules: &Rules, batch: &mut Batch<'a>) -> Result<(), Answer> {
         let Some(request) = ask.request() else {
-            return Err(Answer::refused("ERR", "a time or a window is out of range"));
+            return Err(Answer::refused(ARGUMENT, "a time or a window is out of range"));
         };
         let limit = rules.find(request.name).map(|number| &rules.rule(number).limit);
         if limit.is_none_or(|limit| limit.exact.is_none()) {
             let name = String::from_utf8_lossy(request.name);
             return Err(Answer::refused(
-                "ERR",
+                ARGUMENT,
                 format!("the config of the node that decides this key has no exact limit '{name}'"),
             ));
         }
-        batch.limit_by_name(&request, self).map_err(|error| Answer::refused("ERR", error))
+        batch.limit_by_name(&request, self).map_err(|error| Answer::refused(ARGUMENT, error))
     }
 
     fn answer(&self, ask: &Ask, decision: Decision, rules: &Rules, now: Timestamp) -> Answer {
@@ -263,6 +306,9 @@ async fn decide(request: DecideRequest, service: &Arc<Service>) -> Result<Decide
     owners.check(&request).map_err(Status::failed_precondition)?;
     if service.is_loading() {
         return Err(Status::unavailable("it is loading its counts"));
+    }
+    if !owners.has_name.load(Relaxed) {
+        return Err(Status::unavailable("it does not know yet that no other server has its name"));
     }
     if request.asks.iter().any(|ask| owners.link(&ask.key).is_some()) {
         return Err(Status::failed_precondition("a key is of another node"));

@@ -256,12 +256,20 @@ impl Session {
         }
         let mut parsed = spec.read(args);
         if parsed.is_ok()
-            && let Err(forbidden) =
-                self.principal.check(spec.verb, |keys| spec.find_key(args, |key| !keys.has(key)).ok())
+            && let Err(forbidden) = self.check_rights(spec, args)
         {
             parsed = Err(self.forbidden(spec, &forbidden));
         }
         parsed
+    }
+
+    /// Whether the client may send a request.
+    fn check_rights<'a>(
+        &self,
+        spec: &'static CommandSpec,
+        args: ArgList<'a>,
+    ) -> Result<(), Forbidden<&'a [u8]>> {
+        self.principal.check(spec.verb, |keys| spec.find_key(args, |key| !keys.has(key)).ok())
     }
 
     /// The error of a request that the client may not send.

@@ -13,7 +13,7 @@ use super::questions::Waiting;
 use super::run::Run;
 use crate::limits::{ASKED_AHEAD, OWNER_TIMEOUT};
 use crate::service::NamedRequest;
-use crate::service::owners::Verdict;
+use crate::service::owners::{ARGUMENT, Decider, Verdict};
 
 /// Whether another node decides a request.
 pub(super) enum ByOwner {
@@ -42,7 +42,7 @@ impl OwnerAnswer {
     pub(super) fn write(&self, reply: &mut Encoder<'_>) {
         match self {
             OwnerAnswer::Decided(decision) => decided::write(&Ok(*decision), Words::Limit, reply),
-            OwnerAnswer::Refused { code: "ERR", error } => {
+            OwnerAnswer::Refused { code: ARGUMENT, error } => {
                 reply.error(CommandError::about_argument(error, Words::Limit.command()));
             }
             OwnerAnswer::Refused { code, error } => reply.error(format_args!("{code} {error}")),
@@ -57,6 +57,17 @@ fn named<'a>(command: &Command<'a>) -> Option<NamedRequest<'a>> {
     let Command::LimitByRule { key, name, cost, at, is_peek } = *command else { return None };
     let (address, instead, is_spent, is_exempt) = (None, None, false, false);
     Some(NamedRequest { key, name, cost, at, is_peek, address, instead, is_spent, is_exempt })
+}
+
+fn follow(verdict: Verdict, run: &mut Run<'_>) -> ByOwner {
+    match verdict {
+        Verdict::Decided(decided) => ByOwner::Answered(OwnerAnswer::Decided(decided.decision)),
+        Verdict::Refused { code, error } => ByOwner::Answered(OwnerAnswer::Refused { code, error }),
+        Verdict::Here { is_exempt } => {
+            run.is_exempt = is_exempt;
+            ByOwner::No
+        }
+    }
 }
 
 impl Session {
@@ -78,8 +89,11 @@ impl Session {
             return ByOwner::No;
         };
         let service = Arc::clone(&self.service);
-        let Some(link) = service.owner(limit, request.key).filter(|_| request.cost >= 0) else {
-            return ByOwner::No;
+        let link = match service.decider(limit, request.key) {
+            Decider::Here => return ByOwner::No,
+            _ if request.cost < 0 => return ByOwner::No,
+            Decider::Nobody => return follow(service.without_owner(limit, request), run),
+            Decider::There(link) => link,
         };
         if self.executed.is_some() {
             let (limit, node) = (limit.name.clone(), link.node.clone());
@@ -99,14 +113,7 @@ impl Session {
             self.asked.push_front(asked);
             return ByOwner::Waits;
         }
-        match self.service.verdict(&asked, limit) {
-            Verdict::Decided(decided) => ByOwner::Answered(OwnerAnswer::Decided(decided.decision)),
-            Verdict::Refused { code, error } => ByOwner::Answered(OwnerAnswer::Refused { code, error }),
-            Verdict::Here { is_exempt } => {
-                run.is_exempt = is_exempt;
-                ByOwner::No
-            }
-        }
+        follow(service.verdict(&asked, limit), run)
     }
 
     /// Asks for the limits behind one that waits, as far as other nodes decide them, too. Other commands may change what they decide, so it
@@ -116,10 +123,16 @@ impl Session {
         // The first one is for the request that waits.
         let mut place = 1;
         for args in requests.take(ASKED_AHEAD) {
-            let Ok(command) = spec_of(args).and_then(|spec| self.read(spec, args)) else { return };
+            let Ok(spec) = spec_of(args) else { return };
+            let Ok(command) = spec.read(args) else { return };
+            // What the client may not ask is refused when its turn comes.
+            if self.check_rights(spec, args).is_err() {
+                return;
+            }
             let Some(request) = named(&command).filter(|request| request.cost >= 0) else { return };
             let limit = rules.find(request.name).map(|number| &rules.rule(number).limit);
-            let Some(link) = limit.and_then(|limit| self.service.owner(limit, request.key)) else { continue };
+            let decider = limit.map(|limit| self.service.decider(limit, request.key));
+            let Some(Decider::There(link)) = decider else { continue };
             // Those that were asked for while an earlier one waited are there.
             if place >= self.asked.len() {
                 self.asked.push_back(link.ask(&request, false));
