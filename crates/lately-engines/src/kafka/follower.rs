@@ -1,5 +1,6 @@
 //! Reads the state topic from its beginning on, and goes on reading.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -11,6 +12,7 @@ use rdkafka::{Offset, TopicPartitionList};
 use crate::EngineError;
 use crate::limits::{
     KAFKA_ASK_EVERY_MS, KAFKA_PARTS, KAFKA_POLL, KAFKA_RETRY, KAFKA_TIDY_EVERY_MS, KAFKA_TIDY_ROUNDS,
+    KAFKA_TIMEOUT,
 };
 
 use super::client::{Failure, refused};
@@ -36,6 +38,7 @@ pub(super) fn run(shared: &Arc<Shared>) {
 async fn open(shared: &Shared) -> Result<BaseConsumer<Failure>, EngineError> {
     let partitions = shared.topics.open(&shared.settings(), shared.keep).await?;
     shared.state_partitions.store(partitions, Relaxed);
+    shared.gate.open();
     let failure = Failure::default();
     let mut settings = shared.settings();
     settings.set("enable.auto.commit", "false").set("auto.offset.reset", "earliest");
@@ -55,9 +58,12 @@ async fn open(shared: &Shared) -> Result<BaseConsumer<Failure>, EngineError> {
 }
 
 fn follow(shared: &Shared, consumer: &BaseConsumer<Failure>) -> Result<(), EngineError> {
+    // It begins at the beginning.
+    shared.take_rereads(|_| Ok(()))?;
     let begun = shared.ask();
     let (mut asked_ms, mut tidied_ms) = (shared.now().as_millis(), shared.now().as_millis());
     while !shared.is_stopping() {
+        shared.take_rereads(|partitions| seek(shared, consumer, partitions))?;
         let mut timeout = KAFKA_POLL;
         // Some at once, so that those who wait are woken once.
         for _ in 0..1_000 {
@@ -91,6 +97,19 @@ fn follow(shared: &Shared, consumer: &BaseConsumer<Failure>) -> Result<(), Engin
         }
     }
     Ok(())
+}
+
+/// Reads partitions from their beginning again.
+fn seek(
+    shared: &Shared,
+    consumer: &BaseConsumer<Failure>,
+    partitions: &BTreeSet<i32>,
+) -> Result<(), EngineError> {
+    partitions.iter().try_for_each(|partition| {
+        consumer
+            .seek(&shared.topics.state, *partition, Offset::Beginning, KAFKA_TIMEOUT)
+            .map_err(|error| refused(&error, &Failure::default()))
+    })
 }
 
 /// Merges a record. Without room, it waits until there is some: nothing may be left out.
