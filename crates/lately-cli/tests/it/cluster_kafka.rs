@@ -347,6 +347,30 @@ fn hits_of_an_edge_are_records_and_count_once() {
     assert!(all_say(&[&next], "HITS k 1h", 3) && all_say(&[&next], "HITS l 7d", 27));
 }
 
+#[test]
+fn hits_from_before_and_after_a_node_was_an_edge_stay() {
+    let brokers = Brokers::start(2);
+    let data = brokers.folder.path().join("data");
+    let counting = brokers.node("a", "", None);
+    let serve = || brokers.node("n", "role = \"serve\"\n", Some(&data));
+    let node = serve();
+    node.ask::<u64>("HIT k 5");
+    assert!(all_say(&[&node, &counting], "HITS k 1h", 5));
+    drop(node);
+    let node = brokers.node("n", EDGE, Some(&data));
+    assert!(becomes(|| ask::<u64>(&node, "HIT k 3").is_ok()));
+    assert!(all_say(&[&node, &counting], "HITS k 1h", 8));
+    assert_eq!(node.ask::<u64>("DEL k"), 1);
+    assert!(all_say(&[&node, &counting], "HITS k 1h", 0));
+    node.ask::<u64>("HIT k 2");
+    assert!(all_say(&[&node, &counting], "HITS k 1h", 2));
+    drop(node);
+    let node = serve();
+    node.ask::<u64>("HIT k 4");
+    assert!(all_say(&[&node, &counting], "HITS k 1h", 6));
+    assert!(all_say(&[&node, &counting], "HITS k 7d", 6));
+}
+
 /// The keys of hits that were sent to an edge, each with one hit, by what it replied.
 #[derive(Default)]
 struct Replied {

@@ -8,6 +8,8 @@ use lately::{Clock, Levels, Origin, Settings, SystemClock};
 use lately_engines::{
     Block, Classes, Engine, GroupProtocol, HitGate, Kafka, KafkaConfig, KafkaRole, KafkaStats, KafkaTopic,
 };
+use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::message::{Headers, Message};
 use rdkafka::mocking::MockCluster;
@@ -313,6 +315,7 @@ fn a_node_that_only_counts_has_its_own_partitions_in_memory() {
     run(async {
         let (mut one, stats) = brokers.node(KafkaRole::Ingest, GroupProtocol::Classic);
         let (mut reader, _) = brokers.node(KafkaRole::Serve, GroupProtocol::Classic);
+        ready(&mut one).await;
         let mut sent = 0;
         let mut send = || {
             for number in 0..400 {
@@ -358,5 +361,32 @@ fn a_node_that_only_counts_has_its_own_partitions_in_memory() {
             becomes(&mut one, &format!("k{key}"), each).await;
         }
         one.close().await;
+    });
+}
+
+#[test]
+fn a_state_topic_that_is_not_compacted_is_refused() {
+    let Some(brokers) = Brokers::tansu(2) else { return };
+    run(async {
+        let admin: AdminClient<DefaultClientContext> =
+            ClientConfig::new().set("bootstrap.servers", &brokers.address).create().expect("a client");
+        let topic =
+            NewTopic::new("hits-state", 2, TopicReplication::Fixed(1)).set("cleanup.policy", "delete");
+        let made = admin.create_topics([&topic], &AdminOptions::new()).await.expect("an answer");
+        assert!(made.iter().all(Result::is_ok), "{made:?}");
+        let (mut node, _) = brokers.node(KafkaRole::Both, GroupProtocol::Classic);
+        let block = [Block { key: b"k", levels: lately::LevelsId::new(0), width_ms: 1, number: 0 }];
+        let why = loop {
+            let why = node.read(&block).await.expect_err("it must not count").to_string();
+            if why.contains("cleanup.policy") {
+                break why;
+            }
+        };
+        assert!(
+            why.contains("'hits-state' has cleanup.policy=delete")
+                && why.contains("--add-config cleanup.policy=[compact,delete]"),
+            "{why}"
+        );
+        node.close().await;
     });
 }
