@@ -39,7 +39,9 @@ use std::time::Duration;
 #[cfg(test)]
 use lately::Tier;
 use lately::{Delta, DeltaBatch, Forgotten, Span, Store, Timestamp};
-use lately_engines::{HitGate, KafkaStats, PeerStats, WriteHits};
+#[cfg(feature = "kafka")]
+use lately_engines::HitGate;
+use lately_engines::{KafkaStats, PeerStats, WriteHits};
 use tokio::sync::Notify;
 
 use crate::limits::{INTEREST_SHARE, READ_BLOCK_CEILING, READ_BLOCKS_WITHIN};
@@ -82,6 +84,7 @@ pub(crate) struct Cluster {
     /// What this node has exchanged with others directly.
     pub(crate) peer_stats: Arc<PeerStats>,
     /// Keeps hits of clients back until their topic is found.
+    #[cfg(feature = "kafka")]
     hit_gate: Arc<HitGate>,
     /// The names of the nodes below it, as its last start has kept them.
     children: OnceLock<Vec<String>>,
@@ -148,6 +151,7 @@ impl Cluster {
             tables: Tables::default(),
             mesh_bytes: Arc::default(),
             kafka_stats: Arc::default(),
+            #[cfg(feature = "kafka")]
             hit_gate: Arc::default(),
             peer_stats: Arc::default(),
             children: OnceLock::new(),
