@@ -1,6 +1,6 @@
 //! Reads the state topic from its beginning on, and goes on reading.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -61,6 +61,8 @@ fn follow(shared: &Shared, consumer: &BaseConsumer<Failure>) -> Result<(), Engin
     // It begins at the beginning.
     shared.take_rereads(|_| Ok(()))?;
     let begun = shared.ask();
+    // What was read of each partition, to know what is read again.
+    let mut read_until: HashMap<i32, i64> = HashMap::new();
     let (mut asked_ms, mut tidied_ms) = (shared.now().as_millis(), shared.now().as_millis());
     while !shared.is_stopping() {
         shared.take_rereads(|partitions| seek(shared, consumer, partitions))?;
@@ -70,7 +72,9 @@ fn follow(shared: &Shared, consumer: &BaseConsumer<Failure>) -> Result<(), Engin
             match consumer.poll(timeout) {
                 None => break,
                 Some(Ok(message)) => {
-                    merge(shared, &message);
+                    let until = read_until.entry(message.partition()).or_default();
+                    merge(shared, &message, message.offset() < *until);
+                    *until = (message.offset() + 1).max(*until);
                     shared.set_problem(Part::State, None);
                 }
                 Some(Err(error)) => {
@@ -113,10 +117,17 @@ fn seek(
 }
 
 /// Merges a record. Without room, it waits until there is some: nothing may be left out.
-fn merge(shared: &Shared, message: &BorrowedMessage<'_>) {
+fn merge(shared: &Shared, message: &BorrowedMessage<'_>, is_again: bool) {
     let record = (message.key().unwrap_or_default(), message.payload());
     while !shared.is_stopping() {
-        let merged = shared.state().merge(message.partition(), record, shared.now());
+        let merged = {
+            let mut state = shared.state();
+            if is_again {
+                state.merge_again(message.partition(), record, shared.now())
+            } else {
+                state.merge(message.partition(), record, shared.now())
+            }
+        };
         match merged {
             Ok(()) => return,
             Err(no_room) => {

@@ -131,6 +131,22 @@ impl State {
         }
     }
 
+    /// Merges a record that was read before. Claims and texts were taken then: a claim lasts from when it is first read.
+    ///
+    /// # Errors
+    /// Those of [`State::merge`].
+    pub(super) fn merge_again(
+        &mut self,
+        from: i32,
+        (key, value): (&[u8], Option<&[u8]>),
+        now: Timestamp,
+    ) -> Result<(), NoRoom> {
+        match StateRecord::read(key, value) {
+            None | Some(StateRecord::Claim { .. } | StateRecord::Text { .. }) => Ok(()),
+            Some(record) => self.merge_record(from, record, now),
+        }
+    }
+
     fn merge_record(&mut self, from: i32, record: StateRecord, now: Timestamp) -> Result<(), NoRoom> {
         match record {
             StateRecord::Hits { partition, .. } | StateRecord::Complete { partition, .. }
@@ -283,5 +299,25 @@ impl State {
             *texts_bytes -= if is_kept { 0 } else { name.len() + text.len() };
             is_kept
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Symptom: a node that only counts waited for its own name for longer than five seconds after it was killed. Cause: it read the claim of
+    /// its former start again whenever it got a partition. Fix: claims are taken once.
+    #[test]
+    fn a_claim_lasts_from_when_it_is_first_read() {
+        let at = |ms: i64| Timestamp::from_millis(ms).expect("a time");
+        let claim =
+            StateRecord::Claim { node: "a".to_owned(), holder: "dead".to_owned(), lasts_ms: Some(5_000) };
+        let (key, value) = (claim.key(), claim.value());
+        let mut state = State::new("hits", 1 << 20);
+        state.merge(0, (&key, value.as_deref()), at(10_000)).expect("there is room");
+        assert_eq!(state.holders("a", at(14_999)), ["dead"]);
+        state.merge_again(0, (&key, value.as_deref()), at(14_000)).expect("there is room");
+        assert!(state.holders("a", at(15_000)).is_empty());
     }
 }
