@@ -94,7 +94,6 @@ pub(crate) const PEER_TIDY_ROUND: usize = 60;
 pub(crate) const PEER_TLS_EVERY: Duration = Duration::from_secs(60);
 
 /// The most hits of a record of Kafka.
-#[cfg(feature = "kafka")]
 pub(crate) const KAFKA_MOST_HITS: u64 = 1 << 32;
 
 /// Bytes of the value of such a record.
@@ -131,6 +130,10 @@ pub(crate) const KAFKA_AT_ONCE: usize = 20_000;
 #[cfg(feature = "kafka")]
 pub(crate) const KAFKA_DELIVERY: Duration = Duration::from_secs(10);
 
+/// Memory of the hits of clients that the brokers have not acknowledged, in KiB. Past it, hits are refused.
+#[cfg(feature = "kafka")]
+pub(crate) const KAFKA_QUEUE_KBYTES: usize = 65_536;
+
 /// The timeout of a question to the brokers.
 #[cfg(feature = "kafka")]
 pub(crate) const KAFKA_TIMEOUT: Duration = Duration::from_secs(5);
@@ -146,6 +149,10 @@ pub(crate) const KAFKA_RETRY: Duration = Duration::from_millis(500);
 /// How long the compaction leaves records of the state topic alone, in milliseconds.
 #[cfg(feature = "kafka")]
 pub(crate) const KAFKA_COMPACTION_LAG_MS: i64 = 3_600_000;
+
+/// The least that the state topic may have, in milliseconds: twice as long as a mark is good for.
+#[cfg(feature = "kafka")]
+pub(crate) const KAFKA_LEAST_COMPACTION_LAG_MS: i64 = 2 * KAFKA_ASKED_WITHIN_MS;
 
 /// A node reads its own record in the state topic within this time, or writes another one, in milliseconds. Less than the lag of the compaction: so
 /// nothing that came later can have replaced a record that was there before.

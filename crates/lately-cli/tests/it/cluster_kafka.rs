@@ -1,17 +1,23 @@
 //! Several servers that count the records of a topic of Kafka: brokers of librdkafka in this process.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::Path;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 
 use rdkafka::ClientConfig;
 use rdkafka::mocking::MockCluster;
 use rdkafka::producer::{BaseProducer, BaseRecord, DefaultProducerContext, Producer};
+use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use rdkafka::util::Timeout;
+use redis::{FromRedisValue, RedisError, RedisResult};
 use tempfile::TempDir;
 use test_support::{Rng, Tansu};
 
 use crate::cluster::all_say;
 use crate::common::command;
-use crate::running::{FREE, Running, becomes, start};
+use crate::running::{FREE, Running, becomes, start, words};
 
 /// Three brokers with a topic of hits, and what is needed to start servers.
 struct Brokers {
@@ -19,7 +25,7 @@ struct Brokers {
     session: &'static str,
     producer: BaseProducer,
     folder: TempDir,
-    _cluster: Option<MockCluster<'static, DefaultProducerContext>>,
+    cluster: Option<MockCluster<'static, DefaultProducerContext>>,
     _tansu: Option<Tansu>,
 }
 
@@ -52,7 +58,7 @@ impl Brokers {
             .create()
             .expect("a producer");
         let folder = tempfile::tempdir().expect("a folder");
-        Brokers { address, session, producer, folder, _cluster: cluster, _tansu: tansu }
+        Brokers { address, session, producer, folder, cluster, _tansu: tansu }
     }
 
     /// A server, with a data folder or in memory.
@@ -239,4 +245,268 @@ fn a_server_that_wakes_up_without_its_partitions_counts_nothing_twice() {
     for window in [" 10m", " 1h", " 7d"] {
         assert!(all_say(&[&third], &format!("HITS k{window}"), sent), "{window}");
     }
+}
+
+const EDGE: &str = "role = \"produce\"\n";
+
+/// A server that writes the hits of its clients to the topic. It has found it.
+fn edge(brokers: &Brokers, name: &str) -> Running {
+    let edge = brokers.node(name, EDGE, None);
+    let is_open = || ask::<u64>(&edge, "HIT of:the:start").is_ok();
+    assert!(becomes(is_open));
+    edge
+}
+
+fn ask<T: FromRedisValue>(node: &Running, line: &str) -> RedisResult<T> {
+    words(line).query(&mut node.connect())
+}
+
+fn refused(node: &Running, line: &str) -> String {
+    let answer: Result<redis::Value, RedisError> = ask(node, line);
+    answer.expect_err(line).to_string()
+}
+
+/// Sends a request over HTTP.
+fn http(node: &Running, method: &str, path: &str, body: &str) -> String {
+    let mut socket = TcpStream::connect(&node.http).expect("it listens");
+    let length = body.len();
+    let head = format!("{method} {path} HTTP/1.0\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n");
+    socket.write_all(format!("{head}{body}").as_bytes()).expect("it reads");
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).expect("it answers");
+    answer
+}
+
+#[test]
+fn hits_of_an_edge_are_records_and_count_once() {
+    let brokers = Brokers::start(4);
+    let (one, two) = (brokers.node("a", "", None), edge(&brokers, "edge"));
+    let all = [&one, &two];
+    assert_eq!(two.ask::<u64>("HIT k 5"), 5);
+    assert_eq!(two.ask::<u64>("HIT k 0"), 0);
+    assert_eq!(two.ask::<Vec<u64>>("MHIT k 2 l 3"), [2, 3]);
+    let (first, second): (u64, u64) = redis::pipe()
+        .atomic()
+        .cmd("HIT")
+        .arg("k")
+        .cmd("HIT")
+        .arg("l")
+        .arg(4)
+        .query(&mut two.connect())
+        .expect("both");
+    assert_eq!((first, second), (1, 4));
+    let answer = two.post("/v1/hit/k?n=10");
+    assert!(answer.starts_with("HTTP/1.0 200"), "{answer}");
+    let lines = "{\"key\":\"k\"}\n{\"key\":\"l\",\"n\":20}\n{\"key\":\"l\",\"id\":\"a\"}\n";
+    let answer = http(&two, "POST", "/v1/hits", lines);
+    assert!(answer.contains("\"accepted\":2") && answer.contains("leave these out"), "{answer}");
+    for window in ["", " 1h", " 7d"] {
+        assert!(all_say(&all, &format!("HITS k{window}"), 19), "{window}");
+        assert!(all_say(&all, &format!("HITS l{window}"), 27), "{window}");
+    }
+    // Now this one knows the key.
+    assert_eq!(two.ask::<u64>("HIT k"), 20);
+    assert!(all_say(&all, "HITS k", 20));
+    for node in all {
+        let origins: Vec<(String, u64)> = node.ask("HITS k 1h BY ORIGIN");
+        assert_eq!(origins, [("hits".to_owned(), 20)]);
+    }
+    assert!(two.get("/metrics").contains("lately_hits_total 48\n"), "{}", two.get("/metrics"));
+    assert!(!two.get("/metrics").contains("lately_kafka_lag_records{partition="));
+    // Times.
+    let now = std::time::SystemTime::UNIX_EPOCH.elapsed().expect("after 1970").as_secs();
+    two.ask::<u64>(&format!("HIT m AT {}", now - 7_200));
+    assert!(all_say(&all, "HITS m 1d", 1) && all_say(&all, "HITS m 1h", 0));
+    let late = refused(&two, "HIT m AT 5");
+    assert!(late.contains("LATE"), "{late}");
+    let future = refused(&two, &format!("HIT m AT {}", now + 3_600));
+    assert!(future.contains("FUTURE"), "{future}");
+    // What a record cannot say, and what needs counts of now.
+    for (line, expected) in [
+        ("HIT k ID a", "leave these out"),
+        ("HIT k MEMBER a", "leave these out"),
+        ("HIT k 4294967297", "a count of at most 4294967296"),
+        ("LIMIT k 5 1m", "decides no limits (role = \"produce\"): use a node with the role both or serve"),
+        ("CL.THROTTLE k 15 30 60", "decides no limits"),
+        ("MLIMIT k 5 1m", "decides no limits"),
+        ("INGEST log 0 100 k 1 1700000000", "keeps no positions of sources"),
+    ] {
+        let why = refused(&two, line);
+        assert!(why.contains(expected), "{line}: {why}");
+    }
+    let answer = two.post("/v1/limit/k?max=5&window=1m");
+    assert!(answer.starts_with("HTTP/1.0 422") && answer.contains("decides no limits"), "{answer}");
+    assert!(all_say(&all, "HITS k", 20));
+    two.ask::<u64>("DEL k");
+    assert!(all_say(&all, "HITS k 1h", 0));
+    two.ask::<u64>("HIT k 3");
+    assert!(all_say(&all, "HITS k 1h", 3));
+    // The topic has everything.
+    [one, two].into_iter().for_each(drop);
+    let next = brokers.node("d", "", None);
+    assert!(all_say(&[&next], "HITS k 1h", 3) && all_say(&[&next], "HITS l 7d", 27));
+}
+
+#[test]
+fn hits_from_before_and_after_a_node_was_an_edge_stay() {
+    let brokers = Brokers::start(2);
+    let data = brokers.folder.path().join("data");
+    let counting = brokers.node("a", "", None);
+    let serve = || brokers.node("n", "role = \"serve\"\n", Some(&data));
+    let node = serve();
+    node.ask::<u64>("HIT k 5");
+    assert!(all_say(&[&node, &counting], "HITS k 1h", 5));
+    drop(node);
+    let node = brokers.node("n", EDGE, Some(&data));
+    assert!(becomes(|| ask::<u64>(&node, "HIT k 3").is_ok()));
+    assert!(all_say(&[&node, &counting], "HITS k 1h", 8));
+    assert_eq!(node.ask::<u64>("DEL k"), 1);
+    assert!(all_say(&[&node, &counting], "HITS k 1h", 0));
+    node.ask::<u64>("HIT k 2");
+    assert!(all_say(&[&node, &counting], "HITS k 1h", 2));
+    drop(node);
+    let node = serve();
+    node.ask::<u64>("HIT k 4");
+    assert!(all_say(&[&node, &counting], "HITS k 1h", 6));
+    assert!(all_say(&[&node, &counting], "HITS k 7d", 6));
+}
+
+/// The keys of hits that were sent to an edge, each with one hit, by what it replied.
+#[derive(Default)]
+struct Replied {
+    counted: Vec<String>,
+    unknown: Vec<String>,
+}
+
+impl Replied {
+    /// Sends some together.
+    fn send(&mut self, connection: &mut redis::Connection, number: &AtomicUsize) -> bool {
+        let keys: Vec<String> = (0..20).map(|_| format!("k{}", number.fetch_add(1, Relaxed))).collect();
+        let mut pipe = redis::pipe();
+        keys.iter().for_each(|key| _ = pipe.cmd("HIT").arg(key).arg("1"));
+        let replied: RedisResult<Vec<u64>> = pipe.query(connection);
+        let is_counted = replied.is_ok_and(|hits| hits.len() == keys.len());
+        (if is_counted { &mut self.counted } else { &mut self.unknown }).extend(keys);
+        is_counted
+    }
+
+    fn is_counted_once(&self, node: &Running) {
+        let count = |keys: &[String]| {
+            let hits = |keys: &[String]| node.ask::<Vec<u64>>(&format!("MHITS 1h {}", keys.join(" ")));
+            keys.chunks(100).flat_map(hits).collect::<Vec<u64>>()
+        };
+        assert!(becomes(|| count(&self.counted).iter().all(|hits| *hits == 1)), "{:?}", count(&self.counted));
+        let unknown = count(&self.unknown);
+        assert!(unknown.iter().all(|hits| *hits <= 1), "{unknown:?}");
+    }
+}
+
+/// Edges are killed 20 times while hits come.
+#[test]
+fn a_hit_that_a_killed_edge_had_acknowledged_counts_once() {
+    let brokers = Brokers::start(3);
+    let counting = brokers.node("a", "", None);
+    let (mut all, number, mut rng) = (Replied::default(), AtomicUsize::new(0), Rng::new(60));
+    for _ in 0..20 {
+        let edge = edge(&brokers, "edge");
+        let acknowledged = AtomicUsize::new(0);
+        let enough = usize::try_from(1 + rng.below(40)).expect("small");
+        let replied = std::thread::scope(|scope| {
+            let clients = [0, 1].map(|_| {
+                scope.spawn(|| {
+                    let (mut replied, mut connection) = (Replied::default(), edge.connect());
+                    while replied.send(&mut connection, &number) {
+                        acknowledged.fetch_add(1, Relaxed);
+                    }
+                    replied
+                })
+            });
+            assert!(becomes(|| acknowledged.load(Relaxed) >= enough));
+            edge.signal("KILL");
+            clients.map(|client| client.join().expect("it ends"))
+        });
+        for Replied { counted, unknown } in replied {
+            all.counted.extend(counted);
+            all.unknown.extend(unknown);
+        }
+    }
+    assert!(all.counted.len() >= 400 && !all.unknown.is_empty());
+    all.is_counted_once(&counting);
+}
+
+#[test]
+fn an_edge_waits_for_the_brokers_and_says_when_a_hit_may_not_count() {
+    let brokers = Brokers::start(2);
+    let cluster = brokers.cluster.as_ref().expect("it is in this process");
+    let (counting, edge) = (brokers.node("a", "", None), edge(&brokers, "edge"));
+    let mut replied = Replied::default();
+    let number = AtomicUsize::new(0);
+    // Brokers that come back soon take the hit.
+    (1..=3).for_each(|broker| cluster.broker_down(broker).expect("it is there"));
+    std::thread::scope(|scope| {
+        let client = scope.spawn(|| replied.send(&mut edge.connect(), &number));
+        assert!(becomes(|| edge.get("/metrics").contains("lately_kafka_written_records_total 21\n")));
+        assert!(!client.is_finished());
+        (1..=3).for_each(|broker| cluster.broker_up(broker).expect("it is there"));
+        assert!(client.join().expect("it ends"));
+    });
+    // Brokers that refuse for good.
+    for error in [
+        RDKafkaRespErr::RD_KAFKA_RESP_ERR_INVALID_PRODUCER_EPOCH,
+        RDKafkaRespErr::RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED,
+        RDKafkaRespErr::RD_KAFKA_RESP_ERR_OUT_OF_ORDER_SEQUENCE_NUMBER,
+    ] {
+        cluster.request_errors(RDKafkaApiKey::Produce, &[error; 3]);
+        while replied.send(&mut edge.connect(), &number) {}
+        cluster.clear_request_errors(RDKafkaApiKey::Produce);
+        assert!(becomes(|| replied.send(&mut edge.connect(), &number)));
+    }
+    replied.is_counted_once(&counting);
+    // Brokers that stay away.
+    (1..=3).for_each(|broker| cluster.broker_down(broker).expect("it is there"));
+    let why = refused(&edge, "HIT lost");
+    assert!(why.contains("did not acknowledge the hit, and it may count or not"), "{why}");
+    (1..=3).for_each(|broker| cluster.broker_up(broker).expect("it is there"));
+    assert!(becomes(|| ask::<u64>(&edge, "HIT found").is_ok()));
+    assert!(becomes(|| counting.ask::<u64>("HITS found") > 0));
+    assert!(counting.ask::<u64>("HITS lost") <= 1);
+}
+
+/// Servers that only count, of which one is killed now and then.
+#[test]
+fn servers_that_only_count_take_over_from_each_other() {
+    let (brokers, mut sent) = (Brokers::start(3), Sent::new(70));
+    let role = "role = \"ingest\"\n";
+    let names = ["a", "b"];
+    let mut counting: Vec<Running> = names.iter().map(|name| brokers.node(name, role, None)).collect();
+    let reader = brokers.node("c", "role = \"serve\"\n", None);
+    sent.send(&brokers, 500);
+    sent.is_counted(&[&reader]);
+    for round in 0..6 {
+        sent.send(&brokers, 200);
+        if round % 2 == 0 {
+            sent.is_counted(&[&reader]);
+        }
+        counting[round % 2] = brokers.node(names[round % 2], role, None);
+    }
+    sent.send(&brokers, 200);
+    sent.is_counted(&[&reader]);
+    let one = &counting[0];
+    for line in ["HIT k0", "HITS k0", "LIMIT k0 5 1m", "DEL k0", "TOP 5", "MHITS 1h k0", "DBSIZE"] {
+        let why = refused(one, line);
+        assert!(why.contains("use a node with the role both, serve or produce"), "{line}: {why}");
+    }
+    for path in ["/v1/hits/k0", "/v1/top"] {
+        let answer = http(one, "GET", path, "");
+        assert!(answer.starts_with("HTTP/1.0 422") && answer.contains("role both, serve"), "{answer}");
+    }
+    // A server that was killed keeps its name for five seconds.
+    for path in ["/metrics", "/v1/cluster", "/v1/status", "/readyz"] {
+        assert!(becomes(|| http(one, "GET", path, "").starts_with("HTTP/1.0 200")), "{path}");
+    }
+    // One that counted only knows all once it has another role.
+    let both = brokers.node("d", "", None);
+    counting.into_iter().for_each(drop);
+    sent.send(&brokers, 200);
+    sent.is_counted(&[&reader, &both]);
 }

@@ -8,6 +8,7 @@ use lately::{Clock, Levels};
 
 use crate::limits::MAX_KAFKA_TOPIC_BYTES;
 
+use super::hit_writer::HitGate;
 use super::stats::KafkaStats;
 
 /// What a node does with the topics.
@@ -18,6 +19,35 @@ pub enum KafkaRole {
     Both,
     /// It answers only.
     Serve,
+    /// It counts records of the hits topic only. It knows the counts of the partitions that it has, and no others.
+    Ingest,
+    /// It writes the hits of its clients to the hits topic, and answers.
+    Produce,
+}
+
+impl KafkaRole {
+    /// Whether it counts records of the hits topic.
+    #[must_use]
+    pub fn counts(self) -> bool {
+        matches!(self, KafkaRole::Both | KafkaRole::Ingest)
+    }
+
+    /// Whether clients may ask it for limits.
+    #[must_use]
+    pub fn decides_limits(self) -> bool {
+        matches!(self, KafkaRole::Both | KafkaRole::Serve)
+    }
+
+    /// Its name in a config.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            KafkaRole::Both => "both",
+            KafkaRole::Serve => "serve",
+            KafkaRole::Ingest => "ingest",
+            KafkaRole::Produce => "produce",
+        }
+    }
 }
 
 /// How members of the consumer group find out who has which partition.
@@ -69,6 +99,8 @@ pub struct KafkaConfig {
     pub stats: Arc<KafkaStats>,
     /// The classes of keys.
     pub classes: Arc<dyn Classes>,
+    /// Opened once the topic of hits is found.
+    pub gate: Arc<HitGate>,
     /// The time.
     pub clock: Arc<dyn Clock>,
 }

@@ -337,6 +337,25 @@ impl Counts {
         self.noted.len()
     }
 
+    /// Drops all counts of an origin.
+    pub(super) fn drop_origin(&mut self, origin: OriginNumber) {
+        let bytes = &mut self.bytes;
+        for part in &mut self.parts {
+            part.retain(|key, blocks| {
+                blocks.retain_mut(|block| {
+                    let before = block.cells.len();
+                    block.cells.retain(|cell| cell.origin != origin);
+                    *bytes -= (before - block.cells.len()) * CELL_BYTES;
+                    *bytes -= if block.cells.is_empty() { BLOCK_BYTES } else { 0 };
+                    !block.cells.is_empty()
+                });
+                *bytes -= if blocks.is_empty() { KEY_BYTES + key.len() } else { 0 };
+                !blocks.is_empty()
+            });
+            part.shrink_to_fit();
+        }
+    }
+
     /// Drops what is not kept any more, of the next parts.
     pub(super) fn tidy(&mut self, parts: usize, now: Timestamp) {
         let now_ms = now.as_millis();
@@ -385,6 +404,23 @@ mod tests {
             Addition { id, place, keep_until_ms: id.end_ms() + 1_000, hits }
         };
         [1_000, 60_000].map(addition).to_vec()
+    }
+
+    #[test]
+    fn the_counts_of_an_origin_are_dropped() {
+        let mut counts = Counts::new(usize::MAX);
+        let [one, two] = [0, 1].map(|partition| {
+            counts.origin(&Origin::new("hits", partition).expect("a name")).expect("there is room")
+        });
+        counts.add(b"k", two, &additions(NOW_MS, 4)).expect("there is room");
+        let before = counts.held_bytes();
+        counts.add(b"k", one, &additions(NOW_MS, 3)).expect("there is room");
+        counts.add(b"l", one, &additions(NOW_MS, 3)).expect("there is room");
+        counts.drop_origin(one);
+        assert_eq!(counts.held_bytes(), before);
+        assert_eq!(counts.scan(0, 9).0.len(), 2);
+        counts.drop_origin(two);
+        assert_eq!((counts.held_bytes(), counts.scan(0, 9).0.len()), (0, 0));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The engine: the counts of all nodes, through Kafka.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize};
@@ -19,6 +19,7 @@ use crate::{Block, Engine, EngineError, List, OwnedBlock, Place, Told, Write};
 
 use super::client;
 use super::config::{Classes, GroupProtocol, KafkaConfig, KafkaRole};
+use super::hit_writer::HitGate;
 use super::producer::{Outgoing, Producer};
 use super::state::State;
 use super::state_record::StateRecord;
@@ -46,11 +47,14 @@ pub(super) struct Shared {
     pub(super) state: Mutex<State>,
     producer: Mutex<Option<Arc<Producer>>>,
     pub(super) classes: Arc<dyn Classes>,
+    pub(super) gate: Arc<HitGate>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) held_bytes: Arc<AtomicUsize>,
     pub(super) stats: Arc<KafkaStats>,
     /// The partitions of the state topic; 0 before they are known.
     pub(super) state_partitions: AtomicI32,
+    /// The partitions of the state topic that are to be read from their beginning again.
+    pub(super) rereads: Mutex<BTreeSet<i32>>,
     /// The last number that this node has asked for.
     pub(super) nonce: AtomicU64,
     /// Whether the state topic was read up to the start of this node.
@@ -152,12 +156,41 @@ impl Shared {
         self.progress.notify_waiters();
     }
 
+    /// Keeps the counts of a partition of the hits topic from now on, if only some are kept.
+    pub(super) fn keep(&self, partition: i32) {
+        let mut state = self.state();
+        if state.keeps_some_only() {
+            state.keep(partition);
+            lock(&self.rereads).insert(self.state_partition(partition));
+        }
+    }
+
+    /// Takes the partitions of the state topic that are to be read again, once reading begins anew there.
+    pub(super) fn take_rereads(
+        &self,
+        begin: impl FnOnce(&BTreeSet<i32>) -> Result<(), EngineError>,
+    ) -> Result<(), EngineError> {
+        // `has_read` locks in this order, too.
+        let mut state = self.state();
+        let mut rereads = lock(&self.rereads);
+        if rereads.is_empty() {
+            return Ok(());
+        }
+        begin(&rereads)?;
+        std::mem::take(&mut *rereads).into_iter().for_each(|partition| state.reread(partition));
+        Ok(())
+    }
+
+    /// Where the state topic has the counts of a partition of the hits topic.
+    fn state_partition(&self, partition: i32) -> i32 {
+        partition.rem_euclid(self.state_partitions.load(Relaxed).max(1))
+    }
+
     /// A record of the state topic, from a partition of the hits topic.
     pub(super) fn state_record(&self, partition: i32, record: &StateRecord) -> Outgoing {
-        let partitions = self.state_partitions.load(Relaxed).max(1);
         Outgoing {
             topic: Arc::clone(&self.topics.state),
-            partition: Some(partition.rem_euclid(partitions)),
+            partition: Some(self.state_partition(partition)),
             key: record.key(),
             value: record.value(),
             time_ms: None,
@@ -190,7 +223,8 @@ impl Shared {
             Ok(producer) => {
                 let record = StateRecord::Nonce { writer: producer.writer(), nonce };
                 let records = partitions.map(|partition| self.state_record(partition, &record));
-                producer.post(&records.collect::<Vec<_>>());
+                // Nobody waits for it.
+                producer.post(&records.collect::<Vec<_>>(), &Arc::default());
             }
             Err(error) => self.set_problem(Part::State, Some(error.to_string())),
         }
@@ -200,7 +234,9 @@ impl Shared {
     /// Whether the state topic is read up to the time of a number, or a later one.
     pub(super) fn has_read(&self, nonce: u64) -> bool {
         let (state, partitions) = (self.state(), self.state_partitions.load(Relaxed));
-        partitions > 0 && (0..partitions).all(|partition| state.nonce(partition) >= nonce)
+        // What is to be read again was read without what is needed of it now.
+        let is_whole = lock(&self.rereads).is_empty();
+        is_whole && partitions > 0 && (0..partitions).all(|partition| state.nonce(partition) >= nonce)
     }
 
     /// Waits until the state topic was read up to the start of this node.
@@ -242,11 +278,16 @@ impl Kafka {
     /// # Errors
     /// [`EngineError::Url`]: an address is invalid.
     pub fn new(config: KafkaConfig) -> Result<Kafka, EngineError> {
-        let KafkaConfig { urls, topic, flush, keep, most_bytes, held_bytes, stats, classes, clock } = config;
+        let KafkaConfig { urls, topic, flush, keep, most_bytes, held_bytes, stats, classes, gate, clock } =
+            config;
+        let mut state = State::new(&topic.origin(), most_bytes);
+        if topic.role == KafkaRole::Ingest {
+            state.keep_some_only();
+        }
         let shared = Shared {
             brokers: address::brokers(&urls)?,
             topics: Topics::of(&topic.topic),
-            state: Mutex::new(State::new(&topic.origin(), most_bytes)),
+            state: Mutex::new(state),
             group: topic.group,
             role: topic.role,
             protocol: topic.protocol,
@@ -255,10 +296,12 @@ impl Kafka {
             keep,
             producer: Mutex::default(),
             classes,
+            gate,
             clock,
             held_bytes,
             stats,
             state_partitions: AtomicI32::new(0),
+            rereads: Mutex::default(),
             nonce: AtomicU64::new(0),
             caught_up: AtomicBool::new(false),
             is_stopping: AtomicBool::new(false),
@@ -285,7 +328,7 @@ impl Kafka {
             }
         };
         start("lately-state", follower::run);
-        if self.shared.role == KafkaRole::Both {
+        if self.shared.role.counts() {
             start("lately-ingest", ingest::run);
         }
     }

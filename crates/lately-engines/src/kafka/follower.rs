@@ -1,5 +1,6 @@
 //! Reads the state topic from its beginning on, and goes on reading.
 
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -11,6 +12,7 @@ use rdkafka::{Offset, TopicPartitionList};
 use crate::EngineError;
 use crate::limits::{
     KAFKA_ASK_EVERY_MS, KAFKA_PARTS, KAFKA_POLL, KAFKA_RETRY, KAFKA_TIDY_EVERY_MS, KAFKA_TIDY_ROUNDS,
+    KAFKA_TIMEOUT,
 };
 
 use super::client::{Failure, refused};
@@ -36,6 +38,7 @@ pub(super) fn run(shared: &Arc<Shared>) {
 async fn open(shared: &Shared) -> Result<BaseConsumer<Failure>, EngineError> {
     let partitions = shared.topics.open(&shared.settings(), shared.keep).await?;
     shared.state_partitions.store(partitions, Relaxed);
+    shared.gate.open();
     let failure = Failure::default();
     let mut settings = shared.settings();
     settings.set("enable.auto.commit", "false").set("auto.offset.reset", "earliest");
@@ -55,16 +58,23 @@ async fn open(shared: &Shared) -> Result<BaseConsumer<Failure>, EngineError> {
 }
 
 fn follow(shared: &Shared, consumer: &BaseConsumer<Failure>) -> Result<(), EngineError> {
+    // It begins at the beginning.
+    shared.take_rereads(|_| Ok(()))?;
     let begun = shared.ask();
+    // What was read of each partition, to know what is read again.
+    let mut read_until: HashMap<i32, i64> = HashMap::new();
     let (mut asked_ms, mut tidied_ms) = (shared.now().as_millis(), shared.now().as_millis());
     while !shared.is_stopping() {
+        shared.take_rereads(|partitions| seek(shared, consumer, partitions))?;
         let mut timeout = KAFKA_POLL;
         // Some at once, so that those who wait are woken once.
         for _ in 0..1_000 {
             match consumer.poll(timeout) {
                 None => break,
                 Some(Ok(message)) => {
-                    merge(shared, &message);
+                    let until = read_until.entry(message.partition()).or_default();
+                    merge(shared, &message, message.offset() < *until);
+                    *until = (message.offset() + 1).max(*until);
                     shared.set_problem(Part::State, None);
                 }
                 Some(Err(error)) => {
@@ -93,11 +103,31 @@ fn follow(shared: &Shared, consumer: &BaseConsumer<Failure>) -> Result<(), Engin
     Ok(())
 }
 
+/// Reads partitions from their beginning again.
+fn seek(
+    shared: &Shared,
+    consumer: &BaseConsumer<Failure>,
+    partitions: &BTreeSet<i32>,
+) -> Result<(), EngineError> {
+    partitions.iter().try_for_each(|partition| {
+        consumer
+            .seek(&shared.topics.state, *partition, Offset::Beginning, KAFKA_TIMEOUT)
+            .map_err(|error| refused(&error, &Failure::default()))
+    })
+}
+
 /// Merges a record. Without room, it waits until there is some: nothing may be left out.
-fn merge(shared: &Shared, message: &BorrowedMessage<'_>) {
+fn merge(shared: &Shared, message: &BorrowedMessage<'_>, is_again: bool) {
     let record = (message.key().unwrap_or_default(), message.payload());
     while !shared.is_stopping() {
-        let merged = shared.state().merge(message.partition(), record, shared.now());
+        let merged = {
+            let mut state = shared.state();
+            if is_again {
+                state.merge_again(message.partition(), record, shared.now())
+            } else {
+                state.merge(message.partition(), record, shared.now())
+            }
+        };
         match merged {
             Ok(()) => return,
             Err(no_room) => {

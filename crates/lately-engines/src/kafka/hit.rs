@@ -52,7 +52,15 @@ struct Value {
 /// The compact form of the value of one hit at a time.
 #[must_use]
 pub fn compact_hit(at: Timestamp) -> Vec<u8> {
-    let mut value = vec![COMPACT, HAS_TIME];
+    compact_hits(1, at)
+}
+
+/// The compact form of the value of hits at a time.
+pub(super) fn compact_hits(hits: u64, at: Timestamp) -> Vec<u8> {
+    let mut value = vec![COMPACT, HAS_TIME | if hits == 1 { 0 } else { HAS_HITS }];
+    if hits != 1 {
+        put(&mut value, hits);
+    }
     put(&mut value, at.as_millis().unsigned_abs());
     value
 }
@@ -188,6 +196,7 @@ mod tests {
         let at = Timestamp::from_millis(1_700_000_000_250).expect("a time");
         assert_eq!(compact_hit(at), b"\x01\x02\xfa\xd1\x95\xff\xbc\x31");
         check(b"\x01\x03\xac\x02\xfa\xd1\x95\xff\xbc\x31", (300, 1_700_000_000_250));
+        assert_eq!(compact_hits(300, at), b"\x01\x03\xac\x02\xfa\xd1\x95\xff\xbc\x31");
     }
 
     #[test]

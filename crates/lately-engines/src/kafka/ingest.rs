@@ -193,6 +193,7 @@ impl<'s> Ingest<'s> {
             match change {
                 Change::Got(number) => {
                     let asked_ms = self.shared.now().as_millis();
+                    self.shared.keep(number);
                     let nonce = self.shared.ask();
                     self.partitions.insert(number, Phase::Asking { nonce, asked_ms });
                 }
@@ -205,9 +206,12 @@ impl<'s> Ingest<'s> {
         if self.partitions.remove(&number) == Some(Phase::Counting) {
             let _ = self.reader.incremental_unassign(&self.list(number, Offset::Invalid));
         }
-        if let Ok((partition, _)) = self.shared.state().partition(number) {
+        let mut state = self.shared.state();
+        if let Ok((partition, _)) = state.partition(number) {
             partition.end();
         }
+        state.drop_partition(number);
+        drop(state);
         self.shared.stats.drop_partition(number);
     }
 

@@ -3,7 +3,8 @@
 //! Each node has all counts in memory (`state.rs`, `counts.rs`), as far as it has read the state topic (`follower.rs`). What it counts itself
 //! it writes there (`producer.rs`). The members of a consumer group share the partitions of the hits topic (`ingest.rs`). `partition.rs` says
 //! where the next owner of a partition goes on, and why no record counts twice. `hit.rs` reads a record of the hits topic,
-//! `state_record.rs` those of the state topic.
+//! `state_record.rs` those of the state topic. `hits_producer.rs` writes hits of clients to the hits
+//! topic (`hit_writer.rs`).
 //!
 //! The library for Kafka is written in C, so all but the config is behind a feature.
 
@@ -21,6 +22,9 @@ mod follower;
 mod gathered;
 #[cfg(feature = "kafka")]
 mod hit;
+mod hit_writer;
+#[cfg(feature = "kafka")]
+mod hits_producer;
 #[cfg(feature = "kafka")]
 mod ingest;
 #[cfg(feature = "kafka")]
@@ -47,6 +51,9 @@ pub use config::{Classes, GroupProtocol, KafkaConfig, KafkaRole, KafkaTopic};
 pub use engine::Kafka;
 #[cfg(feature = "kafka")]
 pub use hit::compact_hit;
+pub use hit_writer::{Delivered, Delivery, HitGate, HitRecords, WriteHits};
+#[cfg(feature = "kafka")]
+pub use hits_producer::KafkaHits;
 pub use stats::KafkaStats;
 
 /// Whether an address is one of a broker of Kafka, by its scheme.

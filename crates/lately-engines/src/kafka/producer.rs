@@ -1,22 +1,23 @@
 //! Writing records, and waiting until the brokers have them.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use rdkafka::ClientConfig;
 use rdkafka::client::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{DeliveryResult, Header, OwnedHeaders};
-use rdkafka::producer::{BaseRecord, ProducerContext, ThreadedProducer};
-use tokio::sync::Notify;
+use rdkafka::producer::{BaseRecord, Producer as _, ProducerContext, ThreadedProducer};
 use tokio::time::timeout;
 
 use crate::EngineError;
-use crate::limits::{KAFKA_AT_ONCE, KAFKA_DELIVERY};
+use crate::limits::{KAFKA_AT_ONCE, KAFKA_DELIVERY, KAFKA_QUEUE_KBYTES};
 
 use super::client::{Failure, settings};
+use super::hit_writer::Delivery;
 
 /// A record that is written.
 pub(super) struct Outgoing {
@@ -54,6 +55,7 @@ fn is_final(error: &KafkaError) -> bool {
                 | RDKafkaErrorCode::InvalidProducerIdMapping
                 | RDKafkaErrorCode::OutOfOrderSequenceNumber
                 | RDKafkaErrorCode::UnknownProducerId
+                | RDKafkaErrorCode::GaplessGuarantee
         )
     )
 }
@@ -78,62 +80,32 @@ impl ClientContext for Context {
 }
 
 impl ProducerContext for Context {
-    type DeliveryOpaque = Arc<Batch>;
+    type DeliveryOpaque = Arc<Delivery>;
 
-    fn delivery(&self, result: &DeliveryResult<'_>, batch: Arc<Batch>) {
+    fn delivery(&self, result: &DeliveryResult<'_>, delivery: Arc<Delivery>) {
         let error = result.as_ref().err().map(|(error, _)| error);
         error.into_iter().for_each(|error| self.note(error));
-        batch.note(error.map(ToString::to_string));
-    }
-}
-
-/// Records that were given to the library together.
-#[derive(Default)]
-struct Batch {
-    progress: Mutex<Progress>,
-    done: Notify,
-}
-
-#[derive(Default)]
-struct Progress {
-    waiting: usize,
-    failure: Option<String>,
-}
-
-impl Batch {
-    fn lock(&self) -> MutexGuard<'_, Progress> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn note(&self, failure: Option<String>) {
-        let mut progress = self.lock();
-        progress.waiting -= 1;
-        progress.failure = progress.failure.take().or(failure);
-        if progress.waiting == 0 {
-            self.done.notify_waiters();
-        }
-    }
-
-    async fn wait(&self) -> Result<(), String> {
-        loop {
-            let mut done = std::pin::pin!(self.done.notified());
-            // Registered before the check, so that no notification is missed.
-            done.as_mut().enable();
-            {
-                let progress = self.lock();
-                if progress.waiting == 0 {
-                    return progress.failure.clone().map_or(Ok(()), Err);
-                }
-            }
-            done.await;
-        }
+        delivery.note(error.map(ToString::to_string));
     }
 }
 
 impl Producer {
+    /// A producer of records of the state topic.
     pub(super) fn new(brokers: &str, writer: u64) -> Result<Producer, EngineError> {
-        let (failure, is_broken) = (Failure::default(), Arc::<AtomicBool>::default());
+        Producer::with(settings(brokers), writer)
+    }
+
+    /// A producer of hits. After a failure it writes nothing more: what follows a record that may be in the topic would be sent in another
+    /// series, and could be there twice.
+    pub(super) fn of_hits(brokers: &str) -> Result<Producer, EngineError> {
         let mut settings = settings(brokers);
+        settings.set("enable.gapless.guarantee", "true");
+        settings.set("queue.buffering.max.kbytes", KAFKA_QUEUE_KBYTES.to_string());
+        Producer::with(settings, 0)
+    }
+
+    fn with(mut settings: ClientConfig, writer: u64) -> Result<Producer, EngineError> {
+        let (failure, is_broken) = (Failure::default(), Arc::<AtomicBool>::default());
         // A record that is sent again by the library must not arrive behind one that replaces it.
         settings.set("enable.idempotence", "true").set("acks", "all");
         settings.set("message.timeout.ms", KAFKA_DELIVERY.as_millis().to_string());
@@ -155,12 +127,15 @@ impl Producer {
         self.is_broken.load(Relaxed)
     }
 
-    /// Writes records, and does not wait.
-    pub(super) fn post(&self, records: &[Outgoing]) {
-        let batch = Arc::new(Batch::default());
-        // Nobody waits for it.
-        batch.lock().waiting = 1;
-        self.give(records, &batch);
+    /// Whether the brokers have answered for all records.
+    pub(super) fn is_idle(&self) -> bool {
+        self.producer.in_flight_count() == 0
+    }
+
+    /// Writes records, and does not wait. `delivery` gets the result.
+    pub(super) fn post(&self, records: &[Outgoing], delivery: &Arc<Delivery>) {
+        let refused = self.give(records, delivery);
+        delivery.note(refused);
     }
 
     /// Writes records, and waits until all brokers that keep them have them, for `wait` at most.
@@ -176,25 +151,23 @@ impl Producer {
     }
 
     async fn write_chunk(&self, records: &[Outgoing], wait: Duration) -> Result<(), EngineError> {
-        let batch = Arc::new(Batch::default());
+        let delivery = Arc::new(Delivery::default());
         let failed = |why: String| {
             let last = self.failure.get().map_or_else(String::new, |last| format!(" ({last})"));
             EngineError::Away(format!("Kafka: {why}{last}"))
         };
-        // Until all are given, it cannot be done.
-        batch.lock().waiting = 1;
-        let refused = self.give(records, &batch);
-        batch.note(refused);
-        match timeout(wait, batch.wait()).await {
+        self.post(records, &delivery);
+        match timeout(wait, delivery.wait()).await {
             Ok(done) => done.map_err(failed),
             Err(_) => Err(failed(format!("the brokers did not take counts within {} s", wait.as_secs()))),
         }
     }
 
     /// Gives records to the library. Returns why it did not take one; then those behind it are not given.
-    fn give(&self, records: &[Outgoing], batch: &Arc<Batch>) -> Option<String> {
+    fn give(&self, records: &[Outgoing], delivery: &Arc<Delivery>) -> Option<String> {
         for record in records {
-            let mut outgoing = BaseRecord::with_opaque_to(&record.topic, Arc::clone(batch)).key(&record.key);
+            let mut outgoing =
+                BaseRecord::with_opaque_to(&record.topic, Arc::clone(delivery)).key(&record.key);
             outgoing.partition = record.partition;
             outgoing.payload = record.value.as_ref();
             outgoing.timestamp = record.time_ms;
@@ -204,12 +177,12 @@ impl Producer {
                 });
                 outgoing = outgoing.headers(headers);
             }
-            batch.lock().waiting += 1;
+            delivery.add();
             if let Err((error, _)) = self.producer.send(outgoing) {
                 if is_final(&error) {
                     self.is_broken.store(true, Relaxed);
                 }
-                batch.lock().waiting -= 1;
+                delivery.remove();
                 return Some(error.to_string());
             }
         }

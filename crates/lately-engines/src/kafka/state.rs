@@ -1,6 +1,6 @@
 //! What a node knows from the state topic. Pure: it does no I/O, and time is passed in.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use lately::{Origin, Timestamp};
 
@@ -19,6 +19,8 @@ pub(super) struct State {
     /// The numbers under which this node has written since its start.
     writers: Vec<u64>,
     partitions: BTreeMap<i32, Partition>,
+    /// The partitions whose counts are kept. `None`: all counts are.
+    kept: Option<BTreeSet<i32>>,
     texts: BTreeMap<(u8, String), (i64, String)>,
     texts_bytes: usize,
     /// For each name of a node, the servers that claim it, the first one first, and until when.
@@ -37,12 +39,49 @@ impl State {
             topic: topic.to_owned(),
             writers: Vec::new(),
             partitions: BTreeMap::new(),
+            kept: None,
             texts: BTreeMap::new(),
             texts_bytes: 0,
             claims: HashMap::new(),
             nonces: HashMap::new(),
             foreign: 0,
         }
+    }
+
+    /// Leaves out all counts but those of partitions that are given to [`State::keep`].
+    pub(super) fn keep_some_only(&mut self) {
+        self.kept = Some(BTreeSet::new());
+    }
+
+    /// Whether only the counts of some partitions are kept.
+    pub(super) fn keeps_some_only(&self) -> bool {
+        self.kept.is_some()
+    }
+
+    /// Keeps the counts of a partition from now on. What was read before was left out: the partition of the state topic that has them is to
+    /// be read again.
+    pub(super) fn keep(&mut self, partition: i32) {
+        self.kept.iter_mut().for_each(|kept| _ = kept.insert(partition));
+    }
+
+    /// Leaves out the counts of a partition from now on, and drops those that are there.
+    pub(super) fn drop_partition(&mut self, partition: i32) {
+        let Some(kept) = &mut self.kept else { return };
+        kept.remove(&partition);
+        if self.partitions.remove(&partition).is_some()
+            && let Ok(origin) = self.counts.origin(&self.origin(partition))
+        {
+            self.counts.drop_origin(origin);
+        }
+    }
+
+    fn keeps(&self, partition: i32) -> bool {
+        self.kept.as_ref().is_none_or(|kept| kept.contains(&partition))
+    }
+
+    /// A partition of the state topic is read from its beginning again.
+    pub(super) fn reread(&mut self, partition: i32) {
+        self.nonces.remove(&partition);
     }
 
     /// This node writes under a number from now on. It must differ from those of all others, also of earlier starts.
@@ -92,8 +131,27 @@ impl State {
         }
     }
 
+    /// Merges a record that was read before. Claims and texts were taken then: a claim lasts from when it is first read.
+    ///
+    /// # Errors
+    /// Those of [`State::merge`].
+    pub(super) fn merge_again(
+        &mut self,
+        from: i32,
+        (key, value): (&[u8], Option<&[u8]>),
+        now: Timestamp,
+    ) -> Result<(), NoRoom> {
+        match StateRecord::read(key, value) {
+            None | Some(StateRecord::Claim { .. } | StateRecord::Text { .. }) => Ok(()),
+            Some(record) => self.merge_record(from, record, now),
+        }
+    }
+
     fn merge_record(&mut self, from: i32, record: StateRecord, now: Timestamp) -> Result<(), NoRoom> {
         match record {
+            StateRecord::Hits { partition, .. } | StateRecord::Complete { partition, .. }
+                if !self.keeps(partition) => {}
+            StateRecord::Counts { .. } if self.kept.is_some() => {}
             StateRecord::Hits { partition, block, until, keep_until_ms, counts, .. } => {
                 let origin = self.origin(partition);
                 let counts: Vec<Count> = counts
@@ -241,5 +299,25 @@ impl State {
             *texts_bytes -= if is_kept { 0 } else { name.len() + text.len() };
             is_kept
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Symptom: a node that only counts waited for its own name for longer than five seconds after it was killed. Cause: it read the claim of
+    /// its former start again whenever it got a partition. Fix: claims are taken once.
+    #[test]
+    fn a_claim_lasts_from_when_it_is_first_read() {
+        let at = |ms: i64| Timestamp::from_millis(ms).expect("a time");
+        let claim =
+            StateRecord::Claim { node: "a".to_owned(), holder: "dead".to_owned(), lasts_ms: Some(5_000) };
+        let (key, value) = (claim.key(), claim.value());
+        let mut state = State::new("hits", 1 << 20);
+        state.merge(0, (&key, value.as_deref()), at(10_000)).expect("there is room");
+        assert_eq!(state.holders("a", at(14_999)), ["dead"]);
+        state.merge_again(0, (&key, value.as_deref()), at(14_000)).expect("there is room");
+        assert!(state.holders("a", at(15_000)).is_empty());
     }
 }

@@ -16,6 +16,8 @@ pub struct KafkaStats {
     pub(super) dead: AtomicU64,
     /// Records that were deleted from the topic before they were counted.
     pub(super) lost: AtomicU64,
+    /// Records that were written for hits of clients.
+    written: AtomicU64,
     /// Of each partition that this node has, the end as the brokers report it, and the first offset that is not counted.
     partitions: Mutex<BTreeMap<i32, (i64, i64)>>,
 }
@@ -44,6 +46,16 @@ impl KafkaStats {
     #[cfg(feature = "kafka")]
     pub(super) fn drop_partition(&self, number: i32) {
         self.partitions().remove(&number);
+    }
+
+    #[cfg(feature = "kafka")]
+    pub(super) fn note_written(&self, records: usize) {
+        self.written.fetch_add(records as u64, Relaxed);
+    }
+
+    /// Records that were written for hits of clients, whether the brokers have taken them or not.
+    pub fn written(&self) -> u64 {
+        self.written.load(Relaxed)
     }
 
     /// Records that were read.

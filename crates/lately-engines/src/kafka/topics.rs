@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rdkafka::ClientConfig;
-use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, TopicReplication};
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::RDKafkaErrorCode;
 use rdkafka::types::RDKafkaRespErr;
 
 use crate::EngineError;
-use crate::limits::{KAFKA_COMPACTION_LAG_MS, KAFKA_TIMEOUT};
+use crate::limits::{KAFKA_COMPACTION_LAG_MS, KAFKA_LEAST_COMPACTION_LAG_MS, KAFKA_TIMEOUT};
 
 use super::client::{Failure, refused};
 
@@ -54,6 +54,7 @@ impl Topics {
                 .set("message.timestamp.type", "LogAppendTime");
             make(settings, &topic, &failure).await?;
         }
+        check_state(settings, &self.state, keep, &failure).await?;
         if partitions(&asking, &self.dead, &failure)?.is_none() {
             make(settings, &NewTopic::new(&self.dead, 1, TopicReplication::Fixed(-1)), &failure).await?;
         }
@@ -93,6 +94,57 @@ pub(super) fn partitions(
     }
 }
 
+/// Checks the settings of the state topic, as far as the brokers say them.
+async fn check_state(
+    settings: &ClientConfig,
+    topic: &str,
+    keep: Duration,
+    failure: &Failure,
+) -> Result<(), EngineError> {
+    let admin: AdminClient<Failure> =
+        settings.create_with_context(failure.clone()).map_err(|error| refused(&error, failure))?;
+    let options = AdminOptions::new().request_timeout(Some(KAFKA_TIMEOUT));
+    let described = admin.describe_configs([&ResourceSpecifier::Topic(topic)], &options).await;
+    // Not every broker says it, nor to everybody.
+    let Some(Ok(config)) = described.ok().and_then(|described| described.into_iter().next()) else {
+        return Ok(());
+    };
+    let value = |name: &str| config.get(name)?.value.clone();
+    check_settings(value, keep).map_err(|(setting, found, right)| {
+        EngineError::Away(format!(
+            "the topic '{topic}' has {setting}={found}, and counts could get lost: set it with kafka-configs --alter --topic {topic} --add-config {setting}={right}"
+        ))
+    })
+}
+
+/// A setting that is wrong, its value, and one that is right.
+type Wrong = (&'static str, String, String);
+
+fn check_settings(value: impl Fn(&str) -> Option<String>, keep: Duration) -> Result<(), Wrong> {
+    let policy = value("cleanup.policy");
+    let has = |policy: &Option<String>, word: &str| {
+        policy.as_deref().is_some_and(|policy| policy.split(',').any(|part| part.trim() == word))
+    };
+    if policy.is_some() && !has(&policy, "compact") {
+        return Err(("cleanup.policy", policy.unwrap_or_default(), "[compact,delete]".to_owned()));
+    }
+    let keep_ms = i64::try_from(keep.as_millis()).unwrap_or(i64::MAX);
+    // Without `delete`, nothing is dropped by its age. A negative time is forever.
+    let least = [
+        ("retention.ms", keep_ms, has(&policy, "delete")),
+        ("min.compaction.lag.ms", KAFKA_LEAST_COMPACTION_LAG_MS, has(&policy, "compact")),
+    ];
+    for (name, least_ms, matters) in least {
+        let found = value(name).filter(|_| matters);
+        let is_short = |found: &String| found.parse().is_ok_and(|ms: i64| (0..least_ms).contains(&ms));
+        if let Some(found) = found.filter(is_short) {
+            let right_ms = if name == "retention.ms" { least_ms } else { KAFKA_COMPACTION_LAG_MS };
+            return Err((name, found, right_ms.to_string()));
+        }
+    }
+    Ok(())
+}
+
 async fn make(settings: &ClientConfig, topic: &NewTopic<'_>, failure: &Failure) -> Result<(), EngineError> {
     let admin: AdminClient<Failure> =
         settings.create_with_context(failure.clone()).map_err(|error| refused(&error, failure))?;
@@ -104,5 +156,30 @@ async fn make(settings: &ClientConfig, topic: &NewTopic<'_>, failure: &Failure) 
             Err(EngineError::Away(format!("Kafka: the topic '{name}' cannot be created: {code}")))
         }
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_that_would_lose_counts_are_named() {
+        let check = |settings: &[(&str, &str)], expected: Option<&str>| {
+            let value = |name: &str| {
+                let found = settings.iter().find(|(setting, _)| *setting == name);
+                found.map(|(_, value)| (*value).to_owned())
+            };
+            let wrong = check_settings(value, Duration::from_secs(1_000)).err();
+            assert_eq!(wrong.map(|(setting, ..)| setting), expected, "{settings:?}");
+        };
+        let (policy, retention, lag) = ("cleanup.policy", "retention.ms", "min.compaction.lag.ms");
+        check(&[], None);
+        check(&[(policy, "delete")], Some(policy));
+        check(&[(policy, "compact"), (retention, "1"), (lag, "3600000")], None);
+        check(&[(policy, "compact,delete"), (retention, "1000000"), (lag, "1200000")], None);
+        check(&[(policy, "delete, compact"), (retention, "999999"), (lag, "1200000")], Some(retention));
+        check(&[(policy, "delete,compact"), (retention, "-1"), (lag, "1199999")], Some(lag));
+        check(&[(policy, "compact"), (lag, "0")], Some(lag));
     }
 }

@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use lately::{Clock, Levels, Origin, Settings, SystemClock};
 use lately_engines::{
-    Block, Classes, Engine, GroupProtocol, Kafka, KafkaConfig, KafkaRole, KafkaStats, KafkaTopic,
+    Block, Classes, Engine, GroupProtocol, HitGate, Kafka, KafkaConfig, KafkaRole, KafkaStats, KafkaTopic,
 };
+use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::message::{Headers, Message};
 use rdkafka::mocking::MockCluster;
@@ -82,6 +84,7 @@ impl Brokers {
             most_bytes: 1 << 30,
             held_bytes: Arc::<AtomicUsize>::default(),
             stats: Arc::clone(&stats),
+            gate: Arc::<HitGate>::default(),
             classes: Arc::new(Default(Settings::default())),
             clock: Arc::new(SystemClock::new()),
         };
@@ -302,6 +305,88 @@ fn a_producer_that_the_brokers_refuse_is_replaced() {
         cluster.clear_request_errors(RDKafkaApiKey::Produce);
         let hits = known(0, START_MS, 7);
         while node.send(&[write(b"own", &hits)]).await.is_err() {}
+        node.close().await;
+    });
+}
+
+#[test]
+fn a_node_that_only_counts_has_its_own_partitions_in_memory() {
+    let brokers = Brokers::start(4);
+    run(async {
+        let (mut one, stats) = brokers.node(KafkaRole::Ingest, GroupProtocol::Classic);
+        let (mut reader, _) = brokers.node(KafkaRole::Serve, GroupProtocol::Classic);
+        ready(&mut one).await;
+        let mut sent = 0;
+        let mut send = || {
+            for number in 0..400 {
+                brokers.hit(&format!("k{}", number % 100), "", number % 4);
+                sent += 1;
+            }
+            brokers.flush();
+            sent / 100
+        };
+        let each = send();
+        becomes(&mut reader, "k1", each).await;
+        becomes(&mut one, "k1", each).await;
+        // Half of it goes to another node.
+        let (mut two, of_two) = brokers.node(KafkaRole::Ingest, GroupProtocol::Classic);
+        ready(&mut two).await;
+        while (stats.lags().len(), of_two.lags().len()) != (2, 2) {
+            let each = send();
+            becomes(&mut reader, "k1", each).await;
+        }
+        let each = send();
+        for key in 0..100 {
+            becomes(&mut reader, &format!("k{key}"), each).await;
+        }
+        let mut known = Vec::new();
+        for node in [&mut one, &mut two] {
+            let mut keys = 0;
+            for key in 0..100 {
+                let hits = hits(node, &format!("k{key}"), 3_600_000).await;
+                assert!(hits == 0 || hits == each, "k{key}: {hits}");
+                keys += u64::from(hits > 0);
+            }
+            known.push(keys);
+        }
+        // The keys of a partition are known to the node that has it.
+        assert_eq!(known, [50, 50]);
+        two.close().await;
+        while stats.lags().len() != 4 {
+            let each = send();
+            becomes(&mut reader, "k2", each).await;
+        }
+        let each = send();
+        for key in 0..100 {
+            becomes(&mut one, &format!("k{key}"), each).await;
+        }
+        one.close().await;
+    });
+}
+
+#[test]
+fn a_state_topic_that_is_not_compacted_is_refused() {
+    let Some(brokers) = Brokers::tansu(2) else { return };
+    run(async {
+        let admin: AdminClient<DefaultClientContext> =
+            ClientConfig::new().set("bootstrap.servers", &brokers.address).create().expect("a client");
+        let topic =
+            NewTopic::new("hits-state", 2, TopicReplication::Fixed(1)).set("cleanup.policy", "delete");
+        let made = admin.create_topics([&topic], &AdminOptions::new()).await.expect("an answer");
+        assert!(made.iter().all(Result::is_ok), "{made:?}");
+        let (mut node, _) = brokers.node(KafkaRole::Both, GroupProtocol::Classic);
+        let block = [Block { key: b"k", levels: lately::LevelsId::new(0), width_ms: 1, number: 0 }];
+        let why = loop {
+            let why = node.read(&block).await.expect_err("it must not count").to_string();
+            if why.contains("cleanup.policy") {
+                break why;
+            }
+        };
+        assert!(
+            why.contains("'hits-state' has cleanup.policy=delete")
+                && why.contains("--add-config cleanup.policy=[compact,delete]"),
+            "{why}"
+        );
         node.close().await;
     });
 }

@@ -198,10 +198,15 @@ struct KafkaKeys {
     session: Option<Spanned<Length>>,
 }
 
-/// One of two values of a key.
-fn choice<T>(key: &str, text: &Spanned<String>, choices: [(&str, T); 2]) -> Result<T, Problem> {
-    let [first, second] = choices.each_ref().map(|(name, _)| *name);
-    let message = format!("unknown {key} '{}': give {first} or {second}", text.get_ref());
+/// One of the values of a key.
+fn choice<T, const N: usize>(
+    key: &str,
+    text: &Spanned<String>,
+    choices: [(&str, T); N],
+) -> Result<T, Problem> {
+    let names = choices.each_ref().map(|(name, _)| *name);
+    let (last, others) = names.split_last().expect("there are some");
+    let message = format!("unknown {key} '{}': give {} or {last}", text.get_ref(), others.join(", "));
     let found = choices.into_iter().find(|(name, _)| name == text.get_ref());
     found.map(|(_, value)| value).ok_or_else(|| Problem { at: text.span(), message })
 }
@@ -236,7 +241,9 @@ fn with_kafka(config: ClusterConfig, keys: KafkaKeys) -> Result<ClusterConfig, P
         kafka.group = group.into_inner();
     }
     if let Some(role) = role {
-        kafka.role = choice("role", &role, [("both", KafkaRole::Both), ("serve", KafkaRole::Serve)])?;
+        let roles = [KafkaRole::Both, KafkaRole::Serve, KafkaRole::Ingest, KafkaRole::Produce];
+        let choices = roles.map(|role| (role.name(), role));
+        kafka.role = choice("role", &role, choices)?;
     }
     if let Some(protocol) = group_protocol {
         let choices = [("classic", GroupProtocol::Classic), ("consumer", GroupProtocol::Consumer)];

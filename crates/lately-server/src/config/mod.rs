@@ -56,7 +56,7 @@ pub use user::User;
 pub use value::parse_address;
 
 use crate::limits::{DEFAULT_CEILING_BYTES, DEFAULT_IDLE_TIMEOUT, DEFAULT_MAX_CLIENTS};
-use crate::service::cluster::ClusterConfig;
+use crate::service::cluster::{ClusterConfig, KafkaRole};
 use alert::AlertConfig;
 use class::ClassConfig;
 use cluster::ClusterSection;
@@ -232,6 +232,18 @@ impl Config {
         self.classes.iter().map(|(_, settings)| settings.max_skew()).fold(default, Span::min)
     }
 
+    /// Whether this node has the counts that the other tables need.
+    fn check_role(&self) -> Result<(), String> {
+        let kafka = self.cluster.as_ref().and_then(|cluster| cluster.kafka.as_ref());
+        let needs = [("[[alert]]", !self.alerts.is_empty()), ("[[history]]", !self.histories.is_empty())];
+        match needs.into_iter().find(|(_, is_there)| *is_there) {
+            Some((what, _)) if kafka.is_some_and(|kafka| kafka.role == KafkaRole::Ingest) => Err(format!(
+                "{what} needs counts, and a node with role = \"ingest\" knows those of some partitions only: move it to a node with the role both or serve"
+            )),
+            _ => Ok(()),
+        }
+    }
+
     /// Parses a config.
     pub(crate) fn parse(text: &str) -> Result<Config, Problem> {
         let document = DeTable::parse(text)
@@ -242,7 +254,8 @@ impl Config {
         let server = file.server;
         let classes = class::settle_all(file.class)?;
         let longest = class::longest_retention(&classes);
-        Ok(Config {
+        let cluster_at = file.cluster.as_ref().map(toml::Spanned::span).unwrap_or_default();
+        let config = Config {
             resp: server.resp.map_or(defaults.resp, |address| address.0),
             http: server.http.map_or(defaults.http, |address| address.0),
             grpc: server.grpc.map_or(defaults.grpc, |address| address.0),
@@ -267,7 +280,9 @@ impl Config {
             cluster: cluster::settle(file.cluster)?,
             otlp: otlp::settle(file.otlp)?,
             source: None,
-        })
+        };
+        config.check_role().map_err(|message| Problem { at: cluster_at, message })?;
+        Ok(config)
     }
 }
 

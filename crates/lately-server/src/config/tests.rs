@@ -524,10 +524,24 @@ fn kafka_has_keys_of_its_own() {
     );
     assert_eq!((given.topic.as_str(), given.group.as_str()), ("app.hits", "g"));
     assert_eq!((given.role, given.protocol), (KafkaRole::Serve, GroupProtocol::Consumer));
+    assert_eq!(kafka("role = \"ingest\"").role, KafkaRole::Ingest);
+    assert_eq!(kafka("role = \"produce\"").role, KafkaRole::Produce);
     assert_eq!(kafka("session = \"5m\"").session.as_secs(), 300);
+    let alert = "[[alert]]\nname = \"many\"\nmatch = \"*\"\nabove = 5\nwindow = \"10s\"\n";
+    check(
+        &format!("{good}role = \"ingest\"\n{alert}"),
+        "[[alert]] needs counts, and a node with role = \"ingest\" knows those of some partitions only",
+    );
+    assert_eq!(kafka(&format!("role = \"produce\"\n{alert}")).role, KafkaRole::Produce);
+    let owners = "peer = \"127.0.0.1:0\"\nowners = { eu-1 = \"a:1\", eu-2 = \"b:1\" }\n";
+    check(
+        &format!("{good}role = \"produce\"\n{owners}"),
+        "a node with role = \"produce\" decides no limits: leave [cluster.owners] out",
+    );
+    assert_eq!(kafka(&format!("role = \"serve\"\n{owners}")).role, KafkaRole::Serve);
     check(&format!("{good}session = \"999ms\""), "session of 999ms is out of range: give 1s to 300s");
     check(&format!("{good}session = \"301s\""), "session of 301000ms is out of range");
-    check(&format!("{good}role = \"edge\""), "unknown role 'edge': give both or serve");
+    check(&format!("{good}role = \"edge\""), "unknown role 'edge': give both, serve, ingest or produce");
     check(
         &format!("{good}group_protocol = \"new\""),
         "unknown group_protocol 'new': give classic or consumer",

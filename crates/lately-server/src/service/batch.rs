@@ -4,19 +4,18 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::cluster::Cluster;
+use super::commit::{Changes, Commit};
+use super::edge::{self, Plan};
+use super::effect::{Applied, Effect};
+use super::named_limits::{LimitAnswer, RuleNumber, Rules};
+use super::response::WindowCount;
+use super::{Asked, Refused, Response, Service, Stats, rate};
+use crate::limits::{RUN_JOINT_OPERATIONS, RUN_OPERATIONS, RUN_TIMED_OPERATIONS};
 use lately::{
     Admission, Count, HitError, HitOnce, JointRequest, MemberHit, Op, Outcome, Question, Request, Span,
     Store, Throttle, Timestamp,
 };
-use lately_journal::Refused;
-
-use super::cluster::Cluster;
-use super::commit::{Changes, Commit};
-use super::effect::{Applied, Effect};
-use super::named_limits::{LimitAnswer, RuleNumber, Rules};
-use super::response::WindowCount;
-use super::{Asked, Response, Service, Stats, rate};
-use crate::limits::{RUN_JOINT_OPERATIONS, RUN_OPERATIONS, RUN_TIMED_OPERATIONS};
 
 /// Requests and, after execution, their responses. Keys borrow from the read buffer.
 #[derive(Default)]
@@ -29,6 +28,8 @@ pub(crate) struct Batch<'a> {
     would_deny: u64,
     /// The reason why no operation may change anything.
     refused: Option<Refused>,
+    /// Operations that this node refuses, by their index, and why.
+    refusals: Vec<(usize, Refused)>,
     /// Operations of named limits.
     named: Vec<(Range<usize>, RuleNumber)>,
     /// The named limits, taken when the first request names one.
@@ -228,11 +229,14 @@ impl<'a> Batch<'a> {
     #[inline(always)]
     pub(crate) fn responses(&self) -> impl Iterator<Item = Response<'_>> {
         let mut outcomes = self.outcomes.iter();
+        let mut refusals = self.refusals.iter().peekable();
         let mut bit = 1_u64;
-        self.ops.iter().map(move |op| {
+        self.ops.iter().enumerate().map(move |(number, op)| {
             let is_change = self.changes & bit != 0;
             bit = bit.rotate_left(1);
             let refused = self.refused.as_ref().filter(|_| Effect::may_change(op));
+            let refusal = refusals.next_if(|(refused, _)| *refused == number).map(|(_, refused)| refused);
+            let refused = refused.or(refusal);
             let outcome = refused.map_or_else(|| Ok(outcomes.next().unwrap_or_else(|| missing())), Err);
             Response { outcome, is_change }
         })
@@ -253,6 +257,7 @@ impl<'a> Batch<'a> {
         self.ops.clear();
         self.outcomes.clear();
         self.named.clear();
+        self.refusals.clear();
         (self.changes, self.would_deny, self.refused, self.fewer) = (0, 0, None, 0);
     }
 
@@ -283,13 +288,16 @@ impl Service {
         if let Some(cluster) = &self.cluster {
             batch.ops.iter().for_each(|op| note_read(cluster, op, &self.store, now));
         }
+        if self.edge.is_some() {
+            return self.execute_on_edge(batch, changes, now);
+        }
         if !self.is_recorded() {
             self.apply(&batch.ops, now, &mut batch.outcomes, None);
             self.count_totals(&batch.ops, &batch.outcomes, None, now);
             self.note_late(&batch.ops, &batch.outcomes);
             return self.settle_batch(batch, None);
         }
-        batch.refused = self.journal().and_then(|journal| journal.check().err());
+        batch.refused = self.journal().and_then(|journal| journal.check().err()).map(Refused::from);
         if batch.refused.is_none() {
             self.apply(&batch.ops, now, &mut batch.outcomes, Some(&mut changes.deltas));
             self.count_totals(&batch.ops, &batch.outcomes, Some(&mut changes.deltas), now);
@@ -300,6 +308,41 @@ impl Service {
             self.apply(&questions, now, &mut batch.outcomes, Some(&mut changes.deltas));
         }
         self.settle_batch(batch, self.has_journal().then_some(changes));
+    }
+
+    /// The same on a node that writes its hits to Kafka: they are added to `changes`, and the store is only asked.
+    fn execute_on_edge(&self, batch: &mut Batch<'_>, changes: &mut Changes, now: Timestamp) {
+        let plans: Vec<Plan> = batch.ops.iter().map(|op| Plan::of(op, &self.store, now)).collect();
+        let planned = || batch.ops.iter().zip(&plans);
+        let questions: Vec<Op<'_>> = planned().filter_map(|(op, plan)| plan.question(op)).collect();
+        let mut known = Vec::with_capacity(questions.len());
+        self.store.apply(&questions, now, &mut known);
+        let mut known = known.into_iter();
+        let mut refused = 0_u64;
+        for (number, (op, plan)) in planned().enumerate() {
+            let outcome = match plan {
+                Plan::Write { hits, at, is_in_window } => {
+                    let known = known.next().unwrap_or_else(|| missing());
+                    if let (Op::Hit { key, .. }, 1..) = (op, *hits) {
+                        changes.write_hits(key, *at, *hits);
+                        batch.changes |= 1 << number;
+                    }
+                    edge::outcome_of_hit(&known, if *is_in_window { *hits } else { 0 })
+                }
+                Plan::Ask => known.next().unwrap_or_else(|| missing()),
+                Plan::Fail(error) => {
+                    refused = refused.saturating_add(Effect::of(op).hits());
+                    Outcome::Hit(Err(error.clone()))
+                }
+                Plan::Refuse(why) => {
+                    refused = refused.saturating_add(Effect::of(op).hits());
+                    batch.refusals.push((number, why.clone()));
+                    continue;
+                }
+            };
+            batch.outcomes.push(outcome);
+        }
+        Stats::add(&self.stats.refused_hits, refused);
     }
 
     /// Executes and commits one operation. A reply that reports a change waits for [`Service::settled`].
@@ -313,7 +356,8 @@ impl Service {
         add(&mut batch);
         let _entered = self.enter();
         self.execute(&mut batch, changes, now);
-        let outcome = match batch.refused {
+        let refusal = batch.refusals.pop().map(|(_, refused)| refused);
+        let outcome = match batch.refused.or(refusal) {
             Some(refused) => Err(refused),
             None => Ok(batch.outcomes.pop().unwrap_or_else(|| missing())),
         };

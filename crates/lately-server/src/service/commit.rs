@@ -3,14 +3,15 @@
 
 use std::sync::Arc;
 
-use lately::DeltaBatch;
-use lately_journal::{Hold, Journal, Receipt, Refused, Verdict};
+use lately::{DeltaBatch, Timestamp};
+use lately_engines::{Delivered, Delivery, HitRecords};
+use lately_journal::{Hold, Journal, Receipt, Verdict};
 
 use crate::service::cluster::WaitingId;
 use crate::service::ingest::Busy;
 use crate::service::named_limits::{LimitAnswer, LimitTally};
 use crate::service::rule_tally::{RuleHits, RuleTally};
-use crate::service::{Service, Stats};
+use crate::service::{Refused, Service, Stats};
 
 /// Changes of requests that are not committed yet.
 #[derive(Default)]
@@ -25,6 +26,8 @@ pub(crate) struct Changes {
     rule_hits: Vec<(Arc<RuleTally>, RuleHits)>,
     /// Sources whose positions are among the deltas. They accept no other stretch until the commit is settled.
     busy: Vec<Busy>,
+    /// Hits that are written to Kafka at the commit.
+    records: HitRecords,
     /// In a cluster: the id of the changes while they wait for the disk.
     waiting: Option<WaitingId>,
 }
@@ -41,19 +44,28 @@ pub(crate) enum Commit {
 
 /// Reports the result of a pending commit.
 #[derive(Clone)]
-pub(crate) struct Ticket(Hold);
+pub(crate) struct Ticket {
+    disk: Option<Hold>,
+    brokers: Option<Arc<Delivery>>,
+}
 
 /// The result of a pending commit.
 pub(crate) enum Settled {
-    /// The disk has not answered yet.
+    /// The disk, or the brokers of Kafka, have not answered yet.
     Pending,
     /// The changes are committed.
     Kept,
-    /// The journal failed, and the changes were rolled back.
+    /// The journal failed, and the changes were rolled back. Or the brokers did not acknowledge hits.
     Refused(Refused),
 }
 
 impl Changes {
+    /// Adds hits that are written to Kafka at the commit.
+    pub(super) fn write_hits(&mut self, key: &[u8], at: Timestamp, hits: u64) {
+        self.records.add(key, at, hits);
+        self.add_hits(hits);
+    }
+
     /// Adds hits that were counted.
     pub(crate) fn add_hits(&mut self, hits: u64) {
         self.hits = self.hits.saturating_add(hits);
@@ -77,6 +89,7 @@ impl Changes {
     /// Bytes of memory they hold.
     pub(crate) fn held_bytes(&self) -> usize {
         self.deltas.held_bytes()
+            + self.records.held_bytes()
             + self.answers.capacity() * size_of::<(Arc<LimitTally>, LimitAnswer)>()
             + self.rule_hits.capacity() * size_of::<(Arc<RuleTally>, RuleHits)>()
             + self.busy.capacity() * size_of::<Busy>()
@@ -89,6 +102,12 @@ impl Changes {
         self.answers.clear();
         self.rule_hits.clear();
         self.busy.clear();
+        self.records.clear();
+    }
+
+    /// The brokers did not acknowledge the hits. They were no changes of the store.
+    fn lose_hits(&mut self, service: &Service) {
+        Stats::add(&service.stats.refused_hits, std::mem::take(&mut self.hits));
     }
 
     /// Applies the effects of a commit: statistics, and the counts for other nodes.
@@ -107,11 +126,14 @@ impl Changes {
         if let Some(cluster) = &service.cluster {
             cluster.undo_deletions(&self.deltas);
         }
+        let has_changed = !self.deltas.is_empty();
         service.store.roll_back(&mut self.deltas);
         if let (Some(cluster), Some(id)) = (&service.cluster, self.waiting.take()) {
             cluster.settled(id);
         }
-        service.feed.fail("the journal failed meanwhile");
+        if has_changed {
+            service.feed.fail("the journal failed meanwhile");
+        }
         Stats::add(&service.stats.refused_hits, std::mem::take(&mut self.hits));
         self.answers.clear();
         self.rule_hits.clear();
@@ -124,19 +146,22 @@ impl Service {
     /// [`Service::enter`] from before the store changed until this returns.
     pub(crate) fn commit(&self, changes: &mut [&mut Changes]) -> Commit {
         let deltas = changes.iter().map(|changes| &changes.deltas);
-        let noted = self.note_deletions(deltas.clone());
-        match noted.and_then(|()| self.write(deltas)) {
-            Ok(None) => {
-                changes.iter_mut().for_each(|changes| changes.keep(self));
-                Commit::Kept
-            }
-            Ok(Some(hold)) => {
-                if let Some(cluster) = &self.cluster {
+        let noted = self.note_deletions(deltas);
+        // A hit that the brokers do not take leaves no trace here: so they come first.
+        let given = noted.and_then(|()| self.give_to_brokers(changes));
+        let deltas = changes.iter().map(|changes| &changes.deltas);
+        match given.and_then(|brokers| Ok((self.write(deltas)?, brokers))) {
+            Ok((disk, brokers)) => {
+                if let Some(cluster) = self.cluster.as_ref().filter(|_| disk.is_some()) {
                     changes.iter_mut().for_each(|changes| {
                         changes.waiting = Some(cluster.note_waiting());
                     });
                 }
-                Commit::Pending(Ticket(hold))
+                if disk.is_some() || brokers.is_some() {
+                    return Commit::Pending(Ticket { disk, brokers });
+                }
+                changes.iter_mut().for_each(|changes| changes.keep(self));
+                Commit::Kept
             }
             Err(refused) => {
                 changes.iter_mut().rev().for_each(|changes| changes.roll_back(self));
@@ -148,9 +173,28 @@ impl Service {
     /// Notes deletions that have to reach other nodes.
     fn note_deletions<'d>(&self, mut deltas: impl Iterator<Item = &'d DeltaBatch>) -> Result<(), Refused> {
         let Some(cluster) = &self.cluster else { return Ok(()) };
-        deltas.try_for_each(|deltas| cluster.note_deletions(deltas)).map_err(|error| Refused {
-            why: format!("a deletion cannot be written to the data folder: {error}"),
+        deltas.try_for_each(|deltas| cluster.note_deletions(deltas)).map_err(|error| {
+            Refused::journal(format!("a deletion cannot be written to the data folder: {error}"))
         })
+    }
+
+    /// On a node that writes its hits to Kafka: gives those of these changes to the brokers.
+    ///
+    /// # Errors
+    /// They take nothing.
+    fn give_to_brokers(&self, changes: &mut [&mut Changes]) -> Result<Option<Arc<Delivery>>, Refused> {
+        let Some(edge) = &self.edge else { return Ok(None) };
+        // Hits of a key at a time are one record, whoever sent them.
+        let mut all = HitRecords::default();
+        for changes in changes {
+            let records = std::mem::take(&mut changes.records);
+            if all.is_empty() {
+                all = records;
+            } else {
+                records.iter().for_each(|(key, at, hits)| all.add(key, at, hits));
+            }
+        }
+        if all.is_empty() { Ok(None) } else { edge.write(&all, self.now()).map(Some) }
     }
 
     /// Commits evictions, without waiting for the disk. If that fails, the evicted keys are back after a restart.
@@ -173,21 +217,31 @@ impl Service {
         Ok(())
     }
 
-    /// Settles changes that wait for the disk, if the disk has answered. Callers settle the newest changes first,
+    /// Settles changes that wait for the disk or the brokers, if these have answered. Callers settle the newest changes first,
     /// because a rollback runs in reverse order.
     pub(crate) fn settle(&self, ticket: &Ticket, changes: &mut Changes) -> Settled {
-        match self.journal().map_or(Verdict::Kept, |journal| journal.verdict(&ticket.0)) {
+        let disk = self.journal().zip(ticket.disk.as_ref());
+        match disk.map_or(Verdict::Kept, |(journal, hold)| journal.verdict(hold)) {
             Verdict::Pending => Settled::Pending,
-            Verdict::Kept => {
-                changes.keep(self);
-                Settled::Kept
-            }
+            Verdict::Kept => match ticket.brokers.as_ref().map_or(Delivered::Written, |it| it.state()) {
+                Delivered::Pending => Settled::Pending,
+                Delivered::Written => {
+                    changes.keep(self);
+                    Settled::Kept
+                }
+                Delivered::Failed(why) => {
+                    changes.lose_hits(self);
+                    changes.keep(self);
+                    Settled::Refused(Refused::Unacknowledged(why))
+                }
+            },
             Verdict::Lost => {
                 changes.roll_back(self);
                 let refused = self.journal().and_then(|journal| Journal::check(journal).err());
                 // The disk may have recovered since.
                 Settled::Refused(
-                    refused.unwrap_or_else(|| Refused { why: "it failed for a moment".to_owned() }),
+                    refused
+                        .map_or_else(|| Refused::journal("it failed for a moment".to_owned()), Refused::from),
                 )
             }
         }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use super::Refused;
 use lately::{Admission, Decision, LimitError, Lockout, Outcome, Request, Retry, Span, Timestamp};
-use lately_journal::Refused;
 use thiserror::Error;
 
 use super::commit::Changes;

@@ -5,10 +5,10 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::Refused;
 use futures_util::future::join_all;
 use lately::limits::MAX_KEY_BYTES;
 use lately::{Outcome, Request, Retry, Span};
-use lately_journal::Refused;
 use lately_keys::{Prefix, push_escaped};
 
 use super::commit::Changes;

@@ -7,10 +7,10 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use lately::{HitError, Op, Outcome, Source, Timestamp};
-use lately_journal::{Journal, Refused};
+use lately_journal::Journal;
 
 use super::commit::Changes;
-use super::{Service, Stats};
+use super::{Refused, Service, Stats};
 use crate::limits::RUN_OPERATIONS;
 
 /// The two ends of a stretch of a source.
@@ -131,7 +131,9 @@ impl Service {
         if from != position {
             return Err(IngestError::Elsewhere { position });
         }
-        self.journal().map_or(Ok(()), Journal::check).map_err(IngestError::Refused)?;
+        self.journal()
+            .map_or(Ok(()), Journal::check)
+            .map_err(|refused| IngestError::Refused(refused.into()))?;
         let mark = changes.deltas.mark();
         let (mut accepted, mut refused) = (0_u64, 0_u64);
         let mut hits = hits.peekable();

@@ -1,13 +1,12 @@
 //! Requests about keys as such: existence, time to live, deletion.
 
 use lately::{Span, Timestamp};
-use lately_journal::{Journal, Refused};
-
+use lately_journal::Journal;
 use thiserror::Error;
 
-use crate::service::Service;
 use crate::service::alerts::{RESERVED, is_total};
 use crate::service::commit::Changes;
+use crate::service::{Refused, Service};
 
 /// Why keys are not deleted.
 #[derive(Debug, Error)]
@@ -60,7 +59,7 @@ impl Service {
         changes: &mut Changes,
         now: Timestamp,
     ) -> Result<usize, DeleteError> {
-        self.journal().map_or(Ok(()), Journal::check)?;
+        self.journal().map_or(Ok(()), Journal::check).map_err(Refused::from)?;
         if self.cluster.as_ref().is_some_and(|cluster| !cluster.may_delete(keys.clone())) {
             return Err(DeleteError::Waiting);
         }
@@ -84,8 +83,10 @@ impl Service {
             written = self.commit_through(deltas);
             let is_written = written.is_ok();
             if let Some(cluster) = self.cluster.as_ref().filter(|_| is_written) {
-                written = cluster.emptied(now).map_err(|error| Refused {
-                    why: format!("the keys are deleted, but the list of origins cannot be written: {error}"),
+                written = cluster.emptied(now).map_err(|error| {
+                    Refused::journal(format!(
+                        "the keys are deleted, but the list of origins cannot be written: {error}"
+                    ))
                 });
             }
             is_written

@@ -320,6 +320,11 @@ fn general(service: &Service) -> Vec<Part> {
                 "Records of the hits topic that were read.",
                 kafka.records(),
             );
+            all.counter(
+                "lately_kafka_written_records_total",
+                "Records that this node wrote for hits of its clients.",
+                kafka.written(),
+            );
             all.counter("lately_kafka_hits_total", "Hits of these records.", kafka.hits());
             all.counter(
                 "lately_kafka_dead_letters_total",

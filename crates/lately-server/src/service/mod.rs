@@ -16,6 +16,7 @@ pub(crate) mod commit;
 mod decisions;
 pub(crate) mod descriptors;
 pub(crate) mod dumps;
+pub(crate) mod edge;
 mod effect;
 mod fragmentation;
 pub(crate) mod history;
@@ -33,6 +34,7 @@ pub(crate) mod process;
 pub(crate) mod ratelimit;
 mod reads;
 mod recent_rate;
+mod refused;
 pub(crate) mod response;
 pub(crate) mod rule_tally;
 pub(crate) mod sessions;
@@ -53,6 +55,7 @@ use std::time::{Duration, Instant};
 
 use lately::{Clock, Cursor, DeltaBatch, MemoryStats, SettingsError, Store, Timestamp};
 use lately_journal::{Folder, Journal, Progress};
+use lately_resp::command::Verb;
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::timeout;
 
@@ -65,8 +68,9 @@ use alerts::Alerts;
 pub(crate) use batch::{Batch, NamedRequest};
 use change_feed::ChangeFeed;
 use clients::Clients;
-use cluster::{Cluster, Wait};
+use cluster::{Cluster, KafkaRole, Wait};
 pub(crate) use decisions::{DecideError, Decided, LimitRequest, Limiting};
+use edge::Edge;
 pub(crate) use fragmentation::Fragmentation;
 use fragmentation::Process;
 use history::HistoryState;
@@ -81,6 +85,7 @@ use ratelimit::CurrentRateLimits;
 pub(crate) use reads::Asked;
 pub(crate) use recent_rate::PerSecond;
 use recent_rate::{RecentRate, Totals};
+pub(crate) use refused::Refused;
 pub(crate) use response::{Response, code_of, rate};
 use sessions::Sessions;
 pub(crate) use statistics::Stats;
@@ -130,6 +135,10 @@ pub struct Service {
     feed: ChangeFeed,
     /// Other nodes, if this one counts together with others.
     pub(crate) cluster: Option<Cluster>,
+    /// Writes the hits of clients to Kafka, if this node does not count them itself.
+    pub(crate) edge: Option<Edge>,
+    /// What this node does with Kafka, if that is its engine.
+    role: Option<KafkaRole>,
     /// The nodes that decide exact limits, if there are several.
     pub(crate) owners: Option<Owners>,
     /// The gate that [`Service::enter`] uses without a journal.
@@ -142,8 +151,17 @@ pub struct Service {
     slow: Mutex<(u64, String)>,
 }
 
-/// Called when the disk may have answered.
+/// Called when the disk may have answered, or the brokers of Kafka.
 type Wakers = Arc<Mutex<Vec<Box<dyn Fn() + Send + Sync>>>>;
+
+/// Wakes everything that waits for the disk or for brokers.
+fn waker(wakers: &Wakers, verdicts: &Arc<Notify>) -> Arc<dyn Fn() + Send + Sync> {
+    let (wakers, verdicts) = (Arc::clone(wakers), Arc::clone(verdicts));
+    Arc::new(move || {
+        verdicts.notify_waiters();
+        wakers.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(|waker| waker());
+    })
+}
 
 impl Service {
     /// A service without keys.
@@ -151,10 +169,15 @@ impl Service {
     /// # Errors
     /// [`SettingsError`] when the config has more classes than a store takes.
     pub fn new(config: Config, clock: Arc<dyn Clock>) -> Result<Service, SettingsError> {
+        let (wakers, verdicts) = (Wakers::default(), Arc::<Notify>::default());
+        let cluster = config.cluster.clone().map(|cluster| Cluster::new(cluster, config.ceiling_bytes));
+        let wake = waker(&wakers, &verdicts);
         Ok(Service {
             store: Arc::new(build(&config)?),
             feed: ChangeFeed::new(config.ceiling_bytes),
-            cluster: config.cluster.clone().map(|cluster| Cluster::new(cluster, config.ceiling_bytes)),
+            edge: cluster.as_ref().and_then(Cluster::hit_writer).map(|writer| Edge::new(writer, wake)),
+            cluster,
+            role: edge::role_of(&config),
             owners: config.cluster.as_ref().and_then(Owners::new),
             gate: RwLock::default(),
             busy_sources: BusySources::default(),
@@ -173,8 +196,8 @@ impl Service {
                 .as_ref()
                 .filter(|otlp| otlp.traces.is_some())
                 .map(|otlp| Tracer::new(otlp.sample)),
-            wakers: Wakers::default(),
-            verdicts: Arc::default(),
+            wakers,
+            verdicts,
             walks: Semaphore::new(MAX_WALKS),
             loading: AtomicBool::new(config.storage.is_some()),
             histories: history::states(&config.histories),
@@ -265,11 +288,8 @@ impl Service {
 
     /// Ends loading. Changes from here on go to the journal.
     fn loaded(&self, journal: Journal<Folder>) {
-        let (wakers, verdicts) = (Arc::clone(&self.wakers), Arc::clone(&self.verdicts));
-        journal.on_verdict(move || {
-            verdicts.notify_waiters();
-            wakers.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(|waker| waker());
-        });
+        let wake = waker(&self.wakers, &self.verdicts);
+        journal.on_verdict(move || wake());
         let _ = self.journal.set(journal);
         self.loading.store(false, Release);
     }
@@ -295,8 +315,13 @@ impl Service {
 
     /// Wakes everything that waits for the disk or for the counts of other nodes, to check whether the wait is over.
     pub(crate) fn wake(&self) {
-        self.verdicts.notify_waiters();
-        self.wakers.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(|waker| waker());
+        waker(&self.wakers, &self.verdicts)();
+    }
+
+    /// Why this node refuses requests with a verb, if it does: it has another role.
+    #[inline]
+    pub(crate) fn refusal(&self, verb: Option<Verb>) -> Option<&'static str> {
+        edge::refusal(self.role, verb)
     }
 
     /// Waits until a wait is over, for this long at most.

@@ -3,10 +3,10 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use super::Refused;
 use lately::{
     Admission, Outcome, Pattern, Request, Retry, Settings, Span, hours, milliseconds, minutes, seconds,
 };
-use lately_journal::Refused;
 use lately_ratelimit::{Found, Limit, Rule, RuleNumber, Rules, Unit};
 
 use super::commit::Changes;

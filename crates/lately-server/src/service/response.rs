@@ -1,7 +1,7 @@
 //! Responses of the service, in no protocol.
 
+use super::Refused;
 use lately::{Count, HitError, Outcome, Span};
-use lately_journal::Refused;
 
 /// The response to an operation.
 pub(crate) struct Response<'o> {

@@ -22,14 +22,14 @@ use tower::{Layer, service_fn};
 
 use super::login::log_in;
 use super::messages::DESCRIPTORS;
-use super::status::{loading, of_forbidden};
+use super::status::{loading, of_forbidden, of_refused};
 use super::{envoy, health, lately};
 use crate::limits::{
     GRPC_HIT_STREAM_PART, GRPC_OPEN_PART, GRPC_UNARY_PART, HTTP_TIMEOUT, MAX_GRPC_MESSAGE_BYTES,
 };
 use crate::protocol::http::{Link, Requests, Routes, Speaks, most_calls, naming_routes, traced};
-use crate::service::Service;
 use crate::service::access::{Forbidden, Principal};
+use crate::service::{Refused, Service};
 use crate::stopper::Stopper;
 
 /// A method of a service.
@@ -239,6 +239,9 @@ async fn check_verb(
     let call = Call { service: door.service, stopper: door.stopper, link, method };
     if let Err(status) = call.check([]) {
         return status.into_http();
+    }
+    if let Some(why) = call.service.refusal(method.verb) {
+        return of_refused(&Refused::Never(why)).into_http();
     }
     request.extensions_mut().insert(call);
     next.run(request).await

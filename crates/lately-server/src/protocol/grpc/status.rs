@@ -1,7 +1,7 @@
 //! Errors as the status of a call.
 
+use crate::service::Refused;
 use lately::{HitError, LimitError};
-use lately_journal::Refused;
 use tonic::{Code, Status};
 
 use crate::protocol::http::no_key;
@@ -23,7 +23,11 @@ pub(super) fn of_hit(error: &HitError) -> Status {
 }
 
 pub(super) fn of_refused(refused: &Refused) -> Status {
-    Status::unavailable(format!("MISCONF {refused}"))
+    let text = format!("{} {refused}", refused.code());
+    match refused {
+        Refused::Never(_) => Status::failed_precondition(text),
+        _ => Status::unavailable(text),
+    }
 }
 
 pub(super) fn of_decide(error: &DecideError) -> Status {

@@ -31,7 +31,7 @@ use crate::limits::{
 };
 use crate::service::access::{Forbidden, Principal};
 use crate::service::commit::Changes;
-use crate::service::{Batch, Service, code_of};
+use crate::service::{Batch, Refused, Service, code_of};
 
 /// What became of the lines.
 #[derive(Serialize, Default, ToSchema)]
@@ -259,6 +259,9 @@ impl Lines {
                             rejected.push((hits.line, format!("{} {error}", code_of(error))));
                         }
                         Ok(_) => unreachable!("a hit was asked for"),
+                        Err(refused @ Refused::Never(_)) => {
+                            rejected.push((hits.line, format!("{} {refused}", refused.code())));
+                        }
                         Err(refused) => failed = Some(refused.clone()),
                     }
                 }

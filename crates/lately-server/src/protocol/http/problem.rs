@@ -1,11 +1,11 @@
 //! Errors of HTTP: `application/problem+json`, RFC 9457.
 
+use crate::service::Refused;
 use axum::Json;
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use lately::{HitError, LimitError};
-use lately_journal::Refused;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -85,7 +85,11 @@ impl Problem {
     }
 
     pub(super) fn of_refused(refused: &Refused) -> Problem {
-        Problem::new(StatusCode::SERVICE_UNAVAILABLE, "MISCONF", refused)
+        let status = match refused {
+            Refused::Never(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            _ => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        Problem::new(status, refused.code(), refused)
     }
 
     pub(super) fn loading() -> Problem {

@@ -30,7 +30,7 @@ use super::ndjson;
 use super::openapi;
 use super::page;
 use super::places::Transfers;
-use super::problem::problem;
+use super::problem::{Problem, problem};
 use super::query::key_of;
 use super::requests::{Requests, in_a_place};
 use super::series;
@@ -38,9 +38,9 @@ use super::session;
 use super::status;
 use super::top;
 use super::traced::{naming_routes, traced};
-use crate::service::Service;
 use crate::service::access::{Keys, Principal};
 use crate::service::cluster::Cluster;
+use crate::service::{Refused, Service};
 use crate::stopper::Stopper;
 
 /// A path and its method.
@@ -75,6 +75,8 @@ impl Route {
     }
 }
 
+const TOP: &str = "/v1/top";
+
 pub(super) const METRICS: &str = "/metrics";
 
 /// Routes for monitoring. They read no keys and change nothing. On a listener of their own every client may ask.
@@ -91,7 +93,7 @@ static COUNTING: [Route; 18] = [
     Route::new("/v1/unique/", Some(Verb::Read), || get(counts::unique)).with_key(),
     Route::new("/v1/hits", Some(Verb::Hit), || post(ndjson::hits)).checking_keys(),
     Route::new("/v1/series/", Some(Verb::Read), || get(series::series)).with_key(),
-    Route::new("/v1/top", Some(Verb::Read), || get(top::top)),
+    Route::new(TOP, Some(Verb::Read), || get(top::top)),
     Route::new("/v1/alerts", Some(Verb::Read), || get(alerts::alerts)),
     Route::new("/v1/limit/", Some(Verb::Limit), || post(decisions::limit)).with_key(),
     Route::new(AUTH, Some(Verb::Limit), || get(decisions::auth)).checking_keys(),
@@ -173,12 +175,19 @@ async fn check_access(
     // A page of another site might use a session. So a session only reads.
     let is_session = link.session.is_some() && !matches!(route.verb, None | Some(Verb::Read));
     let principal = if is_session { &Principal::Nobody } else { &link.principal };
-    let Err(forbidden) = principal.check(route.verb, find) else {
+    let checked = principal.check(route.verb, find);
+    // What is not about keys may be asked of every node.
+    let refusal =
+        service.refusal(route.verb).filter(|_| route.has_key || route.checks_keys || route.path == TOP);
+    if checked.is_ok() && refusal.is_none() {
         return next.run(request).await;
-    };
+    }
     let path = request.uri().path().to_owned();
     let (head, body) = request.into_parts();
     discard(&head.headers, body).await;
+    let Err(forbidden) = checked else {
+        return Problem::of_refused(&Refused::Never(refusal.unwrap_or_default())).into_response();
+    };
     service.stats.refused(&forbidden);
     refused(principal, &forbidden, &path).into_response()
 }

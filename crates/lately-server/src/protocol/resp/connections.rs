@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
-use lately_journal::Refused;
+use crate::service::Refused;
 use mio::event::Event;
 use mio::{Registry, Token};
 use slab::Slab;

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use lately_journal::Refused;
+use crate::service::Refused;
 
 use super::session::Written;
 use crate::service::Service;

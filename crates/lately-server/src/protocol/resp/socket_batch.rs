@@ -5,8 +5,8 @@ use std::io;
 use std::ops::Range;
 use std::time::Instant;
 
+use crate::service::Refused;
 use lately::Timestamp;
-use lately_journal::Refused;
 use lately_resp::{Encoder, End, Protocol, ProtocolError, Requests};
 
 use super::connection::Connection;

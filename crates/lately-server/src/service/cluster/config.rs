@@ -139,6 +139,12 @@ impl ClusterConfig {
                 kafka.topic, self.node
             ));
         }
+        if !kafka.role.decides_limits() && !self.owners.is_empty() {
+            return Err(format!(
+                "a node with role = \"{}\" decides no limits: leave [cluster.owners] out, and take the node out of those of the others",
+                kafka.role.name()
+            ));
+        }
         Ok(ClusterConfig { kafka: Some(kafka), ..self })
     }
 
@@ -203,6 +209,9 @@ impl ClusterConfig {
 
     /// Why exact limits cannot be decided. `kept`: counts are kept in a data folder.
     pub(crate) fn check_exact(&self, kept: bool) -> Result<(), &'static str> {
+        if self.kafka.as_ref().is_some_and(|kafka| !kafka.role.decides_limits()) {
+            return Ok(());
+        }
         if self.owners.is_empty() {
             return Err(
                 "needs the nodes that decide: add owners = { NODE = \"HOST:PORT\", … } with all nodes to [cluster]",

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lately::{Levels, Store};
-use lately_engines::{Classes, EngineError, Kafka, KafkaConfig, KafkaTopic, Remote};
+use lately_engines::{Classes, EngineError, Kafka, KafkaConfig, KafkaHits, KafkaTopic, Remote, WriteHits};
 
 use super::Cluster;
 use crate::limits::{KAFKA_KEPT_LONGER, MESH_SHARE};
@@ -32,6 +32,13 @@ fn keep(service: &Service) -> Duration {
     Duration::from_millis(kept_ms) + KAFKA_KEPT_LONGER
 }
 
+/// What writes the hits of clients to the hits topic.
+pub(super) fn hit_writer(cluster: &Cluster, kafka: &KafkaTopic) -> Box<dyn WriteHits> {
+    let (gate, stats) = (Arc::clone(&cluster.hit_gate), Arc::clone(&cluster.kafka_stats));
+    let writer = KafkaHits::new(&cluster.config.urls, &kafka.topic, gate, stats);
+    Box::new(writer.expect("the addresses were checked"))
+}
+
 /// The engine, which is not connected yet.
 ///
 /// # Errors
@@ -45,6 +52,7 @@ pub(super) fn engine(service: &Service, cluster: &Cluster, topic: KafkaTopic) ->
         most_bytes: usize::try_from(service.config.ceiling_bytes / MESH_SHARE).unwrap_or(usize::MAX),
         held_bytes: Arc::clone(&cluster.mesh_bytes),
         stats: Arc::clone(&cluster.kafka_stats),
+        gate: Arc::clone(&cluster.hit_gate),
         classes: Arc::new(OfStore(Arc::clone(&service.store))),
         clock: Arc::clone(&service.clock),
     })?;

@@ -39,7 +39,9 @@ use std::time::Duration;
 #[cfg(test)]
 use lately::Tier;
 use lately::{Delta, DeltaBatch, Forgotten, Span, Store, Timestamp};
-use lately_engines::{KafkaStats, PeerStats};
+#[cfg(feature = "kafka")]
+use lately_engines::HitGate;
+use lately_engines::{KafkaStats, PeerStats, WriteHits};
 use tokio::sync::Notify;
 
 use crate::limits::{INTEREST_SHARE, READ_BLOCK_CEILING, READ_BLOCKS_WITHIN};
@@ -81,6 +83,9 @@ pub(crate) struct Cluster {
     pub(crate) kafka_stats: Arc<KafkaStats>,
     /// What this node has exchanged with others directly.
     pub(crate) peer_stats: Arc<PeerStats>,
+    /// Keeps hits of clients back until their topic is found.
+    #[cfg(feature = "kafka")]
+    hit_gate: Arc<HitGate>,
     /// The names of the nodes below it, as its last start has kept them.
     children: OnceLock<Vec<String>>,
     /// What the counts of all nodes take, with an engine that has them in memory.
@@ -146,9 +151,20 @@ impl Cluster {
             tables: Tables::default(),
             mesh_bytes: Arc::default(),
             kafka_stats: Arc::default(),
+            #[cfg(feature = "kafka")]
+            hit_gate: Arc::default(),
             peer_stats: Arc::default(),
             children: OnceLock::new(),
         }
+    }
+
+    /// What writes the hits of clients to Kafka, if this node does not count them itself.
+    pub(crate) fn hit_writer(&self) -> Option<Box<dyn WriteHits>> {
+        let kafka = self.config.kafka.as_ref().filter(|kafka| kafka.role == KafkaRole::Produce)?;
+        #[cfg(feature = "kafka")]
+        return Some(kafka::hit_writer(self, kafka));
+        #[cfg(not(feature = "kafka"))]
+        unreachable!("{} was refused: this build is without Kafka", kafka.topic);
     }
 
     fn waiting(&self) -> MutexGuard<'_, WaitingChanges> {

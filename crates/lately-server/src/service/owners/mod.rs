@@ -238,7 +238,7 @@ impl Service {
                 (Err(refused), _) => refused,
                 (Ok(()), Err(refused)) => {
                     outcomes.next();
-                    Answer::refused("MISCONF", refused)
+                    Answer::refused(refused.code(), refused)
                 }
                 (Ok(()), Ok(())) => match outcomes.next() {
                     Some(Ok(Outcome::Limit(Ok(decision)))) => self.answer(ask, decision, rules, now),
@@ -246,7 +246,7 @@ impl Service {
                         Answer::refused(code_of(&error), error)
                     }
                     Some(Ok(Outcome::Limit(Err(error)))) => Answer::refused(ARGUMENT, error),
-                    Some(Err(refused)) => Answer::refused("MISCONF", refused),
+                    Some(Err(refused)) => Answer::refused(refused.code(), refused),
                     _ => unreachable!("a limit was asked for"),
                 },
             };

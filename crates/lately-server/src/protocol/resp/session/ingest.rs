@@ -9,7 +9,8 @@ use lately_resp::command::Stretch;
 use super::written::{Written, refuse};
 use super::{Session, integer};
 use crate::config::DEFAULT_USER;
-use crate::service::{self, IngestError, Ingested, code_of};
+use crate::service::edge::NO_SOURCES;
+use crate::service::{self, IngestError, Ingested, Refused, code_of};
 
 impl Session {
     /// The name under which a source of this client is kept: the user, a colon, and the name. So no user can move the sources of
@@ -43,6 +44,9 @@ impl Session {
         now: Timestamp,
         out: &mut Vec<u8>,
     ) {
+        if self.service.edge.is_some() {
+            return refuse(out, &Refused::Never(NO_SOURCES));
+        }
         let Stretch { source, from, to, .. } = stretch;
         let name = self.name_of(source);
         let Some(source) = Source::new(&name) else { return write_too_long(out) };

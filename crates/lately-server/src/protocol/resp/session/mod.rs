@@ -260,6 +260,11 @@ impl Session {
         {
             parsed = Err(self.forbidden(spec, &forbidden));
         }
+        if parsed.is_ok()
+            && let Some(why) = self.service.refusal(spec.verb)
+        {
+            parsed = Err(CommandError::Refused { error: why.to_owned() });
+        }
         parsed
     }
 

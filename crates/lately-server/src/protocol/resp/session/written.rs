@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use lately_journal::Refused;
+use crate::service::Refused;
 use lately_resp::{Encoder, Protocol};
 
 use crate::service::DeleteError;
@@ -61,7 +61,7 @@ impl Written {
 /// The reply to what cannot be written down.
 pub(super) fn refuse(out: &mut Vec<u8>, refused: &Refused) {
     // Both versions of the protocol have the same errors.
-    Encoder::new(out, Protocol::default()).error(format_args!("MISCONF {refused}"));
+    Encoder::new(out, Protocol::default()).error(format_args!("{} {refused}", refused.code()));
 }
 
 /// The reply to a deletion that was not made.

@@ -1,0 +1,80 @@
+//! The producer of hits.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::address;
+use super::hit::compact_hits;
+use super::hit_writer::{Delivery, HitGate, HitRecords, WriteHits};
+use super::producer::{Outgoing, Producer};
+use super::stats::KafkaStats;
+use crate::EngineError;
+
+/// Writes hits of clients to the hits topic.
+pub struct KafkaHits {
+    brokers: String,
+    topic: Arc<str>,
+    gate: Arc<HitGate>,
+    stats: Arc<KafkaStats>,
+    producers: Mutex<Producers>,
+}
+
+#[derive(Default)]
+struct Producers {
+    current: Option<Producer>,
+    /// Those that write nothing more, until they have reported what became of their records.
+    ended: Vec<Producer>,
+}
+
+impl KafkaHits {
+    /// Nothing is connected yet.
+    ///
+    /// # Errors
+    /// [`EngineError::Url`]: an address is invalid.
+    pub fn new(
+        urls: &[String],
+        topic: &str,
+        gate: Arc<HitGate>,
+        stats: Arc<KafkaStats>,
+    ) -> Result<KafkaHits, EngineError> {
+        let brokers = address::brokers(urls)?;
+        Ok(KafkaHits { brokers, topic: topic.into(), gate, stats, producers: Mutex::default() })
+    }
+
+    fn record(&self, (key, at, hits): (&[u8], lately::Timestamp, u64), now_ms: i64) -> Outgoing {
+        Outgoing {
+            topic: Arc::clone(&self.topic),
+            partition: None,
+            key: key.to_vec(),
+            value: Some(compact_hits(hits, at)),
+            time_ms: Some(now_ms),
+            headers: Vec::new(),
+        }
+    }
+}
+
+impl WriteHits for KafkaHits {
+    fn write(
+        &self,
+        records: &HitRecords,
+        now: lately::Timestamp,
+        delivery: &Arc<Delivery>,
+    ) -> Result<(), String> {
+        if !self.gate.is_open() {
+            return Err(format!("the topic '{}' is not found yet", self.topic));
+        }
+        let outgoing: Vec<Outgoing> =
+            records.iter().map(|record| self.record(record, now.as_millis())).collect();
+        let mut producers = self.producers.lock().unwrap_or_else(PoisonError::into_inner);
+        producers.ended.retain(|producer| !producer.is_idle());
+        if let Some(broken) = producers.current.take_if(|producer| producer.is_broken()) {
+            producers.ended.push(broken);
+        }
+        let producer = match &mut producers.current {
+            Some(producer) => producer,
+            none => none.insert(Producer::of_hits(&self.brokers).map_err(|error| error.to_string())?),
+        };
+        self.stats.note_written(outgoing.len());
+        producer.post(&outgoing, delivery);
+        Ok(())
+    }
+}
