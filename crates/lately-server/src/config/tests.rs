@@ -573,7 +573,7 @@ fn a_cluster_needs_an_engine_a_node_and_an_address() {
     assert_eq!(timeout("read_timeout = 0"), None);
     assert_eq!(parse("engine = \"none\"").expect("valid").cluster, None);
     let alone = parse("engine = \"none\"\nowners = { a = \"127.0.0.1:1\", b = \"127.0.0.1:2\" }");
-    assert!(alone.expect_err("refused").to_string().contains("this one counts alone: name an engine"));
+    assert!(alone.expect_err("refused").message.contains("this one counts alone: name an engine"));
     let check = |lines: &str, expected: &str| {
         let message = parse(lines).expect_err(lines).message;
         assert!(message.contains(expected), "{message}");
