@@ -87,7 +87,7 @@ pub(crate) fn utc(at: Timestamp) -> String {
 }
 
 /// Marks that change the direction or the look of what follows them, and characters that show nothing (Unicode: default ignorable). U+FE0F
-/// is none of them here: many emoji end with it.
+/// is left out: many emoji end with it.
 fn is_invisible(character: char) -> bool {
     matches!(
         character,

@@ -485,7 +485,7 @@ impl<'a> LiveServer<'a> {
             screen: None,
             answer: None,
             decisions: Decisions::default(),
-            below: Below { alerts: Vec::new(), limits: Vec::new() },
+            below: Below::default(),
             failure: None,
             asked_at: None,
             ask_at: Timestamp::MIN,

@@ -35,7 +35,7 @@ pub(crate) struct Picture<'a> {
 }
 
 /// What a server has beside its keys. It is shown below them, in at most half of their lines.
-#[derive(Debug)]
+#[derive(Default, Debug)]
 pub(crate) struct Below {
     /// A line for each alert.
     pub(crate) alerts: Vec<String>,

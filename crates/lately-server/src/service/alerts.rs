@@ -443,13 +443,8 @@ impl Service {
     pub(crate) fn replace_alerts(&self, alerts: &[Alert]) {
         let now = self.time_of(self.now());
         let (ended, unread) = self.alerts.replace(alerts, now);
-        if !self.is_loading() && !unread.is_empty() {
-            let mut changes = Changes::default();
-            let _entered = self.enter();
-            // If the journal has failed they stay until they expire.
-            if self.delete_any(unread.iter().map(|key| &**key), &mut changes, now).is_ok() {
-                self.commit(&mut [&mut changes]);
-            }
+        if !self.is_loading() {
+            self.forget_totals(&unread, now);
         }
         self.alerts.replaced.notify_one();
         ended.into_iter().for_each(|ended| self.publish_alert(ended));
@@ -461,14 +456,21 @@ impl Service {
         let now = self.time_of(self.now());
         let page = self.store.scan(from, Some(&Pattern::new(b"\0alert:*")), WALK_STEP, now);
         let used = self.alert_totals();
-        let old = page.keys.iter().filter(|key| !used.contains(key)).map(|key| &**key);
+        let old: Vec<_> = page.keys.into_iter().filter(|key| !used.contains(key)).collect();
+        self.forget_totals(&old, now);
+        page.next
+    }
+
+    fn forget_totals(&self, keys: &[Box<[u8]>], now: Timestamp) {
+        if keys.is_empty() {
+            return;
+        }
         let mut changes = Changes::default();
         let _entered = self.enter();
         // If the journal has failed they stay until they expire.
-        if self.delete_any(old, &mut changes, now).is_ok() {
+        if self.delete_any(keys.iter().map(|key| &**key), &mut changes, now).is_ok() {
             self.commit(&mut [&mut changes]);
         }
-        page.next
     }
 
     /// The keys of the totals.

@@ -4,6 +4,11 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use lately::{
+    Admission, Count, HitError, HitOnce, JointRequest, MemberHit, Op, Outcome, Question, Request, Span,
+    Store, Throttle, Timestamp,
+};
+
 use super::cluster::Cluster;
 use super::commit::{Changes, Commit};
 use super::edge::{self, Plan};
@@ -12,10 +17,6 @@ use super::named_limits::{LimitAnswer, RuleNumber, Rules};
 use super::response::WindowCount;
 use super::{Asked, Refused, Response, Service, Stats, rate};
 use crate::limits::{RUN_JOINT_OPERATIONS, RUN_OPERATIONS, RUN_TIMED_OPERATIONS};
-use lately::{
-    Admission, Count, HitError, HitOnce, JointRequest, MemberHit, Op, Outcome, Question, Request, Span,
-    Store, Throttle, Timestamp,
-};
 
 /// Requests and, after execution, their responses. Keys borrow from the read buffer.
 #[derive(Default)]

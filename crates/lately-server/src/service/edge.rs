@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use lately::{Count, HitError, Op, Outcome, Store, Timestamp};
 use lately_engines::{Delivery, HitRecords, WriteHits};
+use lately_resp::command::Verb;
 
 use super::Refused;
 use super::cluster::KafkaRole;
 use crate::config::Config;
-use lately_resp::command::Verb;
 
 /// What a node with `role = "ingest"` replies to clients.
 const COUNTS_ONLY: &str = "this node only counts the records of Kafka (role = \"ingest\"): use a node with the role both, serve or produce";

@@ -41,12 +41,12 @@ const SOURCE_BYTES: usize = 2
         + size_of::<(Name, Owner)>()
         + size_of::<Share>());
 
-/// A name that is in several places. The counters of an [`Arc`] stand before it.
+/// A name that is in several places. An [`Arc`] has two counters before it.
 type Name = Arc<[u8]>;
 const COUNTERS_BYTES: usize = 2 * size_of::<usize>();
 
-/// The bytes of the sources of an owner, when the least recently changed one changed, and the owner: the greatest loses its oldest source
-/// first.
+/// The bytes of the sources of an owner, when the least recently changed one changed, and the owner. Of the greatest share, the oldest source is
+/// forgotten first.
 type Share = (usize, Reverse<u64>, Name);
 
 /// Positions by the name of the source.

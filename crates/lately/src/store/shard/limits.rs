@@ -250,8 +250,8 @@ impl Shard {
         });
     }
 
-    /// When denied hits count: at their time, but not ahead of the clock. Only their pane is kept. A class with narrower panes takes
-    /// those of the current one to be before the clock.
+    /// When denied hits count: at their time, but not ahead of the clock. Only their pane is kept. After a change of classes, the hits of the
+    /// running pane are taken to have come before now.
     fn time_of_denial(&self, hit: &Hit<'_>) -> Timestamp {
         hit.at.map_or(self.now, |at| at.min(self.now))
     }
