@@ -85,7 +85,8 @@ enum Replies {
 }
 
 /// The state between the server's end of the connection and the client's. Closing a socket with unread input resets
-/// it, and the client would lose replies that it has not read. So input is discarded until no more arrives.
+/// it, and the client would lose replies that it has not read. So input is discarded until no more arrives. A client that
+/// sends on beyond the bound is no longer read, but may read its replies until [`DRAIN_TIMEOUT`].
 struct Closing {
     since: Instant,
     /// When input came last.
@@ -205,7 +206,11 @@ impl Connection {
     pub(super) fn task(&self) -> Option<Task> {
         let (task, is_ready) = match (&self.state, &self.replies) {
             (State::Abandoned, _) => (Task::Resume, true),
-            (State::Closing(_), _) => (Task::Discard, self.stream.is_readable()),
+            (State::Closing(closing), _) => {
+                // Once the client has closed its side, no more than the receive buffer is left.
+                let is_read = closing.left_bytes > 0 || self.stream.has_hung_up();
+                (Task::Discard, is_read && self.stream.is_readable())
+            }
             (_, Replies::Pending(_)) => return None,
             (_, Replies::Unsent { .. }) => (Task::Send, self.stream.is_writable()),
             (State::Running, Replies::Sent) => (Task::Resume, true),
@@ -501,17 +506,17 @@ impl Connection {
         stays
     }
 
-    /// Discards input after the server's side was shut down. An error if the input ends, too, or is too long.
+    /// Discards input after the server's side was shut down. An error if the input ends, too.
     pub(super) fn discard(&mut self, room: &mut [u8], moment: Instant) -> io::Result<()> {
-        match (self.stream.read(room)?, &mut self.state) {
-            (Taken::Bytes(count), State::Closing(closing)) => {
+        let State::Closing(closing) = &mut self.state else { return Ok(()) };
+        match self.stream.read(room)? {
+            Taken::Bytes(count) => {
                 closing.heard = moment;
-                let left_bytes = closing.left_bytes.checked_sub(count);
-                closing.left_bytes = left_bytes.ok_or(ErrorKind::ConnectionAborted)?;
+                closing.left_bytes = closing.left_bytes.saturating_sub(count);
                 Ok(())
             }
-            (Taken::End, _) => Err(ErrorKind::ConnectionAborted.into()),
-            (Taken::Bytes(_) | Taken::Nothing, _) => Ok(()),
+            Taken::Nothing => Ok(()),
+            Taken::End => Err(ErrorKind::ConnectionAborted.into()),
         }
     }
 
