@@ -5,7 +5,7 @@ use std::thread;
 use lately_journal::limits::Bounds;
 use lately_journal::{Disk, Durability, JournalError, Recovery};
 
-use crate::life::{Action, Batch, Fate, Life, difference, keys, reference, time};
+use crate::life::{Action, Batch, Fate, Life, Members, difference, keys, reference, time};
 use crate::sim_disk::SimDisk;
 
 /// More than a thread needs to finish a checkpoint.
@@ -24,7 +24,7 @@ fn batch() -> Batch {
 fn assert_counted(disk: &SimDisk, batches: &[Batch]) {
     let (life, recovery) = start(&disk.copy()).expect("a start");
     assert_eq!(recovery.losses, []);
-    assert_eq!(difference(&keys(), &life.store, &reference(batches), time(0)), None);
+    assert_eq!(difference(&keys(), &life.store, &reference(batches), &Members::default(), time(0)), None);
 }
 
 #[test]

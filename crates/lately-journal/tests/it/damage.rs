@@ -7,7 +7,7 @@ use std::path::Path;
 use lately::{Store, days};
 use lately_journal::{Disk, DiskFile, Durability, JournalError, Loss, LossKind, Recovery};
 
-use crate::life::{Action, Batch, Fate, Life, difference, reference, time};
+use crate::life::{Action, Batch, Fate, Life, Members, difference, reference, time};
 use crate::sim_disk::SimDisk;
 use test_support::trace;
 
@@ -207,7 +207,7 @@ fn now(made: &Made) -> lately::Timestamp {
 
 #[track_caller]
 fn assert_same(found: &Store, wanted: &Store, made: &Made, what: impl Debug) {
-    assert_eq!(difference(&names(), found, wanted, now(made)), None, "{what:?}");
+    assert_eq!(difference(&names(), found, wanted, &Members::default(), now(made)), None, "{what:?}");
 }
 
 /// The counts of each key.

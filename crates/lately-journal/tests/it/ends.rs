@@ -2,7 +2,7 @@
 
 use lately_journal::{Durability, JournalError, LossKind, Recovery};
 
-use crate::life::{Action, Batch, Fate, Life, difference, keys, reference, time};
+use crate::life::{Action, Batch, Fate, Life, Members, difference, keys, reference, time};
 use crate::sim_disk::SimDisk;
 
 fn start(disk: &SimDisk, durability: Durability) -> Result<(Life, Recovery), JournalError> {
@@ -67,7 +67,7 @@ fn repeated_failed_syncs_leave_a_readable_log() {
             let least = 1 + usize::from(is_acknowledged);
             let fits = |batches: usize| {
                 let wanted = reference(std::iter::repeat_n(&batch, batches));
-                difference(&keys(), &life.store, &wanted, time(0)).is_none()
+                difference(&keys(), &life.store, &wanted, &Members::default(), time(0)).is_none()
             };
             assert!((least..=2).any(fits), "{durability:?}, {seed}");
         }

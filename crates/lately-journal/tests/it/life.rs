@@ -463,8 +463,26 @@ fn is_within(found: &Count, wanted: &Count) -> bool {
     wanted.lower <= found.lower && upper(found) <= upper(wanted)
 }
 
-/// The first answer in which two stores differ, for keys over many windows.
-pub(crate) fn difference(keys: &[Vec<u8>], found: &Store, wanted: &Store, now: Timestamp) -> Option<String> {
+/// Members of keys.
+pub(crate) type Members = BTreeSet<(Vec<u8>, u8)>;
+
+/// The members of the hits of a batch.
+pub(crate) fn members_of(batch: &Batch) -> Members {
+    let member = |action: &Action| match action {
+        Action::HitMember { key, member, .. } => Some((key.clone(), *member)),
+        _ => None,
+    };
+    batch.actions.iter().filter_map(member).collect()
+}
+
+/// The first answer in which two stores differ, for keys over many windows. Members of `refused` hits may be there, too.
+pub(crate) fn difference(
+    keys: &[Vec<u8>],
+    found: &Store,
+    wanted: &Store,
+    refused: &Members,
+    now: Timestamp,
+) -> Option<String> {
     for source in 0..SOURCES {
         let name = name_of(source);
         let [found, wanted] = [found, wanted].map(|store| store.position(source_of(&name)));
@@ -474,14 +492,20 @@ pub(crate) fn difference(keys: &[Vec<u8>], found: &Store, wanted: &Store, now: T
     }
     let windows = [seconds(1), minutes(5), hours(1), days(1), days(7)];
     for key in keys {
+        let more = refused.iter().filter(|(of, _)| of == key).count() as u64;
         for window in windows {
             let [found, wanted] = [found, wanted].map(|store| store.unique(key, Some(window), now));
-            // The same at the edge of the retention.
-            let is_at_edge = window == days(7)
-                && found
-                    .as_ref()
-                    .is_ok_and(|found| wanted.as_ref().is_ok_and(|wanted| found.upper <= wanted.upper));
-            if found != wanted && !is_at_edge {
+            let is_right = match (&found, &wanted) {
+                (Ok(found), Ok(wanted)) => {
+                    let most = wanted.upper.map(|upper| upper + more);
+                    // The same at the edge of the retention.
+                    let is_at_edge = window == days(7) && found.upper <= most;
+                    let has_more = wanted.lower <= found.lower && found.upper <= most;
+                    found == wanted || is_at_edge || (more > 0 && has_more)
+                }
+                _ => found == wanted,
+            };
+            if !is_right {
                 let key = String::from_utf8_lossy(key);
                 return Some(format!("{key}, members in {window}: {found:?}, not {wanted:?}"));
             }

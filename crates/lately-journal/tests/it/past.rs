@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use lately::Store;
 
-use crate::life::{Action, Batch, Life, reference};
+use crate::life::{Action, Batch, Life, Members, members_of, reference};
 use test_support::trace;
 
 /// The state of a batch.
@@ -41,6 +41,8 @@ pub(crate) struct Past {
     /// Their order of writing.
     pub(crate) ran: Vec<Ran>,
     positions: usize,
+    /// Members of hits of earlier starts that were lost. A checkpoint may have them.
+    lost: Members,
 }
 
 impl Past {
@@ -58,6 +60,7 @@ impl Past {
     /// Records what was found. All other batches are lost.
     pub(crate) fn found(&mut self, sure: usize, found: usize, least: State, shadows: bool) {
         let synced = |(position, batch)| Ran { batch, state: State::Synced, position, ..Ran::default() };
+        self.lost = self.refused_members();
         self.ran = self.seen(sure, found, least, shadows).into_iter().map(synced).collect();
     }
 
@@ -83,6 +86,12 @@ impl Past {
         let mut seen: Vec<_> = (0..self.ran.len()).filter_map(seen).collect();
         seen.sort_by_key(|&(position, _)| position);
         seen
+    }
+
+    /// Members that may be known although their hits are not.
+    pub(crate) fn refused_members(&self) -> Members {
+        let unkept = self.ran.iter().filter(|ran| ran.state < State::Acknowledged);
+        unkept.flat_map(|ran| members_of(&ran.batch)).chain(self.lost.iter().cloned()).collect()
     }
 
     pub(crate) fn wanted(&self, sure: usize, found: usize, least: State, shadows: bool) -> Store {

@@ -11,7 +11,8 @@ use lately_journal::limits::Bounds;
 use lately_journal::{Checkpoint, Durability, Loss, LossKind};
 
 use crate::life::{
-    Action, Batch, Fate, IDS, Life, MEMBERS, SOURCES, difference, hit_keys, keys, look, source_in, time,
+    Action, Batch, Fate, IDS, Life, MEMBERS, Members, SOURCES, difference, hit_keys, keys, look, source_in,
+    time,
 };
 use crate::past::{Past, State};
 use crate::sim_disk::SimDisk;
@@ -181,7 +182,7 @@ impl Simulation {
             }
         };
         if let Some(looked) = looked {
-            let different = difference(&keys(), &looked, &life.store, self.now());
+            let different = difference(&keys(), &looked, &life.store, &Members::default(), self.now());
             assert_eq!(different, None, "{}", self.about("after a look"));
         }
         let losses = &recovery.losses;
@@ -202,10 +203,11 @@ impl Simulation {
         trace(|| {
             format!("{}, {end:?}, {sure} of {}, {recovery:?}", self.about("start"), self.past.ran.len())
         });
+        let refused = self.past.refused_members();
         // Reading advances a store's time, so each try needs another store.
         let differ = |found: usize, shadows: bool| {
             let wanted = self.past.wanted(sure, found, least, shadows);
-            difference(&keys(), &life.store, &wanted, self.now())
+            difference(&keys(), &life.store, &wanted, &refused, self.now())
         };
         // Different batches may have the same effect by now: their hits were deleted, or never existed.
         let may_be = |found: &usize| self.past.lost_ms(*found) <= UNSYNCED_MS;
@@ -287,7 +289,8 @@ impl Simulation {
             if !life.has_waiting() && self.rng.once_in(4) {
                 let wanted =
                     self.past.wanted(self.past.ran.len(), self.past.ran.len(), State::Acknowledged, false);
-                let found = difference(&keys(), &life.store, &wanted, self.now());
+                let found =
+                    difference(&keys(), &life.store, &wanted, &self.past.refused_members(), self.now());
                 assert_eq!(found, None, "{}", self.about("while it lives"));
             }
         }

@@ -4,7 +4,7 @@ use lately::{Store, days, hours};
 use lately_journal::limits::{Bounds, LOG_TO_CHECKPOINT, START_BYTES};
 use lately_journal::{Durability, JournalError, Recovery};
 
-use crate::life::{Action, Batch, Fate, Life, difference, keys, reference, time};
+use crate::life::{Action, Batch, Fate, Life, Members, difference, keys, reference, time};
 use crate::sim_disk::SimDisk;
 use test_support::{Rng, trace};
 
@@ -94,7 +94,7 @@ fn check_recovered(disk: &SimDisk, batches: &[Batch]) {
             assert_eq!(count(&again.store), count(&wanted), "key {index}, {hours_ago} hours ago");
         }
     }
-    assert_eq!(difference(&keys, &again.store, &wanted, now), None);
+    assert_eq!(difference(&keys, &again.store, &wanted, &Members::default(), now), None);
     let all: u64 = keys.iter().map(|key| wanted.count(key, Some(days(7)), None, now).estimate).sum();
     assert!(all > 40_000, "{all}");
 }

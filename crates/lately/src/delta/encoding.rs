@@ -9,7 +9,7 @@ use crate::lockout::PastLockout;
 use crate::number::Number;
 use crate::store::{Before, EvictionGuard, Extras};
 use crate::time::Timestamp;
-use crate::uniques::{self, Member};
+use crate::uniques::Member;
 
 /// The encoded changes of one batch, in the order in which they were made.
 #[derive(Default, Debug)]
@@ -23,8 +23,6 @@ pub struct DeltaBatch {
     pub(crate) given_back: Vec<(Entry, u64)>,
     /// What each new position replaced, in order.
     pub(crate) moved: Vec<Before>,
-    /// What each new member replaced, in order.
-    pub(crate) members: Vec<uniques::Before>,
     /// The newest delta, if it is hits to which more can be added.
     open: Option<Open>,
 }
@@ -36,7 +34,6 @@ pub struct DeltaMark {
     pub(crate) deleted: usize,
     pub(crate) given_back: usize,
     pub(crate) moved: usize,
-    pub(crate) members: usize,
 }
 
 /// The hits at the end of a batch, to which more can be added.
@@ -223,7 +220,6 @@ impl DeltaBatch {
         self.deleted.clear();
         self.given_back.clear();
         self.moved.clear();
-        self.members.clear();
         self.open = None;
         self.now = Timestamp::MIN;
     }
@@ -268,7 +264,6 @@ impl DeltaBatch {
             deleted: self.deleted.len(),
             given_back: self.given_back.len(),
             moved: self.moved.len(),
-            members: self.members.len(),
         }
     }
 

@@ -12,7 +12,6 @@ use super::key_state::Extras;
 use crate::delta::{Delta, DeltaBatch, DeltaMark, Deltas, Forgotten, Generation};
 use crate::entry::Entry;
 use crate::time::Timestamp;
-use crate::uniques::{self, Member};
 
 /// What was rolled back since the last successful commit.
 #[derive(Default, Debug)]
@@ -22,9 +21,6 @@ pub(super) struct Rollback {
     debts: Vec<Debt>,
     /// Generations whose hits were restored in another generation. They are in the current generation of the key.
     revived: Vec<(Box<[u8]>, Generation)>,
-    /// Members that were hit again after the hit that was rolled back, and what that hit replaced. It comes back when the later
-    /// hit is rolled back, too.
-    members: Vec<OwedMember>,
     /// See [`Store::is_mixed`].
     is_mixed: bool,
 }
@@ -35,8 +31,6 @@ pub(super) struct Taken {
     pub(super) deleted: Vec<Option<(Entry, Extras)>>,
     /// Hits that were given back or taken back, and the salt of their key. Without them, the key may expire before the rollback.
     pub(super) given_back: Vec<(Entry, u64)>,
-    /// What each new member replaced.
-    pub(super) members: Vec<uniques::Before>,
 }
 
 #[derive(Debug)]
@@ -44,15 +38,6 @@ struct Debt {
     key: Box<[u8]>,
     generation: Generation,
     hits: Owed,
-}
-
-#[derive(Debug)]
-struct OwedMember {
-    key: Box<[u8]>,
-    member: Member,
-    /// The pane of the hit that was rolled back.
-    at_ms: i64,
-    before: uniques::Before,
 }
 
 /// Hits to subtract from a generation.
@@ -89,27 +74,6 @@ impl Rollback {
         self.is_mixed = true;
     }
 
-    /// Records that a hit of a member in a pane was rolled back after a later one.
-    pub(super) fn owe_member(&mut self, key: &[u8], (member, at_ms): (Member, i64), before: uniques::Before) {
-        self.members.push(OwedMember { key: key.into(), member, at_ms, before });
-    }
-
-    /// What a hit replaced, without the hits that were rolled back already.
-    pub(super) fn member_before(
-        &mut self,
-        key: &[u8],
-        member: Member,
-        mut before: uniques::Before,
-    ) -> uniques::Before {
-        let is_owed = |owed: &OwedMember, before: uniques::Before| {
-            *owed.key == *key && owed.member == member && before.is_of(owed.at_ms)
-        };
-        while let Some(index) = self.members.iter().position(|owed| is_owed(owed, before)) {
-            before = self.members.swap_remove(index).before;
-        }
-        before
-    }
-
     pub(super) fn is_revived(&self, key: &[u8], generation: Generation) -> bool {
         self.revived.iter().any(|(revived, life)| **revived == *key && *life == generation)
     }
@@ -117,7 +81,8 @@ impl Rollback {
 
 impl Store {
     /// Rolls back the changes of a batch, last change first, and empties the batch. Reads may have seen the changes, and
-    /// keys that were evicted for them do not come back. Batches of several threads may be rolled back in any order; then
+    /// keys that were evicted for them do not come back. Members of its hits stay until they leave the window or their key goes:
+    /// another hit, which is kept, may have the same member. Batches of several threads may be rolled back in any order; then
     /// call [`Store::end_rollback`].
     pub fn roll_back(&self, batch: &mut DeltaBatch) {
         self.roll_back_since(batch, &DeltaMark::default());
@@ -132,7 +97,6 @@ impl Store {
         let mut taken = Taken {
             deleted: batch.deleted.split_off(mark.deleted),
             given_back: batch.given_back.split_off(mark.given_back),
-            members: batch.members.split_off(mark.members),
         };
         let mut moved = batch.moved.split_off(mark.moved);
         self.forget_busy();
@@ -147,10 +111,8 @@ impl Store {
         for (_, delta) in deltas.iter().rev() {
             self.take_position_back(delta, &mut moved);
             if !evicted.is_empty() && evicted.contains(&life_of(delta)) {
-                match delta {
-                    Delta::GivenBack { .. } | Delta::TakenBack { .. } => _ = taken.given_back.pop(),
-                    Delta::Member { .. } => _ = taken.members.pop(),
-                    _ => {}
+                if matches!(delta, Delta::GivenBack { .. } | Delta::TakenBack { .. }) {
+                    taken.given_back.pop();
                 }
                 continue;
             }
@@ -160,7 +122,6 @@ impl Store {
             | Delta::TakenBack { key, generation, .. }
             | Delta::Forget { key, generation, why: Forgotten::Deleted }
             | Delta::Id { key, generation, .. }
-            | Delta::Member { key, generation, .. }
             | Delta::Restored { key, generation, .. }) = delta
             else {
                 continue;

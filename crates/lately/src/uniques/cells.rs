@@ -92,28 +92,12 @@ impl Default for Cells {
 }
 
 impl Cells {
-    /// Sets the stamp of a cell, unless it has a newer one. Returns the one it had.
+    /// Sets the stamp of a cell, unless it has a newer one.
     #[inline]
-    pub(super) fn set(&mut self, place: Place, stamp: Stamp) -> Stamp {
-        let held = match self.find(place) {
-            Ok(held) => held,
-            Err(index) => {
-                self.insert(index, Listed::new(place, stamp));
-                return 0;
-            }
-        };
-        let before = *held;
-        *held = before.max(stamp);
-        before
-    }
-
-    /// Gives a cell that has one stamp another one, 0 for none.
-    pub(super) fn replace(&mut self, place: Place, from: Stamp, to: Stamp) {
-        if let Ok(held) = self.find(place)
-            && *held == from
-        {
-            *held = to;
-            self.list.retain(|listed| listed.0[2] != 0);
+    pub(super) fn set(&mut self, place: Place, stamp: Stamp) {
+        match self.find(place) {
+            Ok(held) => *held = stamp.max(*held),
+            Err(index) => self.insert(index, Listed::new(place, stamp)),
         }
     }
 

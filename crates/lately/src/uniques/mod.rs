@@ -52,22 +52,6 @@ impl Member {
     }
 }
 
-/// What a member replaced, to roll it back.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub(crate) struct Before {
-    /// The last time of the member, if it was among the recent ones.
-    recent_ms: Option<i64>,
-    /// The last time of its cell in the sketch, if that had one.
-    cell_ms: Option<i64>,
-}
-
-impl Before {
-    /// Whether a hit at this time was replaced.
-    pub(crate) fn is_of(self, at_ms: i64) -> bool {
-        self.recent_ms == Some(at_ms)
-    }
-}
-
 /// The members of a key.
 #[derive(Default, Debug)]
 pub(crate) struct Uniques {
@@ -76,14 +60,8 @@ pub(crate) struct Uniques {
 }
 
 impl Uniques {
-    /// Adds a member that was hit at a time. Returns what it replaced.
-    pub(crate) fn add(
-        &mut self,
-        member: Member,
-        at: Timestamp,
-        settings: &Settings,
-        now: Timestamp,
-    ) -> Before {
+    /// Adds a member that was hit at a time.
+    pub(crate) fn add(&mut self, member: Member, at: Timestamp, settings: &Settings, now: Timestamp) {
         let at_ms = settings.pane_start(at).as_millis();
         if self.sketch.is_none() && self.recent.is_full_without(member) {
             self.recent.drop_before(settings.retention_edge_ms(now));
@@ -91,9 +69,9 @@ impl Uniques {
                 self.sketch = Some(self.sketch_of_recent(settings, now));
             }
         }
-        Before {
-            recent_ms: self.recent.add(member, at_ms),
-            cell_ms: self.sketch.as_mut().and_then(|sketch| sketch.add(member, at_ms, settings, now)),
+        self.recent.add(member, at_ms);
+        if let Some(sketch) = &mut self.sketch {
+            sketch.add(member, at_ms, settings, now);
         }
     }
 
@@ -101,18 +79,8 @@ impl Uniques {
     fn sketch_of_recent(&self, settings: &Settings, now: Timestamp) -> Box<Sketch> {
         let mut sketch = Sketch::new(settings);
         sketch.note_coarse(self.recent.coarse());
-        self.recent.iter().for_each(|(member, at_ms)| _ = sketch.add(member, at_ms, settings, now));
+        self.recent.iter().for_each(|(member, at_ms)| sketch.add(member, at_ms, settings, now));
         Box::new(sketch)
-    }
-
-    /// Rolls back what [`Uniques::add`] did. Returns false if the member was hit at another time since, so that what it
-    /// replaced is still to come back when that is rolled back.
-    pub(crate) fn take_back(&mut self, member: Member, at_ms: i64, before: Before) -> bool {
-        let is_last = self.recent.take_back(member, at_ms, before.recent_ms);
-        if let Some(sketch) = &mut self.sketch {
-            sketch.take_back(member, at_ms, before.cell_ms);
-        }
-        is_last
     }
 
     /// Adds the members of another part of the key's life.

@@ -74,20 +74,18 @@ impl Recent {
         self.members.len() == EXACT_MEMBERS && self.position(member).is_none()
     }
 
-    /// Adds a member or makes it more recent. If there is no room, the least recent one goes. Returns the last time that the
-    /// member had, which is this one if nothing changes.
-    pub(super) fn add(&mut self, member: Member, at_ms: i64) -> Option<i64> {
+    /// Adds a member or makes it more recent. If there is no room, the least recent one goes.
+    pub(super) fn add(&mut self, member: Member, at_ms: i64) {
         let is_full = self.members.len() == EXACT_MEMBERS;
         if is_full && self.members[0].at_ms() >= at_ms {
             // All that are here are as recent. Whether the member is among them makes no difference: a window that begins at
             // this time or before has at least as many as are exact. So it is not looked up.
             self.floor_ms.0 = self.floor_ms.0.max(at_ms);
-            return Some(at_ms);
+            return;
         }
         let known = self.position(member);
-        let before_ms = known.map(|index| self.members[index].at_ms());
-        if before_ms.is_some_and(|before_ms| before_ms >= at_ms) {
-            return before_ms;
+        if known.is_some_and(|index| self.members[index].at_ms() >= at_ms) {
+            return;
         }
         match known {
             Some(index) => _ = self.members.remove(index),
@@ -102,26 +100,6 @@ impl Recent {
             _ => self.members.len(),
         };
         self.members.insert(index, Known::new(member, at_ms));
-        before_ms
-    }
-
-    /// Gives a member that was last hit at a time the time before, or removes it. Returns false if it was last hit at another
-    /// time.
-    pub(super) fn take_back(&mut self, member: Member, at_ms: i64, before_ms: Option<i64>) -> bool {
-        let Some(index) = self.position(member) else { return true };
-        if before_ms.is_some_and(|before_ms| before_ms >= at_ms) {
-            return true;
-        }
-        if self.members[index].at_ms() != at_ms {
-            return false;
-        }
-        self.members.remove(index);
-        // Others may have gone for it, so that the list need not have all members as recent as it was.
-        match before_ms {
-            Some(before_ms) if before_ms > self.floor_ms.0 => _ = self.add(member, before_ms),
-            _ => {}
-        }
-        true
     }
 
     /// There are other members, which were hit at this time or before.

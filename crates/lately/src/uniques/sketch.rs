@@ -25,29 +25,16 @@ impl Sketch {
         Sketch { panes: Panes::new(settings), cells: Cells::default() }
     }
 
-    /// Adds a member that was hit at a time. Returns the time of the last hit before in its cell.
+    /// Adds a member that was hit at a time.
     #[inline]
-    pub(super) fn add(
-        &mut self,
-        member: Member,
-        at_ms: i64,
-        settings: &Settings,
-        now: Timestamp,
-    ) -> Option<i64> {
+    pub(super) fn add(&mut self, member: Member, at_ms: i64, settings: &Settings, now: Timestamp) {
         let at_ms = self.panes.place(at_ms, settings, now);
         let stamp = self.panes.newest_at(at_ms).unwrap_or_else(|| {
             let (stamp, new_stamps) = self.panes.stamp_of(at_ms, settings, now);
             new_stamps.inspect(|new_stamps| self.cells.restamp(new_stamps));
             stamp
         });
-        let before = self.cells.set(Place::of(member), stamp);
-        self.panes.start_of(before)
-    }
-
-    /// Gives the cell of a member the time before, if its last hit was in the same pane as this time.
-    pub(super) fn take_back(&mut self, member: Member, at_ms: i64, before_ms: Option<i64>) {
-        let stamp_of = |at_ms| self.panes.last_before(at_ms);
-        self.cells.replace(Place::of(member), stamp_of(at_ms), before_ms.map_or(0, stamp_of));
+        self.cells.set(Place::of(member), stamp);
     }
 
     /// Adds the members of another sketch.

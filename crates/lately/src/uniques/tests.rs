@@ -159,7 +159,7 @@ fn every_window_is_estimated_while_members_come_and_come_back() {
 fn members_take_16_kib_at_most_and_tens_of_bytes_when_few() {
     let settings = Settings::default();
     let mut few = Uniques::default();
-    (0..3).for_each(|number| _ = few.add(member(number), at(START_MS), &settings, at(START_MS)));
+    (0..3).for_each(|number| few.add(member(number), at(START_MS), &settings, at(START_MS)));
     assert!(few.bytes() <= 128, "{} bytes", few.bytes());
     // Hits in every pane of the retention, and ever more members.
     for settings in [
@@ -274,34 +274,6 @@ fn parts_of_a_key_merge_to_the_whole() {
             }
         }
     }
-}
-
-#[test]
-fn a_member_is_taken_back() {
-    let settings = Settings::default();
-    let mut uniques = Uniques::default();
-    let hit = |uniques: &mut Uniques, number, ms| {
-        (member(number), ms, uniques.add(member(number), at(ms), &settings, at(START_MS + 9_000)))
-    };
-    hit(&mut uniques, 1, START_MS);
-    let again = hit(&mut uniques, 1, START_MS + 5_000);
-    let other = hit(&mut uniques, 2, START_MS + 6_000);
-    let now = at(START_MS + 9_000);
-    let count = |uniques: &Uniques, window| uniques.count(window, &settings, now).estimate;
-    assert_eq!((count(&uniques, seconds(5)), count(&uniques, minutes(1))), (2, 2));
-    for (member, ms, before) in [other, again] {
-        assert!(uniques.take_back(member, ms, before));
-    }
-    assert_eq!((count(&uniques, seconds(5)), count(&uniques, minutes(1))), (0, 1));
-    // Many, so that they are in a sketch.
-    let all: Vec<_> = (10..3_000).map(|number| hit(&mut uniques, number, START_MS + 7_000)).collect();
-    let most = count(&uniques, minutes(1));
-    assert!((2_900..3_100).contains(&most), "{most}");
-    for (member, ms, before) in all.into_iter().rev().take(2_000) {
-        uniques.take_back(member, ms, before);
-    }
-    let left = count(&uniques, minutes(1));
-    assert!((950..1_050).contains(&left), "{left}");
 }
 
 #[test]

@@ -1,16 +1,15 @@
 //! The distinct members of keys.
 
 use super::super::context::{Context, Hit};
-use super::super::rollback::Rollback;
 use super::Shard;
 use crate::class::Classes;
 use crate::count::Count;
-use crate::delta::{Delta, Generation};
+use crate::delta::Delta;
 use crate::error::HitError;
 use crate::machine::prefetch;
 use crate::settings::Settings;
 use crate::time::{Span, Timestamp};
-use crate::uniques::{Before, Member, Uniques};
+use crate::uniques::{Member, Uniques};
 
 impl Shard {
     /// Checks that the class of a key counts distinct members. The key is at `place`, or does not exist.
@@ -43,12 +42,9 @@ impl Shard {
     ) {
         let place = self.place_near(guess, hit.key, hit.hash).expect("it was just hit");
         let at = hit.at.unwrap_or(self.now);
-        let before = self.change_members(place, context.classes, |members, settings, now| {
-            members.add(member, at, settings, now)
+        self.change_members(place, context.classes, |members, settings, now| {
+            members.add(member, at, settings, now);
         });
-        if let Some(batch) = context.deltas.as_deref_mut() {
-            batch.members.push(before);
-        }
         self.record_change(context, |shard| {
             let generation = shard.generation_at(place);
             Delta::Member { key: hit.key, generation, at, member }
@@ -84,7 +80,7 @@ impl Shard {
         let Some(place) = self.live_place(key, hash, context) else { return };
         if self.check_unique(key, Some(place), context).is_ok() {
             self.change_members(place, context.classes, |members, settings, now| {
-                members.add(member, at, settings, now)
+                members.add(member, at, settings, now);
             });
         }
     }
@@ -104,29 +100,6 @@ impl Shard {
             }
         });
         self.tidy_members(place, context.classes);
-    }
-
-    /// Removes a member that was added in a generation of a key.
-    pub(super) fn take_member_back(
-        &mut self,
-        (key, hash): (&[u8], u64),
-        generation: Generation,
-        (member, at, before): (Member, Timestamp, Before),
-        rollback: &mut Rollback,
-        context: &Context<'_>,
-    ) {
-        let Some(place) = self.place_of(key, hash) else { return };
-        let is_its = self.generation_at(place) == generation || rollback.is_revived(key, generation);
-        if is_its && self.side.places.uniques(place).is_some() {
-            self.change_members(place, context.classes, |members, settings, _| {
-                let at_ms = settings.pane_start(at).as_millis();
-                let before = rollback.member_before(key, member, before);
-                if !members.take_back(member, at_ms, before) {
-                    rollback.owe_member(key, (member, at_ms), before);
-                }
-            });
-            self.tidy_members(place, context.classes);
-        }
     }
 
     /// Drops the members of the key at `place` that are older than its retention.

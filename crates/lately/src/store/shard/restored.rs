@@ -282,10 +282,6 @@ impl Shard {
                 let owed = rollback.revive(key, generation, self.generation_at(place));
                 self.settle_debts((key, hash), generation, owed, rollback, context);
             }
-            Delta::Member { key, generation, at, member } => {
-                let Some(before) = taken.members.pop() else { return };
-                self.take_member_back((key, hash), generation, (member, at, before), rollback, context);
-            }
             Delta::Id { id, .. } => self.change_ids(context.ids, |ids, _| ids.remove(id)),
             Delta::Restored { key, .. } => {
                 if let Some(place) = self.place_of(key, hash) {
@@ -293,8 +289,9 @@ impl Shard {
                 }
             }
             // A key may stay limited or guarded for too long: that allows too little, not too much. A flush
-            // is committed before it is applied.
-            Delta::Limited { .. }
+            // is committed before it is applied. A member stays: a hit that is kept may have the same one.
+            Delta::Member { .. }
+            | Delta::Limited { .. }
             | Delta::Arrival { .. }
             | Delta::Guarded { .. }
             | Delta::Flush { .. }

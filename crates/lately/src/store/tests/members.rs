@@ -1,7 +1,6 @@
 //! Hits with members: what is counted, and what members survive.
 
 use super::*;
-use crate::delta::DeltaMark;
 use crate::limits::MAX_MEMBER_BYTES;
 use crate::settings::Settings;
 use crate::store::MemberHit;
@@ -177,23 +176,27 @@ fn members_are_known_after_a_restart() {
     assert!(without.memory().used_bytes < store.memory().used_bytes - 10_000);
 }
 
+/// Symptom: `UNIQ` lost a member when the disk refused a hit, and another hit of the member in the same pane was kept. Cause:
+/// it was taken back with the first one. Fix: members stay until their key goes or they leave the window.
 #[test]
-fn members_of_hits_that_are_rolled_back_are_gone() {
-    let store = store();
-    let mut before = DeltaBatch::default();
-    apply(&store, &[of(b"k", b"a"), of(b"k", b"b"), of(b"gone", b"a")], START, &mut before);
-    let later = after(seconds(60));
-    let mut batch = DeltaBatch::default();
-    apply(&store, &[of(b"k", b"a"), of(b"k", b"c"), of(b"new", b"a")], later, &mut batch);
-    assert!(store.forget_into(b"gone", later, Some(&mut batch)));
-    apply(&store, &[of(b"gone", b"z")], later, &mut batch);
-    assert_eq!((unique(&store, b"k", seconds(9), later), unique(&store, b"gone", hours(1), later)), (2, 1));
-    store.roll_back_since(&mut batch, &DeltaMark::default());
-    for (key, last, all) in [(b"k".as_slice(), 0, 2), (b"gone", 0, 1), (b"new", 0, 0)] {
-        let counts = (unique(&store, key, seconds(9), later), unique(&store, key, hours(1), later));
-        assert_eq!(counts, (last, all), "{}", key.escape_ascii());
+fn a_member_of_a_hit_that_is_kept_stays() {
+    let (store, later) = (store(), after(seconds(60)));
+    for at in [START, later] {
+        let [mut kept, mut refused, mut deletion] = [(); 3].map(|()| DeltaBatch::default());
+        apply(&store, &[of(b"k", b"a"), of(b"gone", b"a")], START, &mut kept);
+        apply(&store, &[of(b"k", b"b"), of(b"gone", b"b"), of(b"new", b"b")], START, &mut refused);
+        apply(&store, &[of(b"k", b"b")], at, &mut kept);
+        assert!(store.forget_into(b"gone", later, Some(&mut deletion)));
+        store.roll_back(&mut refused);
+        store.roll_back(&mut deletion);
+        store.end_rollback();
+        for (key, least, most) in [(b"k".as_slice(), 2, 2), (b"gone", 1, 2), (b"new", 0, 0)] {
+            let members = unique(&store, key, hours(1), later);
+            assert!((least..=most).contains(&members), "{}: {members}", key.escape_ascii());
+        }
+        store.check_consistency();
+        store.flush();
     }
-    store.check_consistency();
 }
 
 #[test]
