@@ -52,7 +52,14 @@ pub(crate) fn load(files: &Tls) -> Result<Arc<ServerConfig>, FileError> {
     let key = PrivateKeyDer::from_pem_slice(&key)
         .map_err(|_| FileError::new(&files.key, "no private key in PEM"))?;
     let config = builder.with_single_cert(certificates(&files.cert)?, key);
-    Ok(Arc::new(config.map_err(|error| FileError::new(&files.cert, error))?))
+    let config = config.map_err(|error| match error {
+        rustls::Error::InconsistentKeys(_) => {
+            let key = files.key.display();
+            FileError::new(&files.cert, format!("the key in {key} belongs to another certificate"))
+        }
+        error => FileError::new(&files.cert, error),
+    });
+    Ok(Arc::new(config?))
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, FileError> {

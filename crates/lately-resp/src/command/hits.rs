@@ -246,7 +246,8 @@ fn parse_hits(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
     let key = first_key(args)?;
     let named = args.from(2);
     let is_option = |index: usize| {
-        Form::at(named, index).is_some() || named.get(index).is_some_and(|arg| is_word(arg, "AT"))
+        let is_word = |word| named.get(index).is_some_and(|arg| is_word(arg, word));
+        Form::at(named, index).is_some() || is_word("AT") || is_word("BY")
     };
     let window_count = (0..named.len()).find(|index| is_option(*index)).unwrap_or(named.len());
     at_most(MAX_WINDOWS, "windows", window_count, "HITS")?;
@@ -267,6 +268,8 @@ fn parse_hits(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
                 Some(_) => return Err(CommandError::Twice { option: more.word() }),
                 None => index += more.words(),
             }
+        } else if is_word(word, "BY") {
+            return Err(unexpected(word, ": BY ORIGIN gives the hits of each node"));
         } else {
             return Err(unexpected(
                 word,

@@ -348,7 +348,8 @@ impl CommandSpec {
                 Err(_) => Err(CommandError::KeysOfArguments),
             };
         }
-        Ok(self.places_of_keys(args).collect())
+        let keys: Vec<_> = self.places_of_keys(args).collect();
+        if keys.is_empty() { Err(CommandError::NoKeys) } else { Ok(keys) }
     }
 
     /// The first key of a request of this command for which `is_wanted` is true.

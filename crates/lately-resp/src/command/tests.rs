@@ -271,8 +271,10 @@ fn hits() {
     check_error("HITS k BY ORIGIN BY ORIGIN", &twice("BY ORIGIN"));
     check_error("HITS k BY ORIGIN DENIED", "ERR DENIED does not go with BY ORIGIN");
     check_error("HITS k BY ORIGIN 5m", &behind("5m"));
-    check_error("HITS k 5m AT 9 BY", &behind("BY"));
-    check_error("HITS k 5m AT 9 BY NODE", &behind("BY"));
+    for line in ["HITS k BY", "HITS k by key", "HITS k 5m AT 9 BY", "HITS k 5m BY NODE", "HITS k BY 5m"] {
+        let word = if line.contains("BY") { "BY" } else { "by" };
+        check_error(line, &format!("{}: BY ORIGIN gives the hits of each node", unexpected(word)));
+    }
     check_error("HITS k 5m 1h STALENESS", "ERR unexpected argument '1h': STALENESS takes at most one window");
     check_error("HITS k 5m 1h BY ORIGIN", "ERR unexpected argument '1h': BY ORIGIN takes at most one window");
     check_error("HITS k DENIED DENIED", &twice("DENIED"));
@@ -282,7 +284,6 @@ fn hits() {
         )
     };
     let misplaced = |word| format!("{}: a duration, such as 5m, is possible here", unexpected(word));
-    check_error("HITS k BY", &misplaced("BY"));
     check_error("TOP 5 AT 9", &misplaced("AT"));
     check_error("UNIQ k at 9", &misplaced("at"));
     check_error("SERIES k 5m AT 9", &misplaced("AT"));

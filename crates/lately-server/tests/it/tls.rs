@@ -280,6 +280,8 @@ fn bad_files_are_no_start() {
     check(key.clone(), key.clone(), None, "key.pem: no certificate in PEM");
     check(cert.clone(), cert.clone(), None, "cert.pem: no private key in PEM");
     check(cert.clone(), key.clone(), Some(key.clone()), "key.pem: no certificate in PEM");
-    check(cert.clone(), others.file("key.pem"), None, "cert.pem: ");
+    let foreign = others.file("key.pem");
+    let reason = format!("cert.pem: the key in {} belongs to another certificate", foreign.display());
+    check(cert.clone(), foreign, None, &reason);
     check(cert, certificates.file("gone"), None, "gone: No such file");
 }

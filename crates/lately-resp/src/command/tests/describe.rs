@@ -89,7 +89,7 @@ fn the_keys_of_a_request_are_found() {
     for request in ["nosuch a", "client nosuch"] {
         check(request, "Invalid command specified");
     }
-    for request in ["ping a", "client list", "SCAN 0", "COOLEST 1 PREFIX p", "TOP 1 PREFIX p"] {
+    for request in ["ping a", "client list", "SCAN 0", "COOLEST 1 PREFIX p", "TOP 1 PREFIX p", "INGEST s"] {
         check(request, "The command has no key arguments");
     }
     for request in ["hit", "TTL a b", "MLIMIT a 5", "COOLEST 1"] {
