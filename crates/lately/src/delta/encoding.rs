@@ -18,9 +18,9 @@ pub struct DeltaBatch {
     bytes: Vec<u8>,
     /// The state of each deleted key, in order, if it existed. It is restored when the batch is rolled back.
     pub(crate) deleted: Vec<Option<(Entry, Extras)>>,
-    /// The hits that were given back or taken back, in order, each with the salt of their key. They are added again when the batch
-    /// is rolled back.
-    pub(crate) given_back: Vec<(Entry, u64)>,
+    /// The hits that were given back or taken back, in order, each with the salt and the members of their key. They are added
+    /// again when the batch is rolled back.
+    pub(crate) given_back: Vec<(Entry, Extras)>,
     /// What each new position replaced, in order.
     pub(crate) moved: Vec<Before>,
     /// The newest delta, if it is hits to which more can be added.

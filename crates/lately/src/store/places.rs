@@ -2,6 +2,7 @@
 //! whether its hits were sent to other nodes.
 
 use super::chunks::Chunks;
+use super::key_state::Extras;
 use super::unsent::Unsent;
 use crate::allocation::allocated;
 use crate::delta::Generation;
@@ -96,6 +97,12 @@ impl Places {
 
     pub(super) fn set_generation(&mut self, place: u32, generation: Generation) {
         self.generations.set(place, generation);
+    }
+
+    /// The salt and a copy of the members of the key at a place.
+    pub(super) fn salt_and_members(&self, place: u32) -> Extras {
+        let uniques = self.uniques.get(place as usize).cloned().flatten();
+        Extras { salt: self.salt(place), uniques, ..Extras::default() }
     }
 
     pub(super) fn salt(&self, place: u32) -> u64 {

@@ -29,8 +29,8 @@ pub(super) struct Rollback {
 pub(super) struct Taken {
     /// The state of deleted keys that existed.
     pub(super) deleted: Vec<Option<(Entry, Extras)>>,
-    /// Hits that were given back or taken back, and the salt of their key. Without them, the key may expire before the rollback.
-    pub(super) given_back: Vec<(Entry, u64)>,
+    /// Hits that were given back or taken back, and the salt and the members of their key. Without the hits, the key may expire before the rollback.
+    pub(super) given_back: Vec<(Entry, Extras)>,
 }
 
 #[derive(Debug)]

@@ -73,7 +73,7 @@ pub(super) struct Tally {
 }
 
 /// The cells of a sketch.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Cells {
     /// The cells of the lowest levels, one level after the other.
     arrays: Vec<Stamp>,

@@ -53,7 +53,7 @@ impl Member {
 }
 
 /// The members of a key.
-#[derive(Default, Debug)]
+#[derive(Clone, Default, Debug)]
 pub(crate) struct Uniques {
     recent: Recent,
     sketch: Option<Box<Sketch>>,

@@ -55,7 +55,7 @@ fn cell_of(at_ms: i64, narrowest_ms: i64, now: Timestamp) -> (i64, i64) {
 }
 
 /// The starts of the panes that have members, oldest first.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Panes {
     /// Starts are multiples of the unit, counted from the first one.
     first_ms: i64,

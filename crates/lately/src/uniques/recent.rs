@@ -38,7 +38,7 @@ impl Known {
 const MORE: usize = 4;
 
 /// The most recent members, the most recent one last.
-#[derive(Default, Debug)]
+#[derive(Clone, Default, Debug)]
 pub(super) struct Recent {
     members: ThinVec<Known>,
     /// No other member was hit later than this. Below 0 if there is no other.

@@ -14,7 +14,7 @@ use super::estimate::Estimate;
 use super::panes::{Edge, Panes};
 
 /// A sketch.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Sketch {
     panes: Panes,
     cells: Cells,

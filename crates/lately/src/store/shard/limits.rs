@@ -310,7 +310,7 @@ impl Shard {
             return Some(place);
         };
         if let Some(batch) = context.deltas.as_deref_mut() {
-            batch.given_back.push((entry, self.side.places.salt(place)));
+            batch.given_back.push((entry, self.side.places.salt_and_members(place)));
         }
         self.end_ids_without_hits(place);
         let from = Timestamp::from_millis(window.first_ms()).unwrap_or(Timestamp::MIN);
@@ -374,7 +374,7 @@ impl Shard {
             all_taken.push(hits_of(&taken));
             let Some(GivenBack { entry, hits }) = taken else { continue };
             if let Some(batch) = context.deltas.as_deref_mut() {
-                batch.given_back.push((entry, self.side.places.salt(place)));
+                batch.given_back.push((entry, self.side.places.salt_and_members(place)));
             }
             let [from, to] = [of.0.start_ms, of.0.end_ms() - 1]
                 .map(|ms| Timestamp::from_millis(ms).unwrap_or(Timestamp::MIN));

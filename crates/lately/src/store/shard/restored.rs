@@ -252,10 +252,12 @@ impl Shard {
                 self.subtract_from_life((key, hash), generation, owed, rollback, context);
             }
             Delta::GivenBack { key, generation, .. } | Delta::TakenBack { key, generation, .. } => {
-                let Some((entry, salt)) = taken.given_back.pop() else { return };
-                // If its other hits have expired meanwhile, the key may be gone with its salt, or in another generation.
+                let Some((entry, extras)) = taken.given_back.pop() else { return };
+                // If its other hits have expired meanwhile, the key may be gone with its salt and members, or in another
+                // generation.
                 let place = self.slot_for(key, hash, context);
-                self.bring_salt_back(place, salt, rollback, context);
+                self.bring_salt_back(place, extras.salt, rollback, context);
+                self.give_members(place, extras.uniques, context);
                 self.change(place, context.classes, |hits, settings, now| hits.absorb(entry, settings, now));
                 let current = self.generation_at(place);
                 let owed = if current == generation {

@@ -199,6 +199,24 @@ fn a_member_of_a_hit_that_is_kept_stays() {
     }
 }
 
+/// Symptom: `UNIQ` lost a member when a refund could not be written. Cause: the rest of the key expired before the rollback, and its
+/// members with it. Fix: they are kept with the hits that were given back.
+#[test]
+fn members_of_hits_that_were_given_back_come_back() {
+    let (store, later) = (store(), after(seconds(60)));
+    let mut refused = DeltaBatch::default();
+    let late = START.saturating_sub(days(7)).saturating_add(seconds(30));
+    assert_eq!(store.hit_at(b"k", late, START), Ok(1));
+    apply(&store, &[of(b"k", b"a")], START, &mut DeltaBatch::default());
+    let refund = Op::Refund(Box::new(Request::new(b"k", 0, hours(1), 1)));
+    store.apply_into(&[refund], START, &mut Vec::new(), &mut refused);
+    assert_eq!((store.hits(b"k", days(7), later).estimate, unique(&store, b"k", hours(1), later)), (0, 0));
+    store.roll_back(&mut refused);
+    store.end_rollback();
+    assert_eq!((store.hits(b"k", days(7), later).estimate, unique(&store, b"k", hours(1), later)), (1, 1));
+    store.check_consistency();
+}
+
 #[test]
 fn members_are_within_the_ceiling() {
     let store = builder().memory_ceiling(2 << 20).build().expect("valid");
