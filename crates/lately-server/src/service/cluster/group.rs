@@ -66,6 +66,20 @@ pub(super) fn groups(spans: Vec<OwnSpan>, sets: &LevelSets<'_>, now: Timestamp) 
     groups
 }
 
+/// Keeps the groups of which this is true, but a wider one only if those inside of it are kept. Hits that are in wider cells alone would be sent
+/// once more by a later start with other classes.
+pub(super) fn retain(groups: &mut Vec<Group>, is_kept: impl Fn(&Group) -> bool) {
+    let mut left_out: Vec<(i64, i64)> = Vec::new();
+    groups.retain(|group| {
+        let has = |&(start_ms, end_ms): &(i64, i64)| start_ms < group.end_ms && group.start_ms < end_ms;
+        let is_kept = is_kept(group) && !left_out.iter().any(has);
+        if !is_kept {
+            left_out.push((group.start_ms, group.end_ms));
+        }
+        is_kept
+    });
+}
+
 /// When a span begins to be read in cells of its width.
 fn read_from(span: &OwnSpan, own: &Levels) -> Timestamp {
     let level = own.as_slice().iter().find(|level| level.width_ms == span.width_ms);

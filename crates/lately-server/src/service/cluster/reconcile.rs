@@ -17,7 +17,7 @@ use crate::limits::{
     RECONCILE_PAUSE_MS, RECONCILE_ROUND_MS, RECONCILE_SETTLE_MS, UPSTREAM_SETTLE_MS,
 };
 
-use super::group::{Group, groups};
+use super::group::{Group, groups, retain};
 use super::outgoing::Pending;
 use super::upstream::{Answer, Standing};
 use super::worker::{Worker, all_told, parts};
@@ -113,6 +113,12 @@ impl Reconcile {
         }
     }
 
+    /// Whether a key was noted, and is not compared yet.
+    pub(super) fn waits(&self, key: &[u8]) -> bool {
+        let asked = self.asked.iter().filter(|step| step.next.is_none());
+        self.older.contains(key) || asked.flat_map(|step| &step.keys).any(|asked| **asked == *key)
+    }
+
     /// These keys of a step are compared later.
     fn leave(&mut self, keys: Vec<Box<[u8]>>, next: Option<Cursor>) {
         match next {
@@ -180,7 +186,8 @@ impl<E: Engine> Worker<E> {
         };
         upstream.take_older().iter().for_each(|key| self.reconcile.note_older(key));
         let above = if self.reconcile.asked.is_empty() {
-            let mut steps: Vec<Step> = self.older_step().into_iter().chain(self.page_step(now)).collect();
+            let page = self.page_step(now);
+            let mut steps: Vec<Step> = self.older_step().into_iter().chain(page).collect();
             if steps.is_empty() {
                 return Ok(());
             }
@@ -259,7 +266,10 @@ impl<E: Engine> Worker<E> {
             let page = store.scan(self.reconcile.cursor, None, count, now);
             (page.keys, page.next)
         });
-        let range_ms = (self.reconcile.compared_ms(), until_ms);
+        // Of a key that waits, narrower cells lack hits that are older.
+        let waits = keys.iter().any(|key| self.reconcile.waits(key));
+        let from_ms = if waits { i64::MIN } else { self.reconcile.compared_ms() };
+        let range_ms = (from_ms, until_ms);
         Some(Step { keys, range_ms, next: Some(next) })
     }
 
@@ -382,6 +392,7 @@ impl<E: Engine> Worker<E> {
         if let Above::Told(above) = above {
             if life != self.engine.life() {
                 // What the upstream engine has got since may be lost here.
+                keys.iter().for_each(|key| self.reconcile.note_older(key));
                 return Ok(keys.len());
             }
             self.restore(&blocks, &mut told, above).await?;
@@ -395,14 +406,14 @@ impl<E: Engine> Worker<E> {
             // Late hits may have come since.
             let mut groups = self.groups(key, range_ms, now);
             let count = groups.len();
-            groups.retain(|group| group.blocks(key).all(|block| told.contains_key(&block)));
+            retain(&mut groups, |group| group.blocks(key).all(|block| told.contains_key(&block)));
             if groups.len() < count {
                 self.reconcile.note_older(key);
             }
             if matches!(above, Above::Away) {
                 // The local engine may have lost the other hits, and the upstream one may have them in another cell, or of
                 // another origin.
-                groups.retain(|group| outgoing.is_alone(group));
+                retain(&mut groups, |group| outgoing.is_alone(group));
             }
             let (counts, hits) = outgoing.missing(&groups, told.values().flatten());
             if !counts.is_empty() {
@@ -412,7 +423,8 @@ impl<E: Engine> Worker<E> {
         }
         cluster.committed(&service).await;
         if store.decreases() != decreases {
-            // They are looked at again in a round.
+            // They are looked at again.
+            keys.iter().for_each(|key| self.reconcile.note_older(key));
             self.reconcile.restart(now, cluster.upstream.is_some());
             return Ok(keys.len());
         }

@@ -445,13 +445,14 @@ impl<E: Engine> Worker<E> {
             if has_shared || visited.has_older {
                 self.reconcile.note_older(&visited.key);
             }
-            if visited.has_older {
-                // Narrower cells lack these hits, and go first.
-                let narrowest_ms = counts.iter().map(|known| known.cell.width_ms).min();
-                counts.retain(|known| Some(known.cell.width_ms) == narrowest_ms);
+            let sets = store.level_sets(&visited.key);
+            if visited.has_older || self.reconcile.waits(&visited.key) {
+                // Narrower cells lack hits until the key is compared, and go first.
+                let finest_ms = sets.own().as_slice().first().map(|level| level.width_ms);
+                counts.retain(|known| Some(known.cell.width_ms) == finest_ms);
             }
             if !counts.is_empty() {
-                pending.push(Pending { key: &visited.key, sets: store.level_sets(&visited.key), counts });
+                pending.push(Pending { key: &visited.key, sets, counts });
             }
         }
         let sent = self.send_writes(writes(&pending)).await;
