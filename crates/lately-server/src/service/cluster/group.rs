@@ -275,6 +275,22 @@ mod tests {
         assert_eq!(told, [(1_000, 2), (59_000, 1)]);
     }
 
+    #[test]
+    fn a_wider_group_waits_for_those_inside() {
+        let now = Timestamp::from_millis(1_700_000_000_000).expect("a time");
+        let store = Store::builder().build().expect("the defaults are valid");
+        let at = |ago_ms: i64| Timestamp::from_millis(now.as_millis() - ago_ms).expect("a time");
+        for ago_ms in [100_000, 40_000] {
+            store.hit_n(b"k", 1, Some(at(ago_ms)), now).expect("counted");
+        }
+        let mut groups = groups(store.own_spans(b"k", now), &store.level_sets(b"k"), now);
+        let widths = |groups: &[Group]| groups.iter().map(|group| group.width_ms / 1_000).collect::<Vec<_>>();
+        assert_eq!(widths(&groups), [1, 1, 10, 10, 60, 60, 600, 3_600]);
+        retain(&mut groups, |group| group.width_ms > 1_000 || group.end_ms > at(60_000).as_millis());
+        assert_eq!(widths(&groups), [1, 10, 60]);
+        assert!(groups.iter().all(|group| group.end_ms > at(60_000).as_millis()));
+    }
+
     /// A pane of the store is wider than the cells that are compared.
     #[test]
     fn cells_inside_of_a_span_add_up() {

@@ -1170,11 +1170,13 @@ fn a_worker_goes_on_when_changes_that_waited_for_the_disk_are_settled() {
 #[test]
 fn late_hits_are_sent_in_narrow_cells_first() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-    for ago_ms in [20_000, 60_000, 125_000, 700_000] {
+    for (ago_ms, pause_ms) in [(60_000, 0), (125_000, 0), (125_000, 6_000), (700_000, 6_000)] {
         let mut simulation = Simulation::new(0, Play { centres: 1, is_tree: false, change_classes: false });
         simulation.change_classes = true;
         simulation.world().fails_once_in = 0;
         runtime.block_on(simulation.settle());
+        // After the pause, wide cells are due with the hit itself, else later.
+        simulation.pass(pause_ms);
         let time = at(simulation.nodes[0].service().now().as_millis() - ago_ms);
         simulation.count(0, 0, 2, time, false);
         for _ in 0..3 {
@@ -1183,13 +1185,13 @@ fn late_hits_are_sent_in_narrow_cells_first() {
             runtime.block_on(simulation.nodes[0].exchange());
             simulation.pass(6_000);
         }
-        assert_eq!(simulation.world().blocks.len(), 0, "{ago_ms}");
+        assert_eq!(simulation.world().blocks.len(), 0, "{ago_ms} {pause_ms}");
         let node = simulation.nodes.remove(0);
         simulation.nodes.insert(0, node.restart(0, 2));
-        simulation.pass(4_000_000);
-        runtime.block_on(simulation.settle());
-        simulation.pass(4_000_000);
-        runtime.block_on(simulation.settle());
+        for _ in 0..2 {
+            simulation.pass(4_000_000);
+            runtime.block_on(simulation.settle());
+        }
         simulation.check(0);
     }
 }
