@@ -1253,6 +1253,8 @@ fn data_centres_agree_where_they_once_did_not() {
     for seed in [68, 69, 79, 110, 124, 196, 396] {
         runtime.block_on(simulate(seed, Play { centres: 2, is_tree: false, change_classes: false }));
     }
-    // See `late_hits_are_sent_in_narrow_cells_first`.
-    runtime.block_on(simulate(98, Play { centres: 2, is_tree: false, change_classes: true }));
+    // See `late_hits_are_sent_in_narrow_cells_first` and `cells_that_are_read_no_more_complete_nothing`.
+    for seed in [98, 115] {
+        runtime.block_on(simulate(seed, Play { centres: 2, is_tree: false, change_classes: true }));
+    }
 }
