@@ -30,8 +30,8 @@ pub use kafka::{
 pub use kafka::{Kafka, KafkaHits, compact_hit};
 pub use memory::Memory;
 pub use peers::{
-    KeepChildren, PeerAnswer, PeerLink, PeerNeighbour, PeerNetwork, PeerReport, PeerRole, PeerStats, PeerTls,
-    PeerTlsError, PeerTraffic, Peers, PeersConfig, Resolve, Resolving,
+    KeepChildren, OnChange, PeerAnswer, PeerLink, PeerNeighbour, PeerNetwork, PeerReport, PeerRole,
+    PeerStats, PeerTls, PeerTlsError, PeerTraffic, Peers, PeersConfig, Resolve, Resolving,
 };
 pub use postgres::Postgres;
 pub use redis::Redis;

@@ -63,6 +63,9 @@ pub(crate) use tls::Configs;
 pub use tls::{PeerTls, PeerTlsError};
 use wire::{FollowRequest, FollowResponse, Followed, PROTOCOL, ReportRequest};
 
+/// Gets a key.
+pub type OnChange = Arc<dyn Fn(&[u8]) + Send + Sync>;
+
 /// What a node needs to be one of a mesh or of a tree.
 pub struct PeersConfig {
     /// Its name.
@@ -77,6 +80,8 @@ pub struct PeersConfig {
     pub children: Vec<String>,
     /// Keeps their names for the next start.
     pub keep_children: Option<KeepChildren>,
+    /// Gets each key of which another node has sent counts.
+    pub on_change: Option<OnChange>,
     /// Finds the addresses of names, instead of the system.
     pub resolve: Option<Resolve>,
     /// The memory that the counts of all nodes may take.
@@ -100,6 +105,7 @@ impl PeersConfig {
             tls: None,
             children: Vec::new(),
             keep_children: None,
+            on_change: None,
             resolve: None,
             most_bytes: usize::MAX,
             held_bytes: Arc::default(),
@@ -142,6 +148,7 @@ struct Shared {
     is_complete: AtomicBool,
     /// Set when the node stops.
     is_leaving: watch::Sender<bool>,
+    on_change: Option<OnChange>,
     resolve: Resolve,
     stats: Arc<PeerStats>,
     warning: Mutex<Option<String>>,
@@ -445,6 +452,9 @@ impl Shared {
         }
         self.note_changes(&replica);
         drop(replica);
+        if let Some(on_change) = &self.on_change {
+            page.counts.iter().for_each(|(key, _)| on_change(key));
+        }
         merged.map_err(|full| EngineError::from(full).to_string())?;
         self.stats.note(&answer.node, role, now, |traffic| {
             traffic.changes_received += page.changes();
@@ -599,7 +609,7 @@ impl Peers {
     /// [`EngineError::Url`]: an address is invalid. [`EngineError::Tls`]: a file of TLS cannot be used.
     pub fn new(config: PeersConfig) -> Result<Peers, EngineError> {
         let PeersConfig { node, urls, parents, tls: tls_files, children, keep_children, .. } = config;
-        let PeersConfig { resolve, most_bytes, held_bytes, stats, clock, .. } = config;
+        let PeersConfig { on_change, resolve, most_bytes, held_bytes, stats, clock, .. } = config;
         let of = |role: PeerRole, urls: &[String]| {
             Target::all(urls).map(|all| all.into_iter().map(move |target| (role, target)))
         };
@@ -629,6 +639,7 @@ impl Peers {
             children: Mutex::new(Children::new(children, keep_children, now_ms)),
             is_complete: AtomicBool::new(false),
             is_leaving: watch::Sender::new(false),
+            on_change,
             resolve: resolve.unwrap_or_else(names::system),
             stats,
             warning: Mutex::default(),

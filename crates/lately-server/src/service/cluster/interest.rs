@@ -3,7 +3,8 @@
 //!
 //! With an upstream engine, a key is read from both engines, and neither reading waits for the other.
 //!
-//! A key is read at most once per flush, however many ask for it, and only when somebody asks. A key that a limit is on is read
+//! A key is read at most once per flush, however many ask for it, and only when somebody asks. Where others send their counts by
+//! themselves, it is read at once after each time that they have. A key that a limit is on is read
 //! again without questions, as long as its limit may last. Memory is bounded: the keys that were asked for least recently are forgotten first,
 //! and those of questions that are not answered yet stay. A question that needs more than half of the memory is refused.
 
@@ -76,7 +77,7 @@ struct Part {
 /// Keys that are to be read.
 #[derive(Default)]
 struct Queues {
-    /// Those that questions may wait for.
+    /// Those that questions may wait for, and those that have changed.
     unknown: Queue,
     /// Those that were read a flush ago, and that somebody has asked for since.
     known: Queue,
@@ -124,6 +125,8 @@ struct Side {
     /// When the engine was read last, for a window of this length.
     read: Option<(Timestamp, Span)>,
     reading: Reading,
+    /// Whether other nodes have sent counts of it since.
+    has_changed: bool,
     /// Since when questions wait for it.
     unknown_since: Option<Timestamp>,
     waits: Vec<Weak<Wait>>,
@@ -174,9 +177,9 @@ impl Side {
         self.read.is_some_and(|(at, read)| window <= read && age(now, at) <= most)
     }
 
-    /// Whether it was read less than a flush ago, for a window of this length.
+    /// Whether it was read less than a flush ago, for a window of this length, and nothing has come since.
     fn is_fresh(&self, window: Span, flush: Duration, now: Timestamp) -> bool {
-        self.read.is_some_and(|(at, read)| window <= read && age(now, at) < flush)
+        !self.has_changed && self.read.is_some_and(|(at, read)| window <= read && age(now, at) < flush)
     }
 
     fn end_waits(&mut self, waiting: &AtomicUsize) -> bool {
@@ -347,7 +350,8 @@ impl Interest {
                 }
                 Reading::No if !side.is_fresh(reader.window, self.flush, now) => {
                     side.reading = Reading::Queued;
-                    queues.known.push_back((key.into(), reader.number));
+                    let queue = if side.has_changed { &mut queues.unknown } else { &mut queues.known };
+                    queue.push_back((key.into(), reader.number));
                     engine.wanted.notify_one();
                 }
                 Reading::No | Reading::Queued => {}
@@ -386,6 +390,17 @@ impl Interest {
         Answer::Unknown
     }
 
+    /// Notes that other nodes have sent counts of a key to an engine. It is read at once, if somebody has asked since the last reading.
+    pub(super) fn note_change(&self, tier: Tier, key: &[u8]) {
+        let Part { keys, queues } = &mut *self.part_of(key);
+        let Some(reader) = keys.get_mut(key) else { return };
+        let side = &mut reader.sides[index(tier)];
+        if !mem::replace(&mut side.has_changed, true) && side.reading == Reading::Queued {
+            queues[index(tier)].unknown.push_back((key.into(), reader.number));
+            self.want(tier);
+        }
+    }
+
     /// When a key was last read from all engines, for a window of this length.
     pub(super) fn read_at(&self, key: &[u8], window: Span) -> Option<Timestamp> {
         let part = self.part_of(key);
@@ -418,7 +433,7 @@ impl Interest {
                         queue.push_front((key, number));
                         break;
                     }
-                    side.reading = Reading::Since(now);
+                    (side.reading, side.has_changed) = (Reading::Since(now), false);
                     due.push(Due { key, window: *window, number });
                 }
             }
@@ -632,6 +647,35 @@ mod tests {
             readings += &read(&interest, 9, ms);
         }
         assert_eq!(readings.len(), 1_000 / 50);
+    }
+
+    #[test]
+    fn a_key_that_has_changed_is_read_at_once_if_somebody_has_asked_since() {
+        let interest = interest();
+        let change = || interest.note_change(Tier::Local, b"a");
+        change();
+        let _ = ask(&interest, b"a", minutes(5), 1_000);
+        assert_eq!(read(&interest, 9, 1_000), "a");
+        for ms in [1_010, 1_020] {
+            // Before the question, and twice: it is read once.
+            (0..2).for_each(|_| change());
+            assert_eq!(read(&interest, 9, ms), "", "nobody asks");
+            assert_eq!(ask(&interest, b"a", minutes(5), ms), Answer::Known);
+            assert_eq!(read(&interest, 9, ms), "a");
+        }
+        // A question that waits for the next flush.
+        let _ = ask(&interest, b"a", minutes(5), 1_100);
+        assert_eq!(read(&interest, 9, 1_030), "", "it is fresh");
+        change();
+        assert_eq!(read(&interest, 9, 1_030), "a");
+        assert_eq!(read(&interest, 9, 1_030), "", "it is in two queues");
+        // While it is being read.
+        let _ = ask(&interest, b"a", minutes(5), 1_200);
+        let due = interest.due(Tier::Local, 9, true, at(1_200));
+        change();
+        due.iter().for_each(|due| _ = interest.note_read(Tier::Local, due, 100, at(1_200), |_| {}));
+        let _ = ask(&interest, b"a", minutes(5), 1_201);
+        assert_eq!(read(&interest, 9, 1_201), "a");
     }
 
     #[test]

@@ -68,7 +68,7 @@ pub(crate) struct Cluster {
     pub(crate) config: ClusterConfig,
     /// What this node counted. `None` until the exchange starts, before the first client.
     outgoing: OnceLock<Outgoing>,
-    interest: Interest,
+    interest: Arc<Interest>,
     /// The most blocks that are read from an engine at once, and those of one key.
     read_blocks: usize,
     state: Mutex<State>,
@@ -139,7 +139,7 @@ impl Cluster {
         let read_blocks =
             usize::try_from(ceiling_bytes / READ_BLOCK_CEILING).unwrap_or(most).clamp(least, most);
         Cluster {
-            interest: Interest::new(most_bytes, config.flush, has_upstream),
+            interest: Arc::new(Interest::new(most_bytes, config.flush, has_upstream)),
             upstream: has_upstream.then(Upstream::default),
             read_blocks,
             config,

@@ -146,7 +146,9 @@ pub(crate) fn engine(service: &Service, cluster: &Cluster) -> Result<Remote, Eng
     let folder = service.config.storage.as_ref().map(|storage| storage.path.clone());
     let keep_children = folder
         .map(|folder| -> KeepChildren { Arc::new(move |names: &[&str]| children::keep(&folder, names)) });
+    let interest = Arc::clone(&cluster.interest);
     let peers = Peers::new(PeersConfig {
+        on_change: Some(Arc::new(move |key: &[u8]| interest.note_change(Tier::Local, key))),
         parents: peer.parents.clone(),
         tls: peer.tls.clone(),
         children: cluster.children.get().cloned().unwrap_or_default(),
