@@ -61,7 +61,7 @@ pub(crate) const MAX_PEER_NOTES: usize = 200_000;
 /// How long changes are gathered before a node gets them that asks for all, so that those of many nodes go in one message.
 pub(crate) const PEER_GATHER: Duration = Duration::from_millis(20);
 
-/// A child that was away for this long, in milliseconds, is let go.
+/// A child that was away for this long, in milliseconds, is let go. A node that has started and not read all in this time is waited for no longer.
 pub(crate) const PEER_CHILD_GONE_MS: i64 = 3_600_000;
 
 /// Names of nodes above a node.

@@ -31,7 +31,7 @@ struct Child {
 }
 
 struct Known {
-    /// Whether everything that it and those below it know was read since the start.
+    /// Whether everything that it knew at some time since the start was read.
     is_complete: bool,
     seen_ms: i64,
 }
@@ -48,9 +48,9 @@ impl Children {
         self.by_name.is_empty()
     }
 
-    /// Whether all that the children know was read, but for one of them.
-    pub(super) fn are_complete(&self, but_for: Option<&str>) -> bool {
-        self.by_name.iter().all(|(name, known)| known.is_complete || Some(name.as_str()) == but_for)
+    /// Whether each was read.
+    pub(super) fn are_complete(&self) -> bool {
+        self.by_name.values().all(|known| known.is_complete)
     }
 
     fn kept(&self) -> io::Result<()> {
@@ -94,14 +94,14 @@ impl Children {
 
     /// How far a child was followed.
     pub(super) fn following(&self, life: u64) -> Following {
-        self.following.get(&life).map_or_else(Following::of_relay, |child| child.following)
+        self.following.get(&life).map_or_else(Following::of_relay, |child| child.following.clone())
     }
 
     /// Notes how far a child was followed.
     pub(super) fn note(
         &mut self,
         (name, life): (&str, u64),
-        following: Following,
+        following: &Following,
         has_others: bool,
         now_ms: i64,
     ) {
@@ -112,6 +112,7 @@ impl Children {
             self.following.retain(|_, child| now_ms - child.asked_ms < PEER_SILENT_MS);
         }
         if self.following.len() < MAX_PEER_FOLLOWERS || self.following.contains_key(&life) {
+            let following = following.clone();
             let child = Child { name: name.to_owned(), following, has_others, asked_ms: now_ms };
             self.following.insert(life, child);
         }

@@ -1,5 +1,7 @@
 //! How far a node has followed another one. Pure, like the replica.
 
+use super::wire::Start;
+
 /// What is asked for next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Question {
@@ -28,7 +30,7 @@ impl Question {
 }
 
 /// Where to go on with a node.
-#[derive(Clone, Copy, Default, Debug)]
+#[derive(Clone, Default, Debug)]
 pub(super) struct Following {
     /// Its replica, 0 before it was reached.
     life: u64,
@@ -43,6 +45,8 @@ pub(super) struct Following {
     /// Whether everything that it had was read: own changes, then learned ones, then own ones again, for a cell may move from the latter
     /// to the former meanwhile.
     stage: Stage,
+    /// What it said of starts when it had nothing more that it had learned. It holds once its own changes are read, too.
+    starts: Vec<Start>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
@@ -63,8 +67,6 @@ pub(super) struct Answered {
     pub(super) is_all: bool,
     /// Whether the node has a parent or children.
     pub(super) relays: bool,
-    /// Whether it has read all that the nodes behind it know. Without a parent or children there are none.
-    pub(super) is_settled: bool,
 }
 
 impl Following {
@@ -105,16 +107,23 @@ impl Following {
         }
     }
 
-    /// Notes an answer whose changes were merged. True if all own changes of the replica up to there are merged now.
-    pub(super) fn note(&mut self, question: Question, answered: Answered, now_ms: i64) -> bool {
-        let Answered { life, after, until, is_all, relays, is_settled } = answered;
+    /// Notes an answer whose changes were merged. Something if all own changes of the replica up to there are merged now: what it said of
+    /// starts when it had no more than what is merged.
+    pub(super) fn note(
+        &mut self,
+        question: Question,
+        answered: Answered,
+        starts: Vec<Start>,
+        now_ms: i64,
+    ) -> Option<Vec<Start>> {
+        let Answered { life, after, until, is_all, relays } = answered;
         if life != self.life {
             *self = Following { life, relays: self.relays, ..Following::default() };
         }
         self.relays |= relays;
         // A late answer says nothing of what came between.
         if after > self.after(question) {
-            return false;
+            return None;
         }
         if question != Question::Learned {
             self.own = until.max(self.own);
@@ -132,22 +141,23 @@ impl Following {
                         stage => stage,
                     };
                 }
-                is_all
+                is_all.then(|| std::mem::take(&mut self.starts))
             }
             Question::Learned => {
                 if is_all {
                     self.learned_ms = Some(now_ms);
                     self.stage = self.stage.max(Stage::LearnedRead);
+                    self.starts = starts;
                 }
-                false
+                None
             }
             // Both are in one order here, so nothing moves from one to the other unseen.
             Question::All => {
                 self.is_up_to_date = is_all;
-                if is_all && is_settled {
+                if is_all {
                     self.stage = Stage::Complete;
                 }
-                is_all
+                is_all.then_some(starts)
             }
         }
     }

@@ -92,6 +92,28 @@ impl PeerLink {
     }
 }
 
+/// What an answer brings, for traces.
+#[cfg(test)]
+fn brought(answer: &FollowResponse) -> String {
+    let FollowResponse { life, after, until, is_all, starts, page, .. } = answer;
+    let counts = super::page::Page::read(page).expect("a node wrote it").counts;
+    format!("{life:x} {after}..{until}, all: {is_all}, {starts:?}, {counts:?}")
+}
+
+#[cfg(test)]
+impl std::fmt::Debug for PeerAnswer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&brought(&self.1))
+    }
+}
+
+#[cfg(test)]
+impl std::fmt::Debug for PeerReport {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0.answer.as_ref().map(brought).unwrap_or_default())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -145,7 +167,7 @@ mod tests {
     fn questions_that_are_none_are_refused() {
         let (one, _) = node("a", "b");
         let link = one.link(0);
-        let error = link.ask(&one.link(0)).err().expect("it is itself");
+        let error = link.ask(&one.link(0)).expect_err("it is itself");
         assert!(error.starts_with("it is this server itself"), "{error}");
         let (_, mut request) = link.shared.question(0, &link.following);
         request.protocol = PROTOCOL + 1;

@@ -4,7 +4,8 @@
 //! `wire.rs` are what travels, `listener.rs` answers, and `follower.rs` asks.
 //!
 //! In a tree a node exchanges changes with its parents and children only, and passes on what it learns. `contacts.rs` has the nodes that it reaches, which
-//! may be those of a name (`names.rs`), and `children.rs` those that come by themselves. `stats.rs` counts what was exchanged.
+//! may be those of a name (`names.rs`), and `children.rs` those that come by themselves. `starts.rs` has those that have not read all
+//! since they were started. `stats.rs` counts what was exchanged.
 
 mod address;
 mod children;
@@ -18,6 +19,7 @@ mod page;
 mod replica;
 #[cfg(test)]
 mod simulation;
+mod starts;
 mod stats;
 mod tls;
 #[cfg(test)]
@@ -58,10 +60,11 @@ pub use link::{PeerAnswer, PeerLink, PeerReport};
 pub use names::{Resolve, Resolving};
 use page::Page;
 use replica::{Part, Replica, Seen};
+use starts::Starts;
 pub use stats::{PeerNeighbour, PeerRole, PeerStats, PeerTraffic};
 pub(crate) use tls::Configs;
 pub use tls::{PeerTls, PeerTlsError};
-use wire::{FollowRequest, FollowResponse, Followed, PROTOCOL, ReportRequest};
+use wire::{FollowRequest, FollowResponse, Followed, PROTOCOL, ReportRequest, Start};
 
 /// Gets a key.
 pub type OnChange = Arc<dyn Fn(&[u8]) + Send + Sync>;
@@ -144,6 +147,8 @@ struct Shared {
     /// Notified after each attempt to reach another node.
     contacted: Notify,
     children: Mutex<Children>,
+    /// Nodes that have not read all since they were started.
+    starts: Mutex<Starts>,
     /// Whether all was read that others know, at some time since the start.
     is_complete: AtomicBool,
     /// Set when the node stops.
@@ -305,11 +310,26 @@ impl Shared {
         lock(&self.contacts).has_parent() || !lock(&self.children).is_empty()
     }
 
-    /// Whether everything that the nodes behind this one know was read since the start, as a node sees it that asks: a child, by its name, or one
-    /// that is above or beside it. Those behind it are all but the nodes on the side of the one that asks.
-    fn is_settled(&self, child: Option<&str>) -> bool {
-        let below = lock(&self.children).are_complete(child);
-        below && (child.is_none() || lock(&self.contacts).are_complete())
+    /// Whether each node was read that this one exchanges changes with, at some time since the start.
+    fn has_read(&self) -> bool {
+        lock(&self.contacts).are_complete() && lock(&self.children).are_complete()
+    }
+
+    /// Whether this node, or one that it has heard from, waits for a start.
+    fn has_starts(&self) -> bool {
+        !self.is_complete() || !lock(&self.starts).are_read()
+    }
+
+    /// What this node says of starts: of its own, and of those that it waits for.
+    fn starts(&self) -> Vec<Start> {
+        let is_read = self.is_complete() || self.has_read();
+        let life = self.life();
+        let mut starts = lock(&self.starts);
+        if is_read {
+            starts.let_go(&self.node);
+        }
+        let own = Start { life, node: self.node.clone(), is_read };
+        starts.list().chain([own]).collect()
     }
 
     /// The question to a node, and what it is asked with.
@@ -329,6 +349,7 @@ impl Shared {
             seen: seen.into_iter().map(|(life, until)| Followed { life, until }).collect(),
             wait_ms: u32::try_from(wait.as_millis()).unwrap_or(u32::MAX),
             is_child,
+            asks_starts: self.has_starts(),
         };
         (question, request)
     }
@@ -387,9 +408,10 @@ impl Shared {
     /// The answer to a question, as it is now.
     fn answer(&self, request: &FollowRequest) -> FollowResponse {
         let is_child = request.is_child || lock(&self.children).name(request.follower).is_some();
-        let child = is_child.then_some(request.node.as_str());
         // Before the page is made: it has what was read by then.
-        let (relays, is_settled) = (self.relays(), self.is_settled(child));
+        let (relays, is_complete) = (self.relays(), self.is_complete());
+        let with_starts = request.asks_starts || self.has_starts();
+        let starts = if with_starts { self.starts() } else { Vec::new() };
         let mut above = Vec::new();
         if request.is_child {
             above = lock(&self.contacts).above();
@@ -413,8 +435,19 @@ impl Shared {
         let changes = page.changes();
         let seen = seen.into_iter().map(|(life, until)| Followed { life, until }).collect();
         let page = page.write();
-        let response =
-            FollowResponse { life, after, until, is_all, page, node, relays, seen, is_settled, above };
+        let response = FollowResponse {
+            life,
+            after,
+            until,
+            is_all,
+            page,
+            node,
+            relays,
+            seen,
+            starts,
+            above,
+            is_complete,
+        };
         let bytes = response.encoded_len() as u64;
         // A parent is known as one by the contact with it.
         self.stats.note(&request.node, (role == PeerRole::Child).then_some(role), now, |traffic| {
@@ -436,19 +469,25 @@ impl Shared {
     ) -> Result<(), String> {
         let page = Page::read(&answer.page)
             .map_err(|error| format!("it sent what is no page of counts: {error}: nothing was changed"))?;
-        let &FollowResponse { life, after, until, is_all, relays, is_settled, .. } = answer;
-        if life == self.life() || Origin::new(&answer.node, 0).is_none() || answer.seen.len() > MAX_PEER_LIVES
-        {
+        let &FollowResponse { life, after, until, is_all, relays, .. } = answer;
+        let mut names = answer.starts.iter().map(|start| &start.node).chain([&answer.node]);
+        let is_too_long = answer.seen.len() > MAX_PEER_LIVES || answer.starts.len() > MAX_PEER_LIVES + 1;
+        if life == self.life() || is_too_long || names.any(|name| Origin::new(name, 0).is_none()) {
             return Err("it sent what no node sends: nothing was changed".to_owned());
         }
         let now = self.now();
         let is_first = life != following.life();
         let mut replica = self.replica();
         let merged = replica.merge(&page, (life, until), now);
-        let answered = Answered { life, after, until, is_all, relays, is_settled };
-        if merged.is_ok() && following.note(question, answered, now.as_millis()) {
+        let answered = Answered { life, after, until, is_all, relays };
+        let ignores_open = answer.is_complete && !self.is_complete.load(Relaxed);
+        let is_told = |start: &&Start| start.life != replica.life() && (start.is_read || !ignores_open);
+        let starts: Vec<Start> = answer.starts.iter().filter(is_told).cloned().collect();
+        let noted = merged.is_ok().then(|| following.note(question, answered, starts, now.as_millis()));
+        if let Some(starts) = noted.flatten() {
             replica.note_followed(life, until);
             answer.seen.iter().for_each(|seen| replica.note_followed(seen.life, seen.until));
+            lock(&self.starts).merge(starts, life, now.as_millis());
         }
         self.note_changes(&replica);
         drop(replica);
@@ -522,7 +561,7 @@ impl Shared {
         }
         let now_ms = self.now().as_millis();
         let mut children = lock(&self.children);
-        children.note((node, life), following, has_others, now_ms);
+        children.note((node, life), &following, has_others, now_ms);
         let with_seen = children.has_others(life);
         if is_leaving {
             children.leave(node, life).map_err(|error| Refusal::Wrong(error.to_string()))?;
@@ -573,11 +612,13 @@ impl Shared {
 
     /// Whether all that others know was read, at some time since the start.
     fn is_complete(&self) -> bool {
-        if !self.is_complete.load(Relaxed)
-            && lock(&self.contacts).are_complete()
-            && lock(&self.children).are_complete(None)
-        {
-            self.is_complete.store(true, Relaxed);
+        if !self.is_complete.load(Relaxed) && self.has_read() {
+            let mut starts = lock(&self.starts);
+            // What its earlier starts have passed on is here.
+            starts.let_go(&self.node);
+            if starts.are_read() {
+                self.is_complete.store(true, Relaxed);
+            }
         }
         self.is_complete.load(Relaxed)
     }
@@ -637,6 +678,7 @@ impl Peers {
             contacts: Mutex::new(Contacts::new(&targets)),
             contacted: Notify::new(),
             children: Mutex::new(Children::new(children, keep_children, now_ms)),
+            starts: Mutex::default(),
             is_complete: AtomicBool::new(false),
             is_leaving: watch::Sender::new(false),
             on_change,
@@ -724,6 +766,7 @@ async fn tidy(shared: &Shared) {
         shared.note_changes(&replica);
         drop(replica);
         let tidied = lock(&shared.children).tidy(shared.now().as_millis());
+        lock(&shared.starts).tidy(shared.now().as_millis());
         if let Err(error) = tidied {
             shared.warn(format!("the names of children cannot be kept: {error}"));
         }

@@ -168,8 +168,8 @@ impl Mesh {
         let page = Page::read(&answer.page).expect("a node wrote it");
         node.replica.merge(&page, (life, until), at(self.now_ms)).expect("there is room");
         let following = &mut node.followings[answer.from];
-        let answered = Answered { life, after, until, is_all, relays: false, is_settled: true };
-        if following.note(question, answered, self.now_ms) {
+        let answered = Answered { life, after, until, is_all, relays: false };
+        if following.note(question, answered, Vec::new(), self.now_ms).is_some() {
             node.replica.note_followed(life, until);
         }
     }

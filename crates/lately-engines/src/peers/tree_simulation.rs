@@ -4,12 +4,12 @@
 //! again with nothing but the names of their children, or replaced by nodes without those. Once all of that has ended, every node has
 //! everything that any node had by then. Some trees have two roots, middles that know each other, and edges with two parents.
 //!
-//! `LATELY_SIM_SEED` runs one seed, `LATELY_SIM_SEEDS` this number of them.
+//! `LATELY_SIM_SEED` runs one seed, `LATELY_SIM_SEEDS` this number of them. `LATELY_SIM_TRACE` prints each step.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use lately::{Cell, LevelsId, ManualClock, Origin, Tally, Timestamp};
-use test_support::{ReportOnPanic, Rng, print_uncaptured, seeds};
+use test_support::{ReportOnPanic, Rng, print_uncaptured, seeds, trace};
 
 use super::simulation::{State, state};
 use super::{PeerAnswer, PeerLink, PeerReport, Peers, PeersConfig};
@@ -22,7 +22,7 @@ const SEEDS: u64 = 500;
 const STEPS: usize = 300;
 
 /// Which nodes a node knows: those beside it, and those above it.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, Debug)]
 struct Place {
     beside: Vec<usize>,
     above: Vec<usize>,
@@ -43,7 +43,7 @@ struct Node {
 }
 
 /// A message on its way to a start of a node.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 struct Message {
     from: usize,
     to: usize,
@@ -51,7 +51,7 @@ struct Message {
     what: What,
 }
 
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 enum What {
     /// For the link with this number.
     Answer(usize, PeerAnswer),
@@ -150,10 +150,40 @@ impl Tree {
                 }
             }
         }
+        Tree::of(rng, places, seed % 4 == 3)
+    }
+
+    /// A mesh, or nodes that each have one or two of those before them above or beside them.
+    fn of_any_shape(seed: u64) -> Tree {
+        let mut rng = Rng::new(seed);
+        let count = 3 + rng.index(5);
+        let mut places = vec![Place::default(); count];
+        let is_mesh = rng.once_in(4);
+        for number in 1..count {
+            let mut others: Vec<usize> = (0..number).collect();
+            while !is_mesh && others.len() > 1 + rng.index(2) {
+                others.swap_remove(rng.index(others.len()));
+            }
+            for other in others {
+                if is_mesh || rng.once_in(4) {
+                    places[number].beside.push(other);
+                    places[other].beside.push(number);
+                } else {
+                    places[number].above.push(other);
+                }
+            }
+        }
+        Tree::of(rng, places, false)
+    }
+
+    /// Nodes that know each other like this.
+    fn of(mut rng: Rng, places: Vec<Place>, replaces: bool) -> Tree {
+        trace(|| format!("{places:?}"));
+        let count = places.len();
         let node = |(number, place)| Node::new(number, place, [0, 0, 900, -700][rng.index(4)], START_MS);
         let nodes = places.into_iter().enumerate().map(node).collect();
         let cuts = vec![vec![false; count]; count];
-        Tree { rng, now_ms: START_MS, nodes, cuts, on_their_way: Vec::new(), replaces: seed % 4 == 3 }
+        Tree { rng, now_ms: START_MS, nodes, cuts, on_their_way: Vec::new(), replaces }
     }
 
     fn pass(&mut self, ms: i64) {
@@ -181,6 +211,7 @@ impl Tree {
             known
         };
         known.removed = if self.rng.once_in(8) { known.tally.deleted } else { known.removed };
+        trace(|| format!("{}: n{number} writes {known:?}", self.now_ms));
         let keep_until = at(block.end_ms() + 1_000_000_000);
         peers.merge(&[Write { block, keep_until, counts: vec![&known] }]).expect("there is room");
     }
@@ -208,6 +239,7 @@ impl Tree {
 
     fn take(&mut self, message: &Message) {
         let node = &mut self.nodes[message.to];
+        trace(|| format!("{}: {message:?}", self.now_ms));
         if node.starts != message.start {
             return;
         }
@@ -231,6 +263,7 @@ impl Tree {
     }
 
     fn restart(&mut self, number: usize) {
+        trace(|| format!("{}: n{number} starts again", self.now_ms));
         // A node waits for what was on its way, longer than that takes.
         self.on_their_way.retain(|message| message.from != number);
         let node = &mut self.nodes[number];
@@ -268,7 +301,12 @@ impl Tree {
                 self.take(&message);
             }
             56 | 57 => self.restart(one),
-            _ => self.cuts[one][other] = !self.cuts[one][other],
+            _ => {
+                self.cuts[one][other] = !self.cuts[one][other];
+                trace(|| {
+                    format!("{}: n{one} is cut off from n{other}: {}", self.now_ms, self.cuts[one][other])
+                });
+            }
         }
         self.check_complete();
     }
@@ -280,6 +318,7 @@ impl Tree {
             if node.was_complete || !node.peers.is_complete() {
                 continue;
             }
+            trace(|| format!("{}: n{number} is complete", self.now_ms));
             self.nodes[number].was_complete = true;
             if self.replaces {
                 continue;
@@ -299,7 +338,7 @@ impl Tree {
     fn settle(&mut self) {
         let count = self.nodes.len();
         self.cuts = vec![vec![false; count]; count];
-        for _ in 0..8 {
+        for _ in 0..8.max(2 * count) {
             for passed_ms in [1_500, 1] {
                 self.pass(passed_ms);
                 self.round();
@@ -328,10 +367,19 @@ impl Tree {
 
 #[test]
 fn nodes_of_a_tree_agree_whatever_goes_wrong() {
+    play(SEEDS, Tree::new);
+}
+
+#[test]
+fn nodes_of_any_shape_agree_whatever_goes_wrong() {
+    play(SEEDS / 2, Tree::of_any_shape);
+}
+
+fn play(usual: u64, tree: impl Fn(u64) -> Tree) {
     let (mut played, mut cells) = (0, 0);
-    for seed in seeds(SEEDS) {
+    for seed in seeds(usual) {
         let _report = ReportOnPanic(seed);
-        let mut tree = Tree::new(seed);
+        let mut tree = tree(seed);
         for _ in 0..3 {
             for _ in 0..STEPS {
                 tree.step();
@@ -347,6 +395,38 @@ fn nodes_of_a_tree_agree_whatever_goes_wrong() {
         played += 1;
     }
     print_uncaptured(&format!("{played} seeds, {cells} cells"));
+}
+
+/// Symptom: a node that was started again sent hits for a second time, under its new origin. Cause: only the other parent of a child had them. The
+/// child was started again, too, and had not read that parent; the root had read it before. Fix: a node waits until the nodes that it reads have
+/// read what is beside and above them.
+#[test]
+fn a_node_waits_for_a_child_that_was_started_again() {
+    let place = |above: &[usize]| Place { beside: Vec::new(), above: above.to_vec() };
+    let (root, one, other, child) = (0, 1, 2, 3);
+    let places = vec![place(&[]), place(&[root]), place(&[root]), place(&[one, other])];
+    let mut tree = Tree::of(Rng::new(1), places, false);
+    let travel = |tree: &mut Tree, number: usize, link: usize, is_up: bool| {
+        let message = tree.message(number, link, is_up).expect("no cuts");
+        tree.take(&message);
+    };
+    tree.settle();
+    tree.write(one);
+    let written = tree.nodes[one].state();
+    travel(&mut tree, child, 0, false);
+    tree.restart(one);
+    travel(&mut tree, child, 1, true);
+    tree.restart(child);
+    assert!(tree.nodes[other].state() == written && tree.nodes[root].state().is_empty());
+    for _ in 0..3 {
+        travel(&mut tree, one, 0, false);
+        travel(&mut tree, child, 0, false);
+        travel(&mut tree, child, 0, true);
+        assert!(!tree.nodes[one].peers.is_complete());
+    }
+    travel(&mut tree, child, 1, false);
+    travel(&mut tree, child, 0, true);
+    assert!(tree.nodes[one].peers.is_complete() && tree.nodes[one].state() == written);
 }
 
 /// In a tree each change goes once over each connection, and never back.

@@ -42,6 +42,9 @@ pub(super) struct FollowRequest {
     /// Whether it has this node as a parent.
     #[prost(bool, tag = "9")]
     pub(super) is_child: bool,
+    /// Whether it waits for a start, or knows of one that another node waits for.
+    #[prost(bool, tag = "10")]
+    pub(super) asks_starts: bool,
 }
 
 /// Answers the last question of a parent.
@@ -74,6 +77,17 @@ pub(super) struct Followed {
     pub(super) until: u64,
 }
 
+/// A start of a node, and whether the one that answers has what it knew after it had read its neighbours.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct Start {
+    #[prost(fixed64, tag = "1")]
+    pub(super) life: u64,
+    #[prost(string, tag = "2")]
+    pub(super) node: String,
+    #[prost(bool, tag = "3")]
+    pub(super) is_read: bool,
+}
+
 /// Changes.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct FollowResponse {
@@ -100,10 +114,13 @@ pub(super) struct FollowResponse {
     /// In the last page of all changes: how far it has followed others. That holds for whoever has merged the page, too.
     #[prost(message, repeated, tag = "8")]
     pub(super) seen: Vec<Followed>,
-    /// Whether it has read, since its start, all that those nodes know which are behind it.
-    #[prost(bool, tag = "9")]
-    pub(super) is_settled: bool,
+    /// If one of both waits for starts, or knows of some that others wait for: those that the one that answers knows, its own included.
+    #[prost(message, repeated, tag = "9")]
+    pub(super) starts: Vec<Start>,
     /// Its name and those of the nodes above it, if a child asks.
     #[prost(string, repeated, tag = "10")]
     pub(super) above: Vec<String>,
+    /// Whether it has read all that others know. A node that has not does not wait for the starts of such a node.
+    #[prost(bool, tag = "11")]
+    pub(super) is_complete: bool,
 }
