@@ -5,8 +5,8 @@ use super::wire::Start;
 /// What is asked for next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Question {
-    /// Changes that the other node published.
-    Own,
+    /// Changes that the other node published, asked for after this many readings of what it learned. This number stays here.
+    Own(u32),
     /// Changes that it learned from others, and this node lacks.
     Learned,
     /// Both.
@@ -17,7 +17,7 @@ impl Question {
     /// The number in a message.
     pub(super) fn number(self) -> u32 {
         match self {
-            Question::Own => 0,
+            Question::Own(_) => 0,
             Question::Learned => 1,
             Question::All => 2,
         }
@@ -25,7 +25,7 @@ impl Question {
 
     /// The question with a number.
     pub(super) fn of(number: u32) -> Option<Question> {
-        [Question::Own, Question::Learned, Question::All].into_iter().find(|it| it.number() == number)
+        [Question::Own(0), Question::Learned, Question::All].into_iter().find(|it| it.number() == number)
     }
 }
 
@@ -40,7 +40,8 @@ pub(super) struct Following {
     relays: bool,
     /// Whether all own changes were there at the last answer.
     is_up_to_date: bool,
-    /// When it was last asked for all that it had learned, and had nothing more.
+    /// How often all that it had learned was read, and when last.
+    learned_reads: u32,
     learned_ms: Option<i64>,
     /// Whether everything that it had was read: own changes, then learned ones, then own ones again, for a cell may move from the latter
     /// to the former meanwhile.
@@ -95,13 +96,13 @@ impl Following {
             return Question::All;
         }
         let is_due = self.learned_ms.is_none_or(|at_ms| now_ms.saturating_sub(at_ms) >= every_ms);
-        if self.is_up_to_date && is_due { Question::Learned } else { Question::Own }
+        if self.is_up_to_date && is_due { Question::Learned } else { Question::Own(self.learned_reads) }
     }
 
     /// The number after which to go on.
     pub(super) fn after(&self, question: Question) -> u64 {
         match question {
-            Question::Own => self.own,
+            Question::Own(_) => self.own,
             Question::Learned => self.learned,
             Question::All => self.own.min(self.learned),
         }
@@ -128,24 +129,28 @@ impl Following {
         if question != Question::Learned {
             self.own = until.max(self.own);
         }
-        if question != Question::Own {
+        if !matches!(question, Question::Own(_)) {
             self.learned = until.max(self.learned);
         }
         match question {
-            Question::Own => {
+            Question::Own(reads) => {
                 self.is_up_to_date = is_all;
-                if is_all {
-                    self.stage = match self.stage {
-                        Stage::New => Stage::OwnRead,
-                        Stage::LearnedRead => Stage::Complete,
-                        stage => stage,
-                    };
+                if !is_all {
+                    return None;
                 }
-                is_all.then(|| std::mem::take(&mut self.starts))
+                // An answer from before the last reading says nothing of what moved meanwhile.
+                let is_behind = reads == self.learned_reads;
+                self.stage = match self.stage {
+                    Stage::New => Stage::OwnRead,
+                    Stage::LearnedRead if is_behind => Stage::Complete,
+                    stage => stage,
+                };
+                Some(if is_behind { std::mem::take(&mut self.starts) } else { Vec::new() })
             }
             Question::Learned => {
                 if is_all {
                     self.learned_ms = Some(now_ms);
+                    self.learned_reads = self.learned_reads.wrapping_add(1);
                     self.stage = self.stage.max(Stage::LearnedRead);
                     self.starts = starts;
                 }
@@ -160,5 +165,26 @@ impl Following {
                 is_all.then_some(starts)
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Symptom: a node lacked a count that moved from what the other had learned to its own changes. Cause: an answer that came twice, the second time late, was
+    /// taken for the last of the three readings. Fix: each reading of own changes says how often the others were read before.
+    #[test]
+    fn an_answer_that_comes_twice_completes_nothing() {
+        let mut following = Following::default();
+        let answered = Answered { life: 7, after: 0, until: 0, is_all: true, relays: false };
+        let first = following.next(0, 1_000);
+        let mut take = |question| {
+            following.note(question, answered, Vec::new(), 0);
+            (following.next(0, 1_000), following.is_complete())
+        };
+        assert_eq!(take(first), (Question::Learned, false));
+        let (last, is_complete) = take(Question::Learned);
+        assert!(!is_complete && take(first) == (last, false) && take(last) == (last, true));
     }
 }

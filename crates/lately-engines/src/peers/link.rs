@@ -155,10 +155,10 @@ mod tests {
         let good =
             FollowResponse { life: 9, until: 5, is_all: true, page: vec![0; 5], node, ..Default::default() };
         let bad = FollowResponse { page: vec![5, 1], ..good.clone() };
-        let error = link.take(&PeerAnswer(Question::Own, bad)).expect_err("it is no page");
+        let error = link.take(&PeerAnswer(Question::Own(0), bad)).expect_err("it is no page");
         assert_eq!(error, "it sent what is no page of counts: a list is too long: nothing was changed");
         assert!(link.following.life() == 0 && !one.has_met());
-        link.take(&PeerAnswer(Question::Own, good)).expect("an empty page");
+        link.take(&PeerAnswer(Question::Own(0), good)).expect("an empty page");
         assert_eq!(link.following.life(), 9);
         assert_eq!(run(one.scan(None, 9)).expect("it answers"), (Vec::new(), None));
     }

@@ -228,7 +228,7 @@ impl Shared {
         let (after, mut changed) = (self.asked_after(request), self.changed.subscribe());
         let question = Question::of(request.question).filter(|_| !wait.is_zero());
         let is_new = |last: &Last| match question {
-            Some(Question::Own) => last.own > after,
+            Some(Question::Own(_)) => last.own > after,
             Some(Question::All) => last.any > after,
             // What was learned is asked for now and then.
             Some(Question::Learned) | None => true,
@@ -421,9 +421,9 @@ impl Shared {
         let (after, now) = (self.asked_after(request), self.now());
         let seen: Seen = request.seen.iter().map(|&Followed { life, until }| (life, until)).collect();
         let replica = self.replica();
-        let question = Question::of(request.question).unwrap_or(Question::Own);
+        let question = Question::of(request.question).unwrap_or(Question::Own(0));
         let Part { page, until, is_all } = match question {
-            Question::Own => replica.own_after(after, now),
+            Question::Own(_) => replica.own_after(after, now),
             Question::Learned => replica.learned_after(after, request.follower, &seen, now),
             Question::All => replica.all_after(after, request.follower, &seen, now),
         };

@@ -148,7 +148,7 @@ impl Mesh {
         let after = if following.life() == life { following.after(question) } else { 0 };
         let (to_life, seen) = (asking.replica.life(), asking.replica.seen());
         let part = match question {
-            Question::Own => answering.own_after(after, now),
+            Question::Own(_) => answering.own_after(after, now),
             Question::Learned => answering.learned_after(after, to_life, &seen, now),
             Question::All => answering.all_after(after, to_life, &seen, now),
         };
