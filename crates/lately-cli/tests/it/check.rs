@@ -203,7 +203,7 @@ fn a_bad_config_is_reported_with_its_position() {
     );
     refused(
         &upstream("[\"redis://h1\"]", "[\"http://h2\"]"),
-        "FILE:5:12: upstream: invalid URL 'http://h2': it begins with none of redis://, rediss://, redis+sentinel://, postgres://",
+        "FILE:5:12: upstream: invalid URL 'http://h2': it begins with none of redis://, rediss://, redis+sentinel://, postgres://, kafka://, peer://",
     );
     refused(
         &upstream("[\"redis://h1\"]", "[]"),

@@ -328,3 +328,24 @@ fn a_log_that_filled_the_disk_is_cut() {
     }
     assert_eq!(visit.expected.why, FULL);
 }
+
+/// Symptom: a `DEL` was answered with 0, and the hits of its key were there afterwards. Cause: it came behind another one in a batch that the
+/// full disk refused, and a deletion that finds no key was no change. Fix: it is refused with the batch.
+#[test]
+fn a_deletion_that_finds_no_key_is_refused_with_its_batch() {
+    let Some(disk) = SmallDisk::mount(1) else { return };
+    let server = serve_in(&disk.data(), &[]);
+    let mut wire = Wire::connect(&server.resp).expect("it listens");
+    let mut refused = 0;
+    for round in 0..TRIES {
+        wire.send(&format!("HIT {round:0>900}\r\nHIT k\r\nDEL k\r\nDEL k\r\n")).expect("it reads");
+        let replies: Vec<Reply> = (0..4).map(|_| wire.reply().expect("a reply")).collect();
+        let errors = replies.iter().filter(|reply| matches!(reply, Reply::Error(_))).count();
+        assert!(errors == 0 || errors == 4, "round {round}: {replies:?}");
+        refused += usize::from(errors > 0);
+        if refused == REFUSALS as usize {
+            return;
+        }
+    }
+    panic!("the disk does not get full");
+}

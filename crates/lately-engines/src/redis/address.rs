@@ -119,7 +119,7 @@ fn one(url: &str) -> Result<Servers, String> {
         "rediss+sentinel" => ("rediss", true),
         _ => {
             return Err(
-                "it begins with none of redis://, rediss://, redis+sentinel://, postgres://".to_owned()
+                "it begins with none of redis://, rediss://, redis+sentinel://, postgres://, kafka://, peer://".to_owned()
             );
         }
     };

@@ -216,8 +216,12 @@ pub(super) fn url_of(url: &Spanned<String>, name: &str, example: &str) -> Result
     if !matches!(uri.scheme_str(), Some("http" | "https")) || uri.host().is_none_or(str::is_empty) {
         return Err(problem(&right));
     }
-    if uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
+    let Some(authority) = uri.authority().filter(|authority| !authority.as_str().contains('@')) else {
         return Err(problem("a URL with a password is not possible: leave out what is before the @"));
+    };
+    let has_port = authority.as_str().len() > authority.host().len();
+    if has_port && authority.port_u16().is_none_or(|port| port == 0) {
+        return Err(problem("a port is 1 to 65535"));
     }
     Ok(uri)
 }
@@ -313,6 +317,12 @@ mod tests {
             of(
                 &format!("above = 1\nwebhook = \"{url}\""),
                 &format!("invalid webhook '{url}': give a URL, such as http://127.0.0.1:9093/"),
+            );
+        }
+        for url in ["http://h:99999/a", "https://[::1]:0/", "http://h:/"] {
+            of(
+                &format!("above = 1\nwebhook = \"{url}\""),
+                &format!("invalid webhook '{url}': a port is 1 to 65535"),
             );
         }
         of(

@@ -115,9 +115,8 @@ pub(super) struct LimitConfig {
     deny: Deny,
     ipv4_prefix: Option<Bits<32>>,
     ipv6_prefix: Option<Bits<128>>,
-    domain: Option<String>,
-    #[serde(default)]
-    descriptors: BTreeMap<String, String>,
+    domain: Option<Spanned<String>>,
+    descriptors: Option<Spanned<BTreeMap<String, String>>>,
 }
 
 /// Checks the names, and that no window is longer than the longest retention. The problem points at the first wrong
@@ -181,6 +180,37 @@ fn is_name(name: &str) -> bool {
     let is_usual = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.:".contains(&byte);
     let is_taken = TAKEN.iter().any(|taken| name.starts_with(taken));
     (1..=MAX_LIMIT_NAME_BYTES).contains(&name.len()) && name.bytes().all(is_usual) && !is_taken
+}
+
+/// The domain and the entries of the descriptors of a limit. One without the other is for no descriptor.
+fn descriptors_of(
+    domain: Option<Spanned<String>>,
+    descriptors: Option<Spanned<BTreeMap<String, String>>>,
+) -> Result<(Option<String>, BTreeMap<String, String>), Problem> {
+    let problem = |at, message: &str| Err(Problem { at, message: message.to_owned() });
+    const EXAMPLE: &str = "add descriptors, such as { remote_address = \"*\" }";
+    match (domain, descriptors) {
+        (None, None) => Ok((None, BTreeMap::new())),
+        (Some(domain), None) => problem(domain.span(), &format!("domain goes with descriptors: {EXAMPLE}")),
+        (_, Some(none)) if none.get_ref().is_empty() => {
+            problem(none.span(), &format!("descriptors are empty, so the limit is for none: {EXAMPLE}"))
+        }
+        (None, Some(of)) => problem(
+            of.span(),
+            "descriptors go with a domain: add that of the proxy, such as domain = \"edge\"",
+        ),
+        (Some(domain), Some(descriptors)) => {
+            let value =
+                descriptors.get_ref().values().find(|value| value.trim_end_matches('*').contains('*'));
+            if let Some(value) = value {
+                let message = format!(
+                    "'{value}' has a * that is not at its end: give a start and *, or the whole value"
+                );
+                return problem(descriptors.span(), &message);
+            }
+            Ok((Some(domain.into_inner()), descriptors.into_inner()))
+        }
+    }
 }
 
 /// The lockouts of a limit.
@@ -257,6 +287,7 @@ impl NamedLimit {
             }
             None => Vec::new(),
         };
+        let (domain, descriptors) = descriptors_of(config.domain, config.descriptors)?;
         Ok(NamedLimit {
             name: name.into_inner(),
             max: max.0,
@@ -269,8 +300,8 @@ impl NamedLimit {
             key,
             deny,
             prefix,
-            domain: config.domain,
-            descriptors: config.descriptors,
+            domain,
+            descriptors,
         })
     }
 }

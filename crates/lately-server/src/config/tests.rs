@@ -382,6 +382,26 @@ fn check_limits(check: impl Fn(&str, &str)) {
         ":5:15: invalid type: string \"*\", expected a table, such as { key = \"value\" }",
     );
     check(&limit("descriptors = { a = 1 }"), ":5:21: invalid type: integer `1`, expected a text in quotes");
+    for (text, expected) in [
+        (
+            "domain = \"edge\"",
+            ":5:10: domain goes with descriptors: add descriptors, such as { remote_address = \"*\" }",
+        ),
+        (
+            "domain = \"edge\"\ndescriptors = {}",
+            ":6:15: descriptors are empty, so the limit is for none: add descriptors, such as { remote_address = \"*\" }",
+        ),
+        (
+            "descriptors = { a = \"*\" }",
+            ":5:15: descriptors go with a domain: add that of the proxy, such as domain = \"edge\"",
+        ),
+        (
+            "domain = \"edge\"\ndescriptors = { a = \"*b\" }",
+            ":6:15: '*b' has a * that is not at its end: give a start and *, or the whole value",
+        ),
+    ] {
+        check(&limit(text), expected);
+    }
     check(&limit("max = 2"), ":5:1: duplicate key `max`");
     check(
         &limit("[[limit]]\n").replacen("[[limit]]", "limit = []\n[[limit]]", 1),

@@ -99,7 +99,7 @@ impl LongRequest {
         if let Some(sum) = self.sum {
             let start = out.len();
             Encoder::new(out, protocol).integer(integer(sum as u64));
-            if service.has_journal() && sum > 0 && matches!(command, Command::Delete { .. }) {
+            if service.has_journal() && matches!(command, Command::Delete { .. }) {
                 written.replied(start, out.len());
             }
         }
