@@ -413,6 +413,7 @@ impl<D: Disk> Journal<D> {
                 return false;
             }
             if self.kept.load(Relaxed) >= log.number() {
+                self.say_synced(&mut log);
                 return true;
             }
             let released = log.take_unreleased(self.bounds.sync_bytes);
@@ -434,6 +435,18 @@ impl<D: Disk> Journal<D> {
         // Pairs with the load in `verdict`: a caller that gets the verdict finds the record on the disk.
         self.kept.fetch_max(number, Release);
         true
+    }
+
+    /// Writes that everything is on the disk, if no record after the last sync says so: damage there would be taken for a torn
+    /// end. The record itself need not be on the disk. If it cannot be written, the next batch fails, too.
+    fn say_synced(&self, log: &mut Log<D::File>) {
+        if self.fault() == Fault::None
+            && let Ok(bytes) = log.say_synced()
+        {
+            self.log_bytes.fetch_add(bytes, Relaxed);
+            self.written.store(log.number(), Relaxed);
+            self.kept.fetch_max(log.number(), Release);
+        }
     }
 
     /// Records a fault of the disk. Every batch is refused until recovery.

@@ -22,6 +22,9 @@ pub(crate) const CLOSED: u8 = 2;
 /// No batch was applied but not written here: earlier changes that are missing will never come. The record
 /// has a number; all later changes have higher ones.
 pub(crate) const SETTLED: u8 = 3;
+/// Everything before it is on the disk. Each record says how far the file was synced before it, so this one is written when
+/// no other follows a sync.
+pub(crate) const SYNCED: u8 = 4;
 
 /// The previous segment, while it is not synced.
 pub(crate) struct Before<F> {
@@ -42,6 +45,8 @@ pub(crate) struct Log<F> {
     end: u64,
     synced: u64,
     released: u64,
+    /// How far the last record says that the file was synced.
+    said: u64,
     /// The previous segment, until it is synced.
     before: Option<Before<F>>,
     /// The last record here that was acknowledged before a sync, and where it ends.
@@ -69,7 +74,7 @@ impl<F: DiskFile> Log<F> {
     pub(crate) fn begin(file: F, segment: u64, previous: (u64, u64), number: u64) -> io::Result<Log<F>> {
         let (file, records) = (Arc::new(file), Kind::Log.magic().to_vec());
         let (start, end, synced, released, acknowledged, before, is_lost) = (0, 0, 0, 0, (0, 0), None, false);
-        let is_empty = true;
+        let (is_empty, said) = (true, 0);
         let mut log = Log {
             file,
             segment,
@@ -78,6 +83,7 @@ impl<F: DiskFile> Log<F> {
             end,
             synced,
             released,
+            said,
             acknowledged,
             before,
             is_lost,
@@ -198,6 +204,15 @@ impl<F: DiskFile> Log<F> {
         self.put()
     }
 
+    /// Writes that everything is synced, if no record says so. The caller knows that it is. Returns the number of bytes.
+    pub(crate) fn say_synced(&mut self) -> io::Result<u64> {
+        if self.is_empty || self.said >= self.synced {
+            return Ok(0);
+        }
+        self.add(&[&[SYNCED]]);
+        self.put()
+    }
+
     /// Writes the record of a regular stop.
     pub(crate) fn close(&mut self) -> io::Result<u64> {
         self.add(&[&[CLOSED]]);
@@ -206,6 +221,7 @@ impl<F: DiskFile> Log<F> {
 
     fn add(&mut self, payload: &[&[u8]]) {
         self.number += 1;
+        self.said = self.synced;
         frame::append(&mut self.records, self.number, self.synced, |out| {
             payload.iter().for_each(|part| out.extend_from_slice(part));
         });

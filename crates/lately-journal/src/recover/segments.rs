@@ -9,7 +9,7 @@ use crate::disk::{Disk, DiskFile};
 use crate::error::JournalError;
 use crate::frame::{Kind, take_u64};
 use crate::limits::READ_BYTES;
-use crate::log::{BATCH, CLOSED, SEGMENT, SETTLED};
+use crate::log::{BATCH, CLOSED, SEGMENT, SETTLED, SYNCED};
 use crate::names;
 use crate::replayer::Feed;
 use crate::scan::{Begin, Scan, Step};
@@ -190,7 +190,7 @@ impl<D: Disk> Reader<'_, D> {
                         Some((&SETTLED, mut rest)) if rest.len() == size_of::<u64>() => {
                             feed.settled(take_u64(&mut rest).unwrap_or(0));
                         }
-                        Some((&(SEGMENT | CLOSED), _)) => {}
+                        Some((&(SEGMENT | CLOSED | SYNCED), _)) => {}
                         _ => self.damaged(&opened.path, offset, 0, "it has what no log has")?,
                     }
                 }

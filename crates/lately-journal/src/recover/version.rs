@@ -8,7 +8,7 @@ use super::checkpoint_reader::End;
 use crate::disk::DiskFile;
 use crate::frame::{Kind, VERSION, delta_format};
 use crate::limits::VERSION_FRAMES;
-use crate::log::{BATCH, CLOSED, SEGMENT, SETTLED};
+use crate::log::{BATCH, CLOSED, SEGMENT, SETTLED, SYNCED};
 use crate::part::{END, HEAD, PARTS, are_parts, take_time};
 use crate::scan::{Scan, Step};
 
@@ -52,7 +52,8 @@ fn can_be_decoded(payload: &[u8], kind: Kind, version: u8) -> bool {
         (Kind::Log, Some((&BATCH, mut rest))) => take_time(&mut rest).is_some_and(|now| {
             Deltas::of_format(delta_format(version), now, rest).all(|delta| delta.is_ok())
         }),
-        (Kind::Checkpoint, Some((&HEAD, _))) | (Kind::Log, Some((&(SEGMENT | SETTLED | CLOSED), _))) => true,
+        (Kind::Checkpoint, Some((&HEAD, _)))
+        | (Kind::Log, Some((&(SEGMENT | SETTLED | CLOSED | SYNCED), _))) => true,
         _ => false,
     }
 }
