@@ -139,13 +139,13 @@ impl Following {
                     return None;
                 }
                 // An answer from before the last reading says nothing of what moved meanwhile.
-                let is_behind = reads == self.learned_reads;
+                let is_current = reads == self.learned_reads;
                 self.stage = match self.stage {
                     Stage::New => Stage::OwnRead,
-                    Stage::LearnedRead if is_behind => Stage::Complete,
+                    Stage::LearnedRead if is_current => Stage::Complete,
                     stage => stage,
                 };
-                Some(if is_behind { std::mem::take(&mut self.starts) } else { Vec::new() })
+                Some(if is_current { std::mem::take(&mut self.starts) } else { Vec::new() })
             }
             Question::Learned => {
                 if is_all {

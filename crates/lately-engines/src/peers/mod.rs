@@ -480,6 +480,7 @@ impl Shared {
         let mut replica = self.replica();
         let merged = replica.merge(&page, (life, until), now);
         let answered = Answered { life, after, until, is_all, relays };
+        // What a complete node still waits for, a node that is not complete need not.
         let ignores_open = answer.is_complete && !self.is_complete.load(Relaxed);
         let is_told = |start: &&Start| start.life != replica.life() && (start.is_read || !ignores_open);
         let starts: Vec<Start> = answer.starts.iter().filter(is_told).cloned().collect();

@@ -246,8 +246,8 @@ fn parse_hits(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
     let key = first_key(args)?;
     let named = args.from(2);
     let is_option = |index: usize| {
-        let is_word = |word| named.get(index).is_some_and(|arg| is_word(arg, word));
-        Form::at(named, index).is_some() || is_word("AT") || is_word("BY")
+        let is = |word| named.get(index).is_some_and(|arg| is_word(arg, word));
+        Form::at(named, index).is_some() || is("AT") || is("BY")
     };
     let window_count = (0..named.len()).find(|index| is_option(*index)).unwrap_or(named.len());
     at_most(MAX_WINDOWS, "windows", window_count, "HITS")?;

@@ -159,7 +159,7 @@ impl Panes {
     }
 
     /// The start of the pane with a stamp.
-    pub(super) fn start_of(&self, stamp: Stamp) -> Option<i64> {
+    fn start_of(&self, stamp: Stamp) -> Option<i64> {
         self.starts.get(usize::from(stamp).checked_sub(1)?).map(|&start| self.start_ms(start))
     }
 

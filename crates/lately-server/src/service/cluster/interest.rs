@@ -3,8 +3,8 @@
 //!
 //! With an upstream engine, a key is read from both engines, and neither reading waits for the other.
 //!
-//! A key is read at most once per flush, however many ask for it, and only when somebody asks. Where others send their counts by
-//! themselves, it is read at once after each time that they have. A key that a limit is on is read
+//! A key is read at most once per flush, however many ask for it, and only when somebody asks. Where other nodes send
+//! their counts by themselves, it is read again as soon as they have. A key that a limit is on is read
 //! again without questions, as long as its limit may last. Memory is bounded: the keys that were asked for least recently are forgotten first,
 //! and those of questions that are not answered yet stay. A question that needs more than half of the memory is refused.
 

@@ -186,6 +186,7 @@ impl<E: Engine> Worker<E> {
         };
         upstream.take_older().iter().for_each(|key| self.reconcile.note_older(key));
         let above = if self.reconcile.asked.is_empty() {
+            // Before older keys are taken out: a page with such a key is compared over its whole range.
             let page = self.page_step(now);
             let mut steps: Vec<Step> = self.older_step().into_iter().chain(page).collect();
             if steps.is_empty() {
