@@ -122,6 +122,8 @@ pub enum Delta<'a> {
         from: Timestamp,
         /// How many.
         hits: u64,
+        /// No others were left, so the key's ids count again.
+        ends_ids: bool,
     },
     /// Hits of the key between two times were removed, the oldest first.
     TakenBack {

@@ -237,7 +237,14 @@ fn apply_all(store: &Store, batch: &Batch) {
         match action {
             Action::Flush => store.flush(),
             action => {
-                apply(store, action, batch.now, &mut deltas);
+                let is_taken = apply(store, action, batch.now, &mut deltas);
+                if let Action::HitOnce { key, weight, late_ms, .. } = action
+                    && !is_taken
+                {
+                    // It counted, because the ids of the key had ended by a change that was refused afterwards.
+                    let hit = Action::Hit { key: key.clone(), weight: *weight, late_ms: *late_ms };
+                    apply(store, &hit, batch.now, &mut deltas);
+                }
             }
         }
     }

@@ -214,7 +214,8 @@ impl Simulation {
         let all =
             || (sure..=self.past.ran.len()).filter(may_be).flat_map(|found| [(found, false), (found, true)]);
         let Some((found, shadows)) = all().find(|&(found, shadows)| differ(found, shadows).is_none()) else {
-            let nearest = all().next().map(|(found, shadows)| differ(found, shadows));
+            let nearest: Vec<_> =
+                all().map(|(found, shadows)| (found, shadows, differ(found, shadows))).collect();
             panic!("{nearest:?}, {}", self.about("after a start"));
         };
         self.losses = recovery.losses;
@@ -413,7 +414,9 @@ impl Simulation {
             Fate::Refused if !self.disk.is_dead() && !self.stays_in_log(&batches[0]) => State::Refused,
             Fate::Waits | Fate::Refused => State::InDoubt,
         };
-        trace(|| format!("{} batches, the first {}, are {fate:?}", batches.len(), self.past.ran.len()));
+        trace(|| {
+            format!("{} batches, the first {}, are {fate:?}: {batches:?}", batches.len(), self.past.ran.len())
+        });
         for batch in batches {
             // A batch without changes does not wait, so its acknowledgement says nothing about earlier ones.
             let state = if batch.actions.is_empty() { State::Gone } else { state };

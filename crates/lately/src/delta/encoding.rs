@@ -73,6 +73,8 @@ const HAS_IDS: u8 = 1 << 7;
 const HAS_MEMBERS: u8 = 1 << 5;
 /// Of a restored key and of a limited one, in place of `AT`: its next lockout grows from a past one.
 const HAS_PAST: u8 = 1 << 4;
+/// Of hits that were given back: the key had no others, so its ids count again.
+const ENDS_IDS: u8 = 1;
 /// Not the first generation.
 const GENERATION: u8 = 1 << 3;
 /// Not the time of the batch.
@@ -298,7 +300,7 @@ impl DeltaBatch {
         let offset = self.bytes.len();
         let is_one_hit = total == 1 && at == self.now && generation == Generation::default();
         if !(is_one_hit && append_one_hit(&mut self.bytes, sequence, key)) {
-            self.append_hits(HITS, sequence, key, generation, (at, total));
+            self.append_hits((HITS, 0), sequence, key, generation, (at, total));
         }
         self.open = Some(Open { offset, key_len: key.len(), sequence, generation, at, hits: total });
         sequence.number
@@ -307,7 +309,7 @@ impl DeltaBatch {
     #[inline(never)]
     fn append_hits(
         &mut self,
-        kind: u8,
+        (kind, flags): (u8, u8),
         sequence: Sequence,
         key: &[u8],
         generation: Generation,
@@ -316,7 +318,7 @@ impl DeltaBatch {
         let now = self.now;
         let is_now = at == now;
         let (at_flag, hits_flag) = (if is_now { 0 } else { AT }, hits_flag(hits));
-        append(&mut self.bytes, (kind, at_flag | hits_flag), sequence, key, generation, |head| {
+        append(&mut self.bytes, (kind, flags | at_flag | hits_flag), sequence, key, generation, |head| {
             if !is_now {
                 head.number(zigzag(at.as_millis() - now.as_millis()));
             }
@@ -346,10 +348,11 @@ impl DeltaBatch {
                 });
             }
             Delta::Denied { key, generation, at, hits } => {
-                self.append_hits(DENIED, sequence, key, generation, (at, hits));
+                self.append_hits((DENIED, 0), sequence, key, generation, (at, hits));
             }
-            Delta::GivenBack { key, generation, from, hits } => {
-                self.append_hits(GIVEN_BACK, sequence, key, generation, (from, hits));
+            Delta::GivenBack { key, generation, from, hits, ends_ids } => {
+                let flags = if ends_ids { ENDS_IDS } else { 0 };
+                self.append_hits((GIVEN_BACK, flags), sequence, key, generation, (from, hits));
             }
             Delta::TakenBack { key, generation, from, to, hits } => {
                 append(&mut self.bytes, (TAKEN_BACK, 0), sequence, key, generation, |head| {
@@ -518,7 +521,8 @@ impl<'a> Deltas<'a> {
                 }
                 ID | MEMBER => GENERATION | AT,
                 LIMITED => HAS_PAST | GENERATION,
-                HITS | DENIED | GIVEN_BACK => GENERATION | AT | SEVERAL | HUGE,
+                HITS | DENIED => GENERATION | AT | SEVERAL | HUGE,
+                GIVEN_BACK => GENERATION | AT | SEVERAL | HUGE | ENDS_IDS,
                 POSITION | VOID => 0,
                 _ => GENERATION,
             };
@@ -595,7 +599,10 @@ impl<'a> Deltas<'a> {
                 Delta::Limited { key, generation, until, past }
             }
             DENIED => Delta::Denied { key, generation, at, hits },
-            GIVEN_BACK => Delta::GivenBack { key, generation, from: at, hits },
+            GIVEN_BACK => {
+                let ends_ids = flags & ENDS_IDS != 0;
+                Delta::GivenBack { key, generation, from: at, hits, ends_ids }
+            }
             TAKEN_BACK => {
                 let (from, to, hits) = taken;
                 Delta::TakenBack { key, generation, from, to, hits }
@@ -732,8 +739,14 @@ mod tests {
             Delta::Restored { key: &long[..32], generation: Generation::MAX, limits, entry: &long },
             Delta::Denied { key, generation: Generation(7), at: Timestamp::MIN, hits: MAX_TOTAL },
             Delta::Denied { key: &long, generation: Generation(0), at: now, hits: 1 },
-            Delta::GivenBack { key, generation: Generation(7), from: Timestamp::MIN, hits: MAX_TOTAL },
-            Delta::GivenBack { key: &long, generation: Generation(0), from: now, hits: 1 },
+            Delta::GivenBack {
+                key,
+                generation: Generation(7),
+                from: Timestamp::MIN,
+                hits: MAX_TOTAL,
+                ends_ids: true,
+            },
+            Delta::GivenBack { key: &long, generation: Generation(0), from: now, hits: 1, ends_ids: false },
             Delta::TakenBack {
                 key: &long,
                 generation: Generation::MAX,
@@ -815,7 +828,7 @@ mod tests {
             let mut batches = [DeltaBatch::default(), DeltaBatch::default()];
             batches.iter_mut().for_each(|batch| batch.advance(now));
             batches[0].push_hits(sequence, key, Generation::default(), now, 1);
-            batches[1].append_hits(HITS, sequence, key, Generation::default(), (now, 1));
+            batches[1].append_hits((HITS, 0), sequence, key, Generation::default(), (now, 1));
             assert_eq!(batches[0].bytes(), batches[1].bytes(), "{len} bytes, change {sequence:?}");
         }
     }

@@ -106,8 +106,8 @@ impl ClockShift {
             Delta::Denied { key, generation, at, hits } => {
                 Delta::Denied { key, generation, at: self.past(at), hits }
             }
-            Delta::GivenBack { key, generation, from, hits } => {
-                Delta::GivenBack { key, generation, from: self.past(from), hits }
+            Delta::GivenBack { key, generation, from, hits, ends_ids } => {
+                Delta::GivenBack { key, generation, from: self.past(from), hits, ends_ids }
             }
             Delta::TakenBack { key, generation, from, to, hits } => {
                 Delta::TakenBack { key, generation, from: self.past(from), to: self.past(to), hits }

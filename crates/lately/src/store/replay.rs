@@ -256,9 +256,9 @@ impl Store {
                     Ok(())
                 })
             }
-            Delta::GivenBack { key, generation, from, hits } => {
+            Delta::GivenBack { key, generation, from, hits, ends_ids } => {
                 self.replay_life(key, hash, generation, now, |shard, context| {
-                    shard.give_back_again((key, hash), from, hits, context);
+                    shard.give_back_again((key, hash), (from, hits), ends_ids, context);
                     Ok(())
                 })
             }

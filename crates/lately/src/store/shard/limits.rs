@@ -312,36 +312,41 @@ impl Shard {
         if let Some(batch) = context.deltas.as_deref_mut() {
             batch.given_back.push((entry, self.side.places.salt_and_members(place)));
         }
-        self.end_ids_without_hits(place);
+        let ends_ids = self.end_ids_without_hits(place);
         let from = Timestamp::from_millis(window.first_ms()).unwrap_or(Timestamp::MIN);
         self.record_change(context, |shard| {
             let generation = shard.generation_at(place);
-            Delta::GivenBack { key, generation, from, hits }
+            Delta::GivenBack { key, generation, from, hits, ends_ids }
         });
         Some(place)
     }
 
-    /// Replays that hits were given back.
+    /// Replays that hits were given back. If `ends_ids` is false, there were others then: perhaps hits that the disk refused
+    /// afterwards, which are not replayed.
     pub(in crate::store) fn give_back_again(
         &mut self,
         (key, hash): (&[u8], u64),
-        from: Timestamp,
-        hits: u64,
+        (from, hits): (Timestamp, u64),
+        ends_ids: bool,
         context: &mut Context<'_>,
     ) {
         if let Some(place) = self.place_of(key, hash) {
             self.change(place, context.classes, |entry, settings, now| {
                 entry.give_back_from(from.as_millis(), hits, settings, now);
             });
-            self.end_ids_without_hits(place);
+            if ends_ids {
+                self.end_ids_without_hits(place);
+            }
         }
     }
 
-    /// Hits of the key at `place` were given back. If none are left, their ids count again.
-    fn end_ids_without_hits(&mut self, place: u32) {
-        if self.entry_at(Some(place)).is_none_or(Entry::is_empty) {
+    /// Hits of the key at `place` were given back. If none are left, their ids count again. Returns whether that is so.
+    fn end_ids_without_hits(&mut self, place: u32) -> bool {
+        let has_none = self.entry_at(Some(place)).is_none_or(Entry::is_empty);
+        if has_none {
             self.set_salt(place, 0);
         }
+        has_none
     }
 
     /// Takes hits out of cells of a live key. The key is deleted when none are left. The change names the hits that are taken, not

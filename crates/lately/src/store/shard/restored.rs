@@ -104,7 +104,8 @@ impl Shard {
         Ok(Some(place))
     }
 
-    /// Replays the id of counted hits. It changes nothing if the key does not exist.
+    /// Replays the id of counted hits. It changes nothing if the key does not exist. Ids of another salt that the key has by now
+    /// stay: they end with the change that ended them, unless the disk refused it.
     pub(in crate::store) fn put_id_back(
         &mut self,
         (key, hash): (&[u8], u64),
@@ -113,7 +114,11 @@ impl Shard {
     ) {
         let Some(place) = self.live_place(key, hash, context) else { return };
         let settings = context.classes.settings(self.class_of(key, Some(place), context));
+        let before = self.side.places.salt(place);
         self.restore_ids(place, &[id], settings, context);
+        if before != 0 {
+            self.change_ids(context.ids, |ids, _| ids.join(id.salt, before));
+        }
     }
 
     /// Adds ids to the key at `place`, whose salt becomes that of the first.

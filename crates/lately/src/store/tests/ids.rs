@@ -120,6 +120,52 @@ fn a_key_without_hits_has_no_ids() {
     }
 }
 
+/// Symptom: a repeated hit counted after a restart. Cause: a refund took as many hits as the key has in the log, because the disk
+/// had refused its others; so the replay took the key for empty, and its ids ended. Fix: the change says whether they ended.
+#[test]
+fn ids_do_not_end_for_want_of_hits_that_were_refused() {
+    let (store, copy) = (store(), store());
+    let [mut kept, mut refused] = [(); 2].map(|()| DeltaBatch::default());
+    let request = |cost| Box::new(Request::new(b"k", 0, hours(1), cost));
+    // A denied request keeps the key when it has no hits.
+    apply(&store, &[once(b"k", b"1"), Op::Decide(request(1))], START, &mut kept);
+    apply(&store, &[Op::Hit { key: b"k", weight: 3, at: None }], START, &mut refused);
+    apply(&store, &[Op::Refund(request(1)), Op::Hit { key: b"k", weight: 1, at: None }], START, &mut kept);
+    store.roll_back(&mut refused);
+    store.end_rollback();
+    let mut replay = Replay::new(&copy, Portion::ALL);
+    (0..Store::PARTS).for_each(|part| replay.include(part, 0, Timestamp::MIN).expect("a part"));
+    replay.record(kept.deltas()).expect("well formed");
+    replay.settle(0).expect("well formed");
+    for store in [&store, &copy] {
+        assert_eq!((hits(store, b"k", START), is_known(store, b"1", START)), (1, true));
+        store.check_consistency();
+    }
+}
+
+/// Symptom: a repeated hit counted after a restart. Cause: the disk had refused a refund of all hits of its key, and kept hits with ids
+/// that came after it. Those have another salt, which replaced that of the ids before. Fix: the key has the ids of both.
+#[test]
+fn ids_before_a_refund_that_was_refused_stay_known() {
+    let (store, copy) = (store(), store());
+    let [mut kept, mut refused] = [(); 2].map(|()| DeltaBatch::default());
+    let request = |cost| Box::new(Request::new(b"k", 0, hours(1), cost));
+    apply(&store, &[once(b"k", b"1"), Op::Decide(request(1))], START, &mut kept);
+    apply(&store, &[Op::Refund(request(1))], START, &mut refused);
+    apply(&store, &[once(b"k", b"2")], START, &mut kept);
+    store.roll_back(&mut refused);
+    store.end_rollback();
+    let mut replay = Replay::new(&copy, Portion::ALL);
+    (0..Store::PARTS).for_each(|part| replay.include(part, 0, Timestamp::MIN).expect("a part"));
+    replay.record(kept.deltas()).expect("well formed");
+    replay.settle(0).expect("well formed");
+    for store in [&store, &copy] {
+        assert_eq!(hits(store, b"k", START), 2);
+        assert_eq!([b"1", b"2", b"3"].map(|id| is_known(store, id, START)), [true, true, false]);
+        store.check_consistency();
+    }
+}
+
 #[test]
 fn ids_are_known_after_a_restart() {
     let store = store();
