@@ -207,7 +207,7 @@ fn a_bad_config_is_reported_with_its_position() {
     );
     refused(
         &upstream("[\"redis://h1\"]", "[]"),
-        "FILE:5:12: no address: give a list of them, such as [\"redis://127.0.0.1:6379\"]",
+        "FILE:5:12: no address: give a list of them, such as [\"redis://HOST:PORT\"]",
     );
     refused(
         "[cluster]\nengine = \"redis\"\nnode = \"a\"\nupstream = [\"redis://h2\"]\n",

@@ -60,9 +60,6 @@ impl<'de> Deserialize<'de> for Urls {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Urls, D::Error> {
         const EXAMPLE: &str = "such as [\"redis://127.0.0.1:6379\"]";
         match toml::Value::deserialize(deserializer)? {
-            toml::Value::Array(values) if values.is_empty() => {
-                Err(de::Error::custom(format!("no address: give a list of them, {EXAMPLE}")))
-            }
             toml::Value::Array(values) => {
                 let wrong =
                     |value: &_| de::Error::custom(format!("{} is no address: give a text", shown(value)));
@@ -296,6 +293,12 @@ pub(super) fn settle(section: Option<Spanned<ClusterSection>>) -> Result<Option<
             "[cluster] names no node: add a name of this server, such as node = \"eu-1\"",
         ));
     };
+    for (urls, example) in [(&section.urls, example), (&section.upstream, "redis://HOST:PORT")] {
+        if let Some(urls) = urls.as_ref().filter(|urls| urls.get_ref().0.is_empty()) {
+            let message = format!("no address: give a list of them, such as [\"{example}\"]");
+            return Err(Problem { at: urls.span(), message });
+        }
+    }
     let keys = PeerKeys { parent: section.parent, peer: section.peer, tls: section.tls };
     let (config, keys) = match section.urls {
         urls if engine == "peers" => (of_peers(&node, urls, keys, at.clone())?, None),

@@ -602,6 +602,10 @@ fn a_cluster_needs_an_engine_a_node_and_an_address() {
     check("engine = \"reddis\"", "unknown engine 'reddis': give redis, postgres, kafka, peers or none");
     check("engine = \"redis\"", "names no node: add a name of this server, such as node = \"eu-1\"");
     check("engine = \"redis\"\nnode = \"eu-1\"", "names no server: add urls");
+    for (engine, scheme) in [("redis", "redis"), ("kafka", "kafka"), ("peers", "peer")] {
+        let empty = format!("engine = \"{engine}\"\nnode = \"eu-1\"\nurls = []");
+        check(&empty, &format!("no address: give a list of them, such as [\"{scheme}://HOST:PORT\"]"));
+    }
     check("engine = \"postgres\"\nnode = \"eu-1\"", "urls = [\"postgres://USER@HOST:PORT/DATABASE\"]");
     check(
         &good.replace("\"redis\"", "\"postgres\""),
@@ -620,7 +624,6 @@ fn a_cluster_needs_an_engine_a_node_and_an_address() {
     check(&good.replace("[\"redis", "[\"redis://me@a\", \"redis"), "have the same scheme, user, password");
     let list = "[\"redis://127.0.0.1:7100\"]";
     let example = "such as [\"redis://127.0.0.1:6379\"]";
-    check(&good.replace(list, "[]"), &format!("no address: give a list of them, {example}"));
     check(&good.replace(list, "\"redis://a\""), &format!("\"redis://a\" is no list of addresses, {example}"));
     check(&good.replace(list, "[6379]"), "6379 is no address: give a text");
     check(&format!("{good}upstream = []"), "no address");

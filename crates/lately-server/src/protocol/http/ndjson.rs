@@ -76,6 +76,9 @@ struct Line<'l> {
     member: Option<Cow<'l, str>>,
 }
 
+/// The fields that are texts.
+const TEXTS: [&str; 4] = ["key", "key_b64", "id", "member"];
+
 /// The hits of a line.
 struct Hits<'l> {
     line: u64,
@@ -309,13 +312,13 @@ impl<'l> Hits<'l> {
                 "invalid type: sequence, expected an object, such as {\"key\":\"user:42\"}".to_owned()
             );
         }
-        let parsed: Line<'l> = serde_json::from_slice(text).map_err(|error| said(&error))?;
+        let parsed: Line<'l> = serde_json::from_slice(text).map_err(|error| said(&error, text))?;
         let key: Cow<'l, [u8]> = match (parsed.key, parsed.key_b64) {
             (Some(Cow::Borrowed(key)), None) => Cow::Borrowed(key.as_bytes()),
             (Some(Cow::Owned(key)), None) => Cow::Owned(key.into_bytes()),
             (None, Some(key)) => {
-                let key = STANDARD.decode(&*key);
-                Cow::Owned(key.map_err(|error| format!("invalid key_b64: {error}"))?)
+                let decoded = STANDARD.decode(&*key);
+                Cow::Owned(decoded.map_err(|error| format!("invalid key_b64 '{}': {error}", shown(&key)))?)
             }
             (None, None) => return Err("key is missing".to_owned()),
             (Some(_), Some(_)) => return Err("give key or key_b64, not both".to_owned()),
@@ -351,13 +354,20 @@ impl<'l> Hits<'l> {
     }
 }
 
-/// An error of JSON, without the line: that is always the first.
-fn said(error: &serde_json::Error) -> String {
+/// An error of JSON, without the line: that is always the first. It names the field, which serde does not.
+fn said(error: &serde_json::Error, line: &[u8]) -> String {
     let text = error.to_string();
     let what = text.split(" at line ").next().unwrap_or(&text);
-    match error.is_data() {
-        true => what.to_owned(),
-        false => format!("invalid JSON at column {}: {what}", error.column()),
+    let fields: Option<serde_json::Map<_, _>> = serde_json::from_slice(line).ok();
+    let is_text = |value: &serde_json::Value| value.is_string() || value.is_null();
+    let wrong =
+        fields.iter().flatten().find(|(name, value)| TEXTS.contains(&name.as_str()) && !is_text(value));
+    match wrong {
+        Some((name, value)) if error.is_data() && what.starts_with("invalid type") => {
+            format!("invalid {name} {}: {name} is a text", shown(&value.to_string()))
+        }
+        _ if error.is_data() => what.to_owned(),
+        _ => format!("invalid JSON at column {}: {what}", error.column()),
     }
 }
 
@@ -442,15 +452,16 @@ mod tests {
         check("{}", "key is missing");
         check(r#"{"kye":"a"}"#, "unknown field `kye`, expected one of `key`, `key_b64`, `n`");
         check(r#"{"key":"a","key_b64":"YQ=="}"#, "give key or key_b64, not both");
-        check(r#"{"key_b64":"?"}"#, "invalid key_b64: ");
+        check(r#"{"key_b64":"?"}"#, "invalid key_b64 '?': ");
         check(r#"{"key":""}"#, "ERR ");
-        check(r#"{"key":7}"#, "invalid type: integer `7`, expected a string");
+        check(r#"{"key":7}"#, "invalid key 7: key is a text");
+        check(r#"{"key":"a","member":["b"]}"#, "invalid member [\"b\"]: member is a text");
         check(r#"{"key":"a","n":-1}"#, "invalid n -1: n is a whole number from 0 to 9223372036854775807");
         check(r#"{"key":"a","n":"5"}"#, "invalid n \"5\": n is");
         check(r#"{"key":"a","n":1.5}"#, "invalid n 1.5: n is");
         check(r#"{"key":"a","at":"soon"}"#, "at: invalid time 'soon'");
         check(r#"{"key":"a","at":{}}"#, "at: invalid time '{}'");
-        check(r#"{"key":"a","id":7}"#, "invalid type: integer `7`, expected a string");
+        check(r#"{"key":"a","id":7}"#, "invalid id 7: id is a text");
         check(r#"{"key":"a","id":""}"#, "ERR invalid id of 0 bytes");
     }
 
