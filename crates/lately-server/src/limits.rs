@@ -322,6 +322,9 @@ pub const READY_WITHIN: Duration = Duration::from_secs(1);
 /// How often the progress of loading is logged.
 pub const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 
+/// Connections over HTTP or gRPC that have ended and are not forgotten, beside as many as there are. Each holds some KiB.
+pub const MOST_ENDED: usize = 8;
+
 /// Dumps made at once.
 pub const MAX_DUMPS: usize = 4;
 
@@ -335,15 +338,15 @@ pub const FAIR_SHARE: Duration = Duration::from_secs(30);
 /// The rate above which a dump or restore keeps its place, in bytes a second over the last [`FAIR_SHARE`].
 pub const FAIR_BYTES: u64 = 1_000_000;
 
-/// The share of the memory ceiling for changes that dumps have not taken yet, one sixteenth. Beyond it, the dump that
+/// The share of the memory ceiling for changes that dumps have not taken yet, one thirty-second. Beyond it, the dump that
 /// is furthest behind fails.
-pub const FEED_SHARE: u64 = 16;
+pub const FEED_SHARE: u64 = 32;
 
-/// The least room for such changes: some tenths of a second at full load.
-pub const FEED_LEAST_BYTES: u64 = 2 << 20;
+/// The least room for such changes: some hundredths of a second at full load.
+pub const FEED_LEAST_BYTES: u64 = 512 << 10;
 
-/// The largest share of a low ceiling for such changes, one quarter.
-pub const FEED_MOST_SHARE: u64 = 4;
+/// The largest share of a low ceiling for such changes, one eighth.
+pub const FEED_MOST_SHARE: u64 = 8;
 
 /// The overhead of such a change, beside its bytes.
 pub const FEED_RECORD_BYTES: usize = 64;
@@ -382,19 +385,36 @@ pub const RESIDENT_BOUND_SHARE: u64 = 10;
 /// See [`RESIDENT_BOUND_SHARE`].
 pub const RESIDENT_BOUND_BYTES: u64 = 16 << 20;
 /// The system takes out the pages of the program when the process is this near to the bound.
-pub const NEAR_BOUND_BYTES: u64 = 4 << 20;
+pub const NEAR_BOUND_BYTES: u64 = 7 << 20;
+/// Room that is left between the bound and the memory that the process should have, for what dumps take until it is charged.
+pub const SPARE_BYTES: u64 = 10 << 20;
+/// The largest share of a low ceiling that is left so, one quarter.
+pub const SPARE_SHARE: u64 = 4;
+/// The most pages of the program that are charged: about what a server under load uses of it.
+pub const PROGRAM_BYTES: u64 = 12 << 20;
+/// The interval at which memory and the pages of the program are given back near the bound.
+pub const RETURN_NEAR_BOUND_EVERY_MS: i64 = 50;
+/// The interval over which the most pages of the program are taken.
+pub const PROGRAM_PEAK_MS: i64 = 10_000;
 
 /// The share of the ceiling that is charged for fragmented memory at most, one half.
 pub const FRAGMENTATION_SHARE: u64 = 2;
 /// The share of the ceiling, one sixty-fourth, that bounds the growth charged at one check.
 pub const FRAGMENTATION_STEPS: u64 = 64;
+/// The charge becomes less by such a step at this interval, once there is no reason for it. That is slow, because memory
+/// that the allocator has given back is needed again by keys that come.
+pub const LOWER_EVERY_MS: i64 = 500;
+
+/// Memory is charged in steps of this size. The evictions of a step are committed before the next, so they take little
+/// memory themselves.
+pub const CHARGE_STEP_BYTES: usize = 256 << 10;
 
 /// When the process is this share of the ceiling below what it should have, or above it, its memory is checked every
 /// [`SWEEP_EVERY`] instead of every [`WATCH_EVERY`].
 pub const CLOSE_LOOK_SHARE: u64 = 16;
 
 /// The interval at which the allocator of a fragmented process returns memory to the system. That takes some
-/// milliseconds, during which threads wait. Pages of the program are given back at the same interval.
+/// milliseconds, during which threads wait.
 pub const RETURN_EVERY_MS: i64 = 250;
 
 /// Time between checks for something to log.

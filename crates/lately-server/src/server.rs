@@ -426,6 +426,8 @@ async fn load(
     }
     let mut loading = {
         let service = Arc::clone(service);
+        // Much of the program was for the start. What is loaded takes its place.
+        lately::give_program_back();
         tokio::task::spawn_blocking(move || service.load(folder, &storage))
     };
     let mut ready = Some(ready);
@@ -630,7 +632,10 @@ async fn tend(service: Arc<Service>, stopper: Stopper, tell: Log) {
         tokio::select! {
             _ = sweep.tick() => {
                 cursor = service.sweep(cursor);
-                if fragmentation.is_close() {
+                if service.is_dumping() {
+                    service.charge_journal_and_dumps();
+                }
+                if fragmentation.is_close() || service.is_loading() {
                     service.charge_fragmentation(&mut fragmentation);
                 }
             }

@@ -316,8 +316,8 @@ mod tests {
     #[test]
     fn the_change_list_takes_a_share_of_the_ceiling() {
         let most = |ceiling_mib: u64| ChangeFeed::new(ceiling_mib << 20).most_bytes;
-        assert_eq!([1, 8, 16, 32, 64].map(most), [1 << 18, 2 << 20, 2 << 20, 2 << 20, 4 << 20]);
-        assert_eq!([128, 1_024].map(most), [8 << 20, 64 << 20]);
+        assert_eq!([1, 8, 16, 32, 64].map(most), [1 << 17, 512 << 10, 512 << 10, 1 << 20, 2 << 20]);
+        assert_eq!([128, 1_024].map(most), [4 << 20, 32 << 20]);
     }
 
     #[test]

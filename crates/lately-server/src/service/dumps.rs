@@ -82,6 +82,11 @@ impl Service {
         Ok(())
     }
 
+    /// Whether a dump is under way.
+    pub(crate) fn is_dumping(&self) -> bool {
+        self.feed.is_open()
+    }
+
     /// Charges a piece of a dump to the ceiling until the piece is dropped.
     pub(crate) fn charged(&self, piece: Vec<u8>) -> impl AsRef<[u8]> + Send + 'static {
         self.feed.piece(piece)
@@ -314,6 +319,7 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::config::Storage;
+    use crate::limits::CHARGE_STEP_BYTES;
     use crate::offline::restore_folder;
     use crate::service::commit::Changes;
     use crate::service::ingest::{IngestError, Stretch};
@@ -390,6 +396,30 @@ mod tests {
             assert_eq!(here.store.hits(b"k", minutes(5), ahead.now()).estimate, 5);
             assert_eq!(here.store.hits(b"k", seconds(5), ahead.now()).estimate, 5);
         }
+    }
+
+    /// Symptom: four dumps under a flood brought a server with a ceiling of 64 MiB to 19 MiB beyond its bound. Part of the
+    /// cause: what they held was charged at once, so several MiB of keys were evicted in one batch, which was in memory as
+    /// deltas, in the journal and in the change feed, and made the dumps fail. Part of the fix: it is charged in steps.
+    #[test]
+    fn a_large_charge_is_made_in_steps() {
+        let now = Timestamp::from_seconds(1_700_000_000).expect("a time");
+        let config = Config { ceiling_bytes: 128 << 20, ..Config::default() };
+        let service = Service::new(config, Arc::new(ManualClock::new(now))).expect("valid");
+        let key = |number: u64| [&number.to_le_bytes()[..], &[b'k'; 1_000]].concat();
+        for number in 0..140_000 {
+            service.store.hit(&key(number), now).expect("counted");
+        }
+        let subscriber = service.feed.open();
+        let before = service.store.memory();
+        service.charge(0, 2 << 20);
+        let evicted_keys = service.store.memory().evicted_keys - before.evicted_keys;
+        assert!(evicted_keys > 1_800, "{evicted_keys}");
+        let records = subscriber.take(subscriber.end(), usize::MAX).expect("the dump has not failed");
+        assert!(records.len() >= (2 << 20) / CHARGE_STEP_BYTES, "{}", records.len());
+        assert!(records.iter().all(|record| record.deltas.len() <= 2 * CHARGE_STEP_BYTES));
+        service.charge(2 << 20, 0);
+        assert_eq!(service.connection_bytes(), 0);
     }
 
     #[test]

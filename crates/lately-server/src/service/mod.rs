@@ -61,7 +61,8 @@ use tokio::time::timeout;
 
 use crate::config::Config;
 use crate::limits::{
-    CLIENTS_SHARE, CONNECTION_BYTES, CONNECTIONS_SHARE, LEAST_CLIENTS, MAX_WALKS, SHORT_BYTES, SWEEP_SLOTS,
+    CHARGE_STEP_BYTES, CLIENTS_SHARE, CONNECTION_BYTES, CONNECTIONS_SHARE, LEAST_CLIENTS, MAX_WALKS,
+    SHORT_BYTES, SWEEP_SLOTS,
 };
 pub(crate) use alerts::AlertFigures;
 use alerts::Alerts;
@@ -417,14 +418,15 @@ impl Service {
 
     /// Charges fragmented memory. Called by one thread.
     pub(crate) fn charge_fragmentation(&self, fragmentation: &mut Fragmentation) {
-        if self.is_loading() {
-            return;
-        }
         let process = Process {
             resident: &Resident::read,
             return_memory: &|| _ = lately::give_memory_back(),
             return_program: &|| _ = lately::give_program_back(),
         };
+        if self.is_loading() {
+            fragmentation.give_back(self.config.ceiling_bytes, self.now(), &process);
+            return;
+        }
         let bytes = fragmentation.update(self.config.ceiling_bytes, self.now(), &process);
         self.charge_as(&self.stats.fragmented_bytes, bytes);
     }
@@ -449,10 +451,16 @@ impl Service {
         if after_bytes <= before_bytes || !self.is_recorded() {
             return self.store.charge(before_bytes, after_bytes);
         }
-        let _entered = self.enter();
         let mut deltas = DeltaBatch::default();
-        self.store.charge_into(before_bytes, after_bytes, self.store.now(), Some(&mut deltas));
-        self.commit_evictions(&deltas);
+        let mut charged_bytes = before_bytes;
+        while charged_bytes < after_bytes {
+            let next_bytes = after_bytes.min(charged_bytes + CHARGE_STEP_BYTES);
+            let _entered = self.enter();
+            self.store.charge_into(charged_bytes, next_bytes, self.store.now(), Some(&mut deltas));
+            self.commit_evictions(&deltas);
+            deltas.clear();
+            charged_bytes = next_bytes;
+        }
     }
 
     /// The number of RESP clients that are served at once: `max_clients`, as far as the ceiling has room for them.
