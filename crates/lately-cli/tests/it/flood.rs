@@ -128,7 +128,8 @@ fn floods_of_keys_of_all_sizes_stay_below_the_ceiling() {
         );
     }
     let used_bytes: u64 = server.info("used_memory_keys").parse().expect("a number");
-    assert!(used_bytes > CEILING_BYTES * 7 / 8, "{used_bytes} bytes: the ceiling is used");
+    // The rest is charged for the pages of the program and for what is fragmented.
+    assert!(used_bytes > CEILING_BYTES * 4 / 5, "{used_bytes} bytes: the ceiling is used");
 }
 
 /// Keys with large heap blocks leave holes of all sizes.
