@@ -128,8 +128,8 @@ fn floods_of_keys_of_all_sizes_stay_below_the_ceiling() {
         );
     }
     let used_bytes: u64 = server.info("used_memory_keys").parse().expect("a number");
-    // The rest is charged for the pages of the program and for what is fragmented.
-    assert!(used_bytes > CEILING_BYTES * 4 / 5, "{used_bytes} bytes: the ceiling is used");
+    // At most half is charged for fragmented memory.
+    assert!(used_bytes > CEILING_BYTES / 2, "{used_bytes} bytes: the ceiling is used");
 }
 
 /// Keys with large heap blocks leave holes of all sizes.
