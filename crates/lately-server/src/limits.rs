@@ -322,7 +322,7 @@ pub const READY_WITHIN: Duration = Duration::from_secs(1);
 /// How often the progress of loading is logged.
 pub const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 
-/// Connections over HTTP or gRPC that have ended and are not forgotten, beside as many as there are. Each holds some KiB.
+/// The most ended connections over HTTP or gRPC whose memory is still held, beyond the number of open ones. Each holds some KiB.
 pub const MOST_ENDED: usize = 8;
 
 /// Dumps made at once.

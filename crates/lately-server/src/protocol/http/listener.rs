@@ -244,7 +244,7 @@ impl Connections {
         }
     }
 
-    /// Forgets connections that have ended, once they are about as many as the others: their memory is held until then.
+    /// Frees the memory of connections that have ended, once they are more than the open ones. A look at each end would be slow.
     fn forget_ended(&mut self) {
         if self.oldest.len() > 2 * self.running.len() + MOST_ENDED {
             self.oldest.retain(|(connection, _)| !connection.is_finished());

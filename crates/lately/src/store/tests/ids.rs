@@ -103,8 +103,7 @@ fn a_key_without_hits_has_no_ids() {
         apply(&store, &[once(b"k", b"1"), op.clone()], START, &mut batch);
         let (mark, before) = (batch.mark(), hits(&store, b"k", START));
         apply(&store, &[Op::Refund(request(0, 9))], START, &mut batch);
-        let mut replay = Replay::new(&copy, Portion::ALL);
-        (0..Store::PARTS).for_each(|part| replay.include(part, 0, Timestamp::MIN).expect("a part"));
+        let mut replay = super::kept::replay(&copy, Portion::ALL);
         replay.record(batch.deltas()).expect("well formed");
         for store in [&store, &copy] {
             assert_eq!((hits(store, b"k", START), store.len()), (0, 1), "{op:?}");
@@ -133,8 +132,7 @@ fn ids_do_not_end_for_want_of_hits_that_were_refused() {
     apply(&store, &[Op::Refund(request(1)), Op::Hit { key: b"k", weight: 1, at: None }], START, &mut kept);
     store.roll_back(&mut refused);
     store.end_rollback();
-    let mut replay = Replay::new(&copy, Portion::ALL);
-    (0..Store::PARTS).for_each(|part| replay.include(part, 0, Timestamp::MIN).expect("a part"));
+    let mut replay = super::kept::replay(&copy, Portion::ALL);
     replay.record(kept.deltas()).expect("well formed");
     replay.settle(0).expect("well formed");
     for store in [&store, &copy] {
@@ -155,8 +153,7 @@ fn ids_before_a_refund_that_was_refused_stay_known() {
     apply(&store, &[once(b"k", b"2")], START, &mut kept);
     store.roll_back(&mut refused);
     store.end_rollback();
-    let mut replay = Replay::new(&copy, Portion::ALL);
-    (0..Store::PARTS).for_each(|part| replay.include(part, 0, Timestamp::MIN).expect("a part"));
+    let mut replay = super::kept::replay(&copy, Portion::ALL);
     replay.record(kept.deltas()).expect("well formed");
     replay.settle(0).expect("well formed");
     for store in [&store, &copy] {

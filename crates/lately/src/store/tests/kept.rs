@@ -12,7 +12,7 @@ use crate::store::executor::Executor;
 use crate::time::{hours, milliseconds};
 
 /// A replay into a store that has loaded all parts, without changes.
-fn replay(store: &Store, portion: Portion) -> Replay<'_> {
+pub(super) fn replay(store: &Store, portion: Portion) -> Replay<'_> {
     let mut replay = Replay::new(store, portion);
     (0..Store::PARTS).for_each(|part| replay.include(part, 0, Timestamp::MIN).expect("a part"));
     replay
