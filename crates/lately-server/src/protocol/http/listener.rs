@@ -170,12 +170,7 @@ pub(crate) async fn serve(
     let http2 = http2_builder(speaks, ceiling_bytes);
     let connection_bytes = speaks.connection_bytes(ceiling_bytes, tls.is_some());
     let routes = Routes::new(from_fn(renew).layer(routes));
-    let mut connections = Connections {
-        most: speaks.most_connections(ceiling_bytes),
-        running: JoinSet::new(),
-        oldest: VecDeque::new(),
-        http2,
-    };
+    let mut connections = Connections::new(speaks.most_connections(ceiling_bytes), http2);
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -218,6 +213,10 @@ struct Connections {
 }
 
 impl Connections {
+    fn new(most: usize, http2: http2::Builder<AtOnce>) -> Connections {
+        Connections { most, http2, running: JoinSet::new(), oldest: VecDeque::new() }
+    }
+
     /// Waits until there is room for another connection. Closes the oldest that the server is waiting for.
     async fn make_room(&mut self) {
         loop {
@@ -454,12 +453,8 @@ mod tests {
         runtime.block_on(async {
             let (service, stopper) = (service(), Stopper::new());
             let routes = Routes::new(axum::Router::new());
-            let mut connections = Connections {
-                most: 64,
-                running: JoinSet::new(),
-                oldest: VecDeque::new(),
-                http2: http2_builder(Speaks::Http, service.config.ceiling_bytes),
-            };
+            let http2 = http2_builder(Speaks::Http, service.config.ceiling_bytes);
+            let mut connections = Connections::new(64, http2);
             let address = SocketAddr::from(([127, 0, 0, 1], 1));
             for _ in 0..200 {
                 connections.make_room().await;
@@ -491,12 +486,8 @@ mod tests {
         runtime.block_on(async {
             let (service, stopper) = (service(), Stopper::new());
             let routes = Routes::new(axum::Router::new());
-            let mut connections = Connections {
-                most: 2,
-                running: JoinSet::new(),
-                oldest: VecDeque::new(),
-                http2: http2_builder(Speaks::Http, service.config.ceiling_bytes),
-            };
+            let http2 = http2_builder(Speaks::Http, service.config.ceiling_bytes);
+            let mut connections = Connections::new(2, http2);
             let address = SocketAddr::from(([127, 0, 0, 1], 1));
             for count in 1..100 {
                 connections.make_room().await;
