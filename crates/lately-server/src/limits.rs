@@ -399,9 +399,12 @@ pub const PROGRAM_PEAK_MS: i64 = 10_000;
 
 /// The share of the ceiling that is charged for fragmented memory at most, one half.
 pub const FRAGMENTATION_SHARE: u64 = 2;
-/// The share of the ceiling, one sixty-fourth, that bounds the growth charged at one check.
-pub const FRAGMENTATION_STEPS: u64 = 64;
-/// The charge becomes less by such a step at this interval, once there is no reason for it. That is slow, because memory
+/// The share of the ceiling, one part in 256, that bounds the growth charged at one check. Evicted keys are in the changes
+/// that wait for dumps: those of one check must be few among them.
+pub const FRAGMENTATION_GROWTH_STEPS: u64 = 256;
+/// The share of the ceiling, one sixty-fourth, by which the charge becomes less at a time.
+pub const FRAGMENTATION_LOWERING_STEPS: u64 = 64;
+/// The charge becomes less at this interval, once there is no reason for it. That is slow, because memory
 /// that the allocator has given back is needed again by keys that come.
 pub const LOWER_EVERY_MS: i64 = 500;
 

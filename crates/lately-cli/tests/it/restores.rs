@@ -1,4 +1,4 @@
-//! Repeated restores of dumps that nearly fill a server: its memory stays bounded, and no key is evicted.
+//! Repeated restores of dumps that take two thirds of a server: its memory stays bounded, and no key is evicted.
 
 use std::fs;
 use std::path::Path;
@@ -18,11 +18,11 @@ fn key(number: u64, lengths: &[usize]) -> String {
     format!("{number:k>len$}")
 }
 
-/// Hits keys of these lengths until they take four fifths of the ceiling, as the guide says. Returns their number.
+/// Hits keys of these lengths until they take two thirds of the ceiling, as the guide says of a low one. Returns their number.
 fn fill(server: &Running, lengths: &[usize]) -> u64 {
     let mut connection = server.connect();
     let mut keys = 0;
-    while server.info("used_memory").parse::<u64>().expect("a number") < CEILING_BYTES / 5 * 4 {
+    while server.info("used_memory").parse::<u64>().expect("a number") < CEILING_BYTES / 3 * 2 {
         let mut command = redis::cmd("MHIT");
         (keys..keys + BATCH).for_each(|number| _ = command.arg(key(number, lengths)).arg(1 + number % 5));
         command.query::<Vec<u64>>(&mut connection).expect("counted");

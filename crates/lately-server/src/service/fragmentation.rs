@@ -11,7 +11,7 @@ use lately::Timestamp;
 
 use super::process::Resident;
 use crate::limits::{
-    CLOSE_LOOK_SHARE, FRAGMENTATION_SHARE, FRAGMENTATION_STEPS, LOWER_EVERY_MS, NEAR_BOUND_BYTES,
+    CLOSE_LOOK_SHARE, FRAGMENTATION_GROWTH_STEPS, FRAGMENTATION_LOWERING_STEPS, FRAGMENTATION_SHARE, LOWER_EVERY_MS, NEAR_BOUND_BYTES,
     PROCESS_BYTES, PROGRAM_BYTES, PROGRAM_PEAK_MS, RESIDENT_BOUND_BYTES, RESIDENT_BOUND_SHARE,
     RESIDENT_SHARE, RETURN_EVERY_MS, RETURN_NEAR_BOUND_EVERY_MS, SPARE_BYTES, SPARE_SHARE,
 };
@@ -50,17 +50,16 @@ impl Fragmentation {
     /// The charge for the memory that the process has now, after it has given back what it can.
     pub(crate) fn update(&mut self, ceiling_bytes: u64, now: Timestamp, process: &Process<'_>) -> u64 {
         let Some(over_bytes) = self.give_back(ceiling_bytes, now, process) else { return 0 };
-        let step_bytes = (ceiling_bytes / FRAGMENTATION_STEPS).max(1);
         if over_bytes == 0 {
             self.over_bytes = 0;
             if is_due(self.lowered, now, LOWER_EVERY_MS) {
                 self.lowered = Some(now);
-                self.charged_bytes = self.charged_bytes.saturating_sub(step_bytes);
+                self.charged_bytes = self.charged_bytes.saturating_sub(ceiling_bytes / FRAGMENTATION_LOWERING_STEPS);
             }
             return self.charged_bytes;
         }
-        // In steps: evictions are committed, and clients wait for that.
-        let grown_bytes = over_bytes.saturating_sub(self.over_bytes).min(step_bytes);
+        // In steps: evictions are committed, clients wait for that, and dumps read them.
+        let grown_bytes = over_bytes.saturating_sub(self.over_bytes).min(ceiling_bytes / FRAGMENTATION_GROWTH_STEPS);
         self.over_bytes += grown_bytes;
         let most_bytes = ceiling_bytes / FRAGMENTATION_SHARE;
         self.charged_bytes = (self.charged_bytes + 2 * grown_bytes).min(most_bytes);
@@ -155,19 +154,19 @@ mod tests {
     #[test]
     fn growing_memory_is_charged_until_it_shrinks() {
         let mut fragmentation = Fragmentation::default();
-        assert_eq!(update(&mut fragmentation, 0, SHOULD_BYTES + MIB / 2), MIB);
+        assert_eq!(update(&mut fragmentation, 0, SHOULD_BYTES + MIB / 4), MIB / 2);
         // The charge does not grow, because removed keys have freed enough memory.
-        assert_eq!(update(&mut fragmentation, 100, SHOULD_BYTES + MIB / 2), MIB);
-        assert_eq!(update(&mut fragmentation, 200, SHOULD_BYTES + MIB / 4), MIB);
-        assert_eq!(update(&mut fragmentation, 300, SHOULD_BYTES + MIB), 2 * MIB);
+        assert_eq!(update(&mut fragmentation, 10, SHOULD_BYTES + MIB / 4), MIB / 2);
+        assert_eq!(update(&mut fragmentation, 20, SHOULD_BYTES + MIB / 8), MIB / 2);
+        assert_eq!(update(&mut fragmentation, 30, SHOULD_BYTES + MIB / 2), MIB);
         // A large growth is charged in steps.
-        assert_eq!(update(&mut fragmentation, 400, SHOULD_BYTES + 3 * MIB), 4 * MIB);
-        assert_eq!(update(&mut fragmentation, 500, SHOULD_BYTES + 3 * MIB), 6 * MIB);
-        assert_eq!(update(&mut fragmentation, 600, SHOULD_BYTES + 3 * MIB), 6 * MIB);
+        let looks = (40..).step_by(10).take(12);
+        let charged = looks.map(|ms| update(&mut fragmentation, ms, SHOULD_BYTES + 5 * MIB / 2)).step_by(2);
+        assert_eq!(charged.collect::<Vec<_>>(), [3, 5, 7, 9, 10, 10].map(|half| half * MIB / 2));
         assert!(fragmentation.is_close());
-        let looks = (700..).step_by(100).take(40);
+        let looks = (200..).step_by(100).take(40);
         let charged = looks.map(|ms| update(&mut fragmentation, ms, SHOULD_BYTES)).step_by(5);
-        assert_eq!(charged.collect::<Vec<_>>(), [5, 4, 3, 2, 1, 0, 0, 0].map(|mib| mib * MIB));
+        assert_eq!(charged.collect::<Vec<_>>(), [4, 3, 2, 1, 0, 0, 0, 0].map(|mib| mib * MIB));
         // More than half of the ceiling is never charged.
         let most = (0..100).map(|ms| update(&mut fragmentation, ms, u64::MAX / 2)).last();
         assert_eq!(most, Some(CEILING_BYTES / FRAGMENTATION_SHARE));
@@ -191,9 +190,9 @@ mod tests {
         };
         assert_eq!(update(0, SHOULD_BYTES), 0);
         resident_bytes.set(SHOULD_BYTES + MIB);
-        assert_eq!((update(RETURN_EVERY_MS - 1, SHOULD_BYTES), returns.get()), (2 * MIB, 1));
-        assert_eq!((update(RETURN_EVERY_MS, SHOULD_BYTES), returns.get()), (2 * MIB, 2));
-        assert_eq!((update(LOWER_EVERY_MS, SHOULD_BYTES), returns.get()), (MIB, 2));
+        assert_eq!((update(RETURN_EVERY_MS - 1, SHOULD_BYTES), returns.get()), (MIB / 2, 1));
+        assert_eq!((update(RETURN_EVERY_MS, SHOULD_BYTES), returns.get()), (MIB / 2, 2));
+        assert_eq!((update(LOWER_EVERY_MS, SHOULD_BYTES), returns.get()), (0, 2));
     }
 
     /// Symptom: at a ceiling of 8 MiB a process took 15 MiB more than its bound. Part of the cause: 15 MiB of the program were
@@ -233,11 +232,11 @@ mod tests {
         };
         let own_bytes = NEAR_BYTES + NEAR_BOUND_BYTES - SPARE_BYTES - PROGRAM_BYTES;
         assert_eq!(update(0, own_bytes, PROGRAM_BYTES), 0);
-        assert_eq!(update(10, own_bytes + MIB / 2, PROGRAM_BYTES), MIB);
+        assert_eq!(update(10, own_bytes + MIB / 4, PROGRAM_BYTES), MIB / 2);
         // Pages that were given back come back: the charge stays for as long as they may.
-        assert_eq!(update(PROGRAM_PEAK_MS - 1, own_bytes + MIB / 2, 0), MIB);
-        assert_eq!(update(2 * PROGRAM_PEAK_MS - 1, own_bytes + MIB / 2, 0), MIB);
-        assert_eq!(update(3 * PROGRAM_PEAK_MS, own_bytes + MIB / 2, 0), 0);
+        assert_eq!(update(PROGRAM_PEAK_MS - 1, own_bytes + MIB / 4, 0), MIB / 2);
+        assert_eq!(update(2 * PROGRAM_PEAK_MS - 1, own_bytes + MIB / 4, 0), MIB / 2);
+        assert_eq!(update(3 * PROGRAM_PEAK_MS, own_bytes + MIB / 4, 0), 0);
         // Those of a build for tests, which is larger, do not count.
         assert_eq!(update(3 * PROGRAM_PEAK_MS + 1, own_bytes, 2 * PROGRAM_BYTES), 0);
     }
