@@ -1,13 +1,14 @@
 //! A topic of Kafka that hits are written to.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use lately::Timestamp;
-use lately_server::compact_hit;
+use lately_server::{KafkaTopic, broker_settings, compact_hit, without_password};
 use rdkafka::ClientConfig;
 use rdkafka::client::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
-use rdkafka::consumer::{BaseConsumer, Consumer, DefaultConsumerContext};
+use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::DeliveryResult;
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer, ProducerContext};
@@ -41,6 +42,11 @@ impl Progress {
     fn change<T>(&self, change: impl FnOnce(&mut Counts) -> T) -> T {
         change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
+
+    /// The last failed attempt, for the end of a message.
+    fn last(&self) -> String {
+        self.change(|counts| counts.last.as_ref().map_or_else(String::new, |last| format!(" ({last})")))
+    }
 }
 
 struct Context(Arc<Progress>);
@@ -52,6 +58,8 @@ impl ClientContext for Context {
         self.0.change(|counts| counts.last = Some(reason.to_owned()));
     }
 }
+
+impl ConsumerContext for Context {}
 
 impl ProducerContext for Context {
     type DeliveryOpaque = ();
@@ -72,13 +80,23 @@ impl Topic {
     /// A topic that exists.
     pub(crate) fn open(brokers: &str, name: &str) -> Result<Topic, CliError> {
         let failed = |cause: String| CliError::new("produce", cause, HINT);
+        KafkaTopic::check_name("topic", name).map_err(failed)?;
+        let url = if brokers.contains("://") { brokers.to_owned() } else { format!("kafka://{brokers}") };
         let mut settings = ClientConfig::new();
-        settings.set("bootstrap.servers", brokers).set("client.id", "lately");
+        settings.extend(broker_settings(&[&url]).map_err(|error| failed(error.to_string()))?);
+        settings.set("client.id", "lately");
+        let brokers = without_password(brokers);
         // Asking as a producer would make the topic.
-        let asking: BaseConsumer<DefaultConsumerContext> =
-            settings.create().map_err(|error| failed(error.to_string()))?;
-        let unreachable = |error: KafkaError| failed(format!("{brokers}: {error}"));
-        let metadata = asking.fetch_metadata(Some(name), PRODUCE_TIMEOUT).map_err(unreachable)?;
+        let asking = Arc::new(Progress::default());
+        let consumer: BaseConsumer<Context> = settings
+            .create_with_context(Context(Arc::clone(&asking)))
+            .map_err(|error| failed(error.to_string()))?;
+        let unreachable = |error: KafkaError| {
+            // It reports why it cannot connect when it is polled.
+            while asking.last().is_empty() && consumer.poll(PRODUCE_POLL).is_some() {}
+            failed(format!("{brokers}: {error}{}", asking.last()))
+        };
+        let metadata = consumer.fetch_metadata(Some(name), PRODUCE_TIMEOUT).map_err(unreachable)?;
         let found = metadata.topics().iter().find(|topic| topic.name() == name);
         match found.map(rdkafka::metadata::MetadataTopic::error) {
             Some(None) => {}
@@ -97,7 +115,7 @@ impl Topic {
         let producer = settings
             .create_with_context(Context(Arc::clone(&progress)))
             .map_err(|error| failed(error.to_string()))?;
-        Ok(Topic { name: name.to_owned(), brokers: brokers.to_owned(), producer, progress, since_poll: 0 })
+        Ok(Topic { name: name.to_owned(), brokers, producer, progress, since_poll: 0 })
     }
 
     /// Writes a hit. After a failure, nothing is written any more.
@@ -116,22 +134,25 @@ impl Topic {
         self.since_poll += 1;
         if self.since_poll >= 1_000 {
             self.since_poll = 0;
-            self.producer.poll(std::time::Duration::ZERO);
+            self.producer.poll(Duration::ZERO);
         }
     }
 
     /// Waits until all records are written. Returns their number.
     pub(crate) fn finish(self) -> Result<u64, CliError> {
         let flushed = self.producer.flush(PRODUCE_DELIVERY);
-        self.progress.change(|counts| {
+        let ended = self.progress.change(|counts| {
             let failure = counts.failure.clone().or(flushed.err().map(|error| error.to_string()));
-            let Some(failure) = failure else { return Ok(counts.delivered) };
-            let last = counts.last.as_ref().map_or_else(String::new, |last| format!(" ({last})"));
+            failure.map_or(Ok(counts.delivered), |failure| Err((failure, counts.delivered)))
+        });
+        ended.map_err(|(failure, delivered)| {
             let cause = format!(
-                "{}: {failure}{last}: {} records were written to '{}' before, and a new run writes them again",
-                self.brokers, counts.delivered, self.name
+                "{}: {failure}{}: {delivered} records were written to '{}' before, and a new run writes them again",
+                self.brokers,
+                self.progress.last(),
+                self.name
             );
-            Err(CliError::new("produce", cause, HINT))
+            CliError::new("produce", cause, HINT)
         })
     }
 }

@@ -27,7 +27,7 @@ pub use kafka::{
     KafkaTopic, WriteHits, check_brokers, is_kafka,
 };
 #[cfg(feature = "kafka")]
-pub use kafka::{Kafka, KafkaHits, compact_hit};
+pub use kafka::{Kafka, KafkaHits, broker_settings, compact_hit};
 pub use memory::Memory;
 pub use peers::{
     KeepChildren, OnChange, PeerAnswer, PeerLink, PeerNeighbour, PeerNetwork, PeerReport, PeerRole,

@@ -142,6 +142,10 @@ pub(crate) const KAFKA_TIMEOUT: Duration = Duration::from_secs(5);
 #[cfg(feature = "kafka")]
 pub(crate) const KAFKA_POLL: Duration = Duration::from_millis(100);
 
+/// The timeout of the first question about a topic. A client that the brokers refuse knows it by then.
+#[cfg(feature = "kafka")]
+pub(crate) const KAFKA_FIRST_ASK: Duration = Duration::from_millis(500);
+
 /// The pause after a failure.
 #[cfg(feature = "kafka")]
 pub(crate) const KAFKA_RETRY: Duration = Duration::from_millis(500);

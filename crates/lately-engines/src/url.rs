@@ -28,9 +28,10 @@ pub fn without_password(url: &str) -> String {
     let login = if login.is_empty() { "" } else { "…@" };
     let path = if path.is_empty() { String::new() } else { format!("/{path}") };
     let shown = query.split('&').filter(|option| !option.is_empty()).map(|option| {
-        let is_shown = ["ca=", "cert=", "key=", "sslmode=", "sslrootcert=", "sslcert=", "sslkey="]
-            .iter()
-            .any(|name| option.starts_with(name));
+        let is_shown =
+            ["ca=", "cert=", "key=", "mechanism=", "sslmode=", "sslrootcert=", "sslcert=", "sslkey="]
+                .iter()
+                .any(|name| option.starts_with(name));
         let name = option.split('=').next().unwrap_or(option);
         if is_shown { option.to_owned() } else { format!("{name}=…") }
     });

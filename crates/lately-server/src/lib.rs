@@ -28,7 +28,7 @@ mod watch;
 pub use config::{Config, ConfigError, Storage};
 pub use lately_engines::PeerTls;
 #[cfg(feature = "kafka")]
-pub use lately_engines::compact_hit;
+pub use lately_engines::{KafkaTopic, broker_settings, compact_hit, without_password};
 pub use offline::{Dumped, OfflineError, dump_folder, restore_folder};
 pub use reload::Reloader;
 pub use server::{Server, ServerError, check_addresses, check_exact, check_files};

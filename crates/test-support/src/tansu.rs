@@ -22,9 +22,19 @@ impl Tansu {
     /// It does not start, or is missing, and `cargo xtask test` would have installed it.
     #[must_use]
     pub fn start() -> Option<Tansu> {
+        Tansu::behind(None)
+    }
+
+    /// Starts a broker that tells clients to connect to `door`, which passes on what they send. Without the program, the calling
+    /// test is skipped.
+    ///
+    /// # Panics
+    /// It does not start, or is missing, and `cargo xtask test` would have installed it.
+    #[must_use]
+    pub fn behind(door: Option<SocketAddr>) -> Option<Tansu> {
         let program = PathBuf::from(crate::installed("LATELY_TEST_TANSU")?);
         let address = free_address();
-        let child = start(&program, address);
+        let child = start(&program, address, door.unwrap_or(address));
         Some(Tansu { program, address, child })
     }
 
@@ -47,10 +57,10 @@ impl Tansu {
     }
 }
 
-fn start(program: &PathBuf, address: SocketAddr) -> Child {
-    let url = format!("tcp://{address}");
+fn start(program: &PathBuf, address: SocketAddr, door: SocketAddr) -> Child {
+    let [url, door] = [address, door].map(|address| format!("tcp://{address}"));
     let mut command = Command::new(program);
-    command.args(["broker", "--silent", "--listener-url", &url, "--advertised-listener-url", &url]);
+    command.args(["broker", "--silent", "--listener-url", &url, "--advertised-listener-url", &door]);
     command.args(["--storage-engine", "memory://tansu/"]);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let child = command.spawn().expect("tansu");

@@ -14,8 +14,15 @@ use crate::log_args::LogArgs;
 #[derive(Args)]
 #[command(mut_arg("top", |arg| arg.hide(true)))]
 pub(crate) struct Produce {
-    /// Brokers: HOST:PORT, or several of them with commas.
-    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:9092")]
+    /// Brokers: HOST:PORT, or several of them with commas. With TLS and a login, an address as in a config:
+    /// kafka+ssl://USER:PASSWORD@HOST:PORT?ca=FILE. In the environment, other users of this machine do not see the password.
+    #[arg(
+        long,
+        value_name = "HOST:PORT",
+        default_value = "127.0.0.1:9092",
+        env = "LATELY_BROKERS",
+        hide_env_values = true
+    )]
     brokers: String,
 
     /// The topic with the hits.

@@ -37,6 +37,8 @@ mod health;
 mod history;
 mod http2_floods;
 mod http_clients;
+#[cfg(feature = "kafka")]
+mod kafka_login;
 mod kept;
 mod kill;
 mod ledger;

@@ -10,6 +10,8 @@ use rdkafka::error::KafkaError;
 
 use crate::EngineError;
 
+use super::address::Brokers;
+
 /// The last failure of a connection, for messages.
 #[derive(Clone, Default)]
 pub(super) struct Failure(Arc<Mutex<Option<String>>>);
@@ -44,9 +46,10 @@ impl ClientContext for Failure {
 impl ConsumerContext for Failure {}
 
 /// The settings of every connection.
-pub(super) fn settings(brokers: &str) -> ClientConfig {
+pub(super) fn settings(brokers: &Brokers) -> ClientConfig {
     let mut settings = ClientConfig::new();
-    settings.set("bootstrap.servers", brokers).set("client.id", "lately");
+    settings.extend(brokers.settings().map(|(name, value)| (name.to_owned(), value.to_owned())));
+    settings.set("client.id", "lately");
     // The first attempts after a failure come soon.
     settings.set("reconnect.backoff.ms", "50").set("reconnect.backoff.max.ms", "2000");
     settings.set("socket.nagle.disable", "true").set("topic.metadata.refresh.interval.ms", "30000");

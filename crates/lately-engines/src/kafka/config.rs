@@ -111,19 +111,24 @@ impl KafkaTopic {
     /// # Errors
     /// Why one is invalid.
     pub fn check(&self) -> Result<(), String> {
-        let is_name = |name: &str| {
-            (1..=MAX_KAFKA_TOPIC_BYTES).contains(&name.len())
-                && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
-        };
-        for (what, name) in [("topic", &self.topic), ("group", &self.group)] {
-            if !is_name(name) {
-                return Err(format!(
-                    "invalid {what} '{}': give 1 to {MAX_KAFKA_TOPIC_BYTES} letters, digits, dots, - or _, such as lately-hits",
-                    name.escape_debug()
-                ));
-            }
+        KafkaTopic::check_name("topic", &self.topic)?;
+        KafkaTopic::check_name("group", &self.group)
+    }
+
+    /// Checks the name of a topic or a group.
+    ///
+    /// # Errors
+    /// Why it is invalid.
+    pub fn check_name(what: &str, name: &str) -> Result<(), String> {
+        let is_name = (1..=MAX_KAFKA_TOPIC_BYTES).contains(&name.len())
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte));
+        if is_name {
+            return Ok(());
         }
-        Ok(())
+        Err(format!(
+            "invalid {what} '{}': give 1 to {MAX_KAFKA_TOPIC_BYTES} letters, digits, dots, - or _, such as lately-hits",
+            name.escape_debug()
+        ))
     }
 
     /// The name under which its hits are counted.

@@ -17,6 +17,7 @@ use crate::engine::CLAIM_LEAST;
 use crate::limits::{ENGINE_TIMEOUT, KAFKA_STOP};
 use crate::{Block, Engine, EngineError, List, OwnedBlock, Place, Told, Write};
 
+use super::address::Brokers;
 use super::client;
 use super::config::{Classes, GroupProtocol, KafkaConfig, KafkaRole};
 use super::hit_writer::HitGate;
@@ -25,7 +26,7 @@ use super::state::State;
 use super::state_record::StateRecord;
 use super::stats::KafkaStats;
 use super::topics::Topics;
-use super::{address, follower, ingest};
+use super::{follower, ingest};
 
 /// The counts of all nodes, through Kafka.
 pub struct Kafka {
@@ -36,7 +37,7 @@ pub struct Kafka {
 
 /// What the engine and its threads share.
 pub(super) struct Shared {
-    pub(super) brokers: String,
+    pub(super) brokers: Brokers,
     pub(super) topics: Topics,
     pub(super) group: String,
     pub(super) role: KafkaRole,
@@ -285,7 +286,7 @@ impl Kafka {
             state.keep_some_only();
         }
         let shared = Shared {
-            brokers: address::brokers(&urls)?,
+            brokers: Brokers::of(&urls)?,
             topics: Topics::of(&topic.topic),
             state: Mutex::new(state),
             group: topic.group,

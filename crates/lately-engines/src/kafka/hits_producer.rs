@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::address;
+use super::address::Brokers;
 use super::hit::compact_hits;
 use super::hit_writer::{Delivery, HitGate, HitRecords, WriteHits};
 use super::producer::{Outgoing, Producer};
@@ -11,7 +11,7 @@ use crate::EngineError;
 
 /// Writes hits of clients to the hits topic.
 pub struct KafkaHits {
-    brokers: String,
+    brokers: Brokers,
     topic: Arc<str>,
     gate: Arc<HitGate>,
     stats: Arc<KafkaStats>,
@@ -36,7 +36,7 @@ impl KafkaHits {
         gate: Arc<HitGate>,
         stats: Arc<KafkaStats>,
     ) -> Result<KafkaHits, EngineError> {
-        let brokers = address::brokers(urls)?;
+        let brokers = Brokers::of(urls)?;
         Ok(KafkaHits { brokers, topic: topic.into(), gate, stats, producers: Mutex::default() })
     }
 

@@ -62,12 +62,23 @@ pub fn is_kafka(url: &str) -> bool {
     address::is_kafka(Parts::of(url).scheme)
 }
 
+/// The settings of a client of these brokers, such as `kafka://127.0.0.1:9092`: their addresses, the login and TLS, by the names that
+/// librdkafka has for them.
+///
+/// # Errors
+/// [`EngineError::Url`]: an address is invalid.
+#[cfg(feature = "kafka")]
+pub fn broker_settings<U: AsRef<str>>(urls: &[U]) -> Result<Vec<(String, String)>, EngineError> {
+    let brokers = address::Brokers::of(urls)?;
+    Ok(brokers.settings().map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
+}
+
 /// Checks addresses of brokers, such as `kafka://127.0.0.1:9092`.
 ///
 /// # Errors
 /// [`EngineError::Url`]: one is invalid, or this build has no Kafka.
 pub fn check_brokers<U: AsRef<str>>(urls: &[U]) -> Result<(), EngineError> {
-    address::brokers(urls)?;
+    address::Brokers::of(urls)?;
     if cfg!(feature = "kafka") {
         return Ok(());
     }

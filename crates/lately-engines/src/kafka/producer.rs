@@ -16,6 +16,7 @@ use tokio::time::timeout;
 use crate::EngineError;
 use crate::limits::{KAFKA_AT_ONCE, KAFKA_DELIVERY, KAFKA_QUEUE_KBYTES};
 
+use super::address::Brokers;
 use super::client::{Failure, settings};
 use super::hit_writer::Delivery;
 
@@ -91,13 +92,13 @@ impl ProducerContext for Context {
 
 impl Producer {
     /// A producer of records of the state topic.
-    pub(super) fn new(brokers: &str, writer: u64) -> Result<Producer, EngineError> {
+    pub(super) fn new(brokers: &Brokers, writer: u64) -> Result<Producer, EngineError> {
         Producer::with(settings(brokers), writer)
     }
 
     /// A producer of hits. After a failure it writes nothing more: what follows a record that may be in the topic would be sent in another
     /// series, and could be there twice.
-    pub(super) fn of_hits(brokers: &str) -> Result<Producer, EngineError> {
+    pub(super) fn of_hits(brokers: &Brokers) -> Result<Producer, EngineError> {
         let mut settings = settings(brokers);
         settings.set("enable.gapless.guarantee", "true");
         settings.set("queue.buffering.max.kbytes", KAFKA_QUEUE_KBYTES.to_string());

@@ -7,10 +7,13 @@ use rdkafka::ClientConfig;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, TopicReplication};
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::RDKafkaErrorCode;
+use rdkafka::metadata::Metadata;
 use rdkafka::types::RDKafkaRespErr;
 
 use crate::EngineError;
-use crate::limits::{KAFKA_COMPACTION_LAG_MS, KAFKA_LEAST_COMPACTION_LAG_MS, KAFKA_TIMEOUT};
+use crate::limits::{
+    KAFKA_COMPACTION_LAG_MS, KAFKA_FIRST_ASK, KAFKA_LEAST_COMPACTION_LAG_MS, KAFKA_POLL, KAFKA_TIMEOUT,
+};
 
 use super::client::{Failure, refused};
 
@@ -67,14 +70,28 @@ impl Topics {
     }
 }
 
+/// What the brokers say about a topic.
+fn metadata(asking: &BaseConsumer<Failure>, topic: &str, failure: &Failure) -> Result<Metadata, EngineError> {
+    let first = asking.fetch_metadata(Some(topic), KAFKA_FIRST_ASK);
+    first.or_else(|error| {
+        // The consumer reports why it cannot connect when it is polled. Without a reason, the brokers are slow.
+        while failure.get().is_none() && asking.poll(KAFKA_POLL).is_some() {}
+        match failure.get() {
+            Some(_) => Err(refused(&error, failure)),
+            None => {
+                asking.fetch_metadata(Some(topic), KAFKA_TIMEOUT).map_err(|error| refused(&error, failure))
+            }
+        }
+    })
+}
+
 /// The number of partitions of a topic. `None` if there is no such topic.
 pub(super) fn partitions(
     asking: &BaseConsumer<Failure>,
     topic: &str,
     failure: &Failure,
 ) -> Result<Option<i32>, EngineError> {
-    let metadata =
-        asking.fetch_metadata(Some(topic), KAFKA_TIMEOUT).map_err(|error| refused(&error, failure))?;
+    let metadata = metadata(asking, topic, failure)?;
     let found = metadata.topics().iter().find(|found| found.name() == topic);
     match found.map(|found| (found.error(), found.partitions().len())) {
         None

@@ -11,9 +11,10 @@ use lately::Timestamp;
 
 use super::process::Resident;
 use crate::limits::{
-    CLOSE_LOOK_SHARE, FRAGMENTATION_GROWTH_STEPS, FRAGMENTATION_LOWERING_STEPS, FRAGMENTATION_SHARE, LOWER_EVERY_MS, NEAR_BOUND_BYTES,
-    PROCESS_BYTES, PROGRAM_BYTES, PROGRAM_PEAK_MS, RESIDENT_BOUND_BYTES, RESIDENT_BOUND_SHARE,
-    RESIDENT_SHARE, RETURN_EVERY_MS, RETURN_NEAR_BOUND_EVERY_MS, SPARE_BYTES, SPARE_SHARE,
+    CLOSE_LOOK_SHARE, FRAGMENTATION_GROWTH_STEPS, FRAGMENTATION_LOWERING_STEPS, FRAGMENTATION_SHARE,
+    LOWER_EVERY_MS, NEAR_BOUND_BYTES, PROCESS_BYTES, PROGRAM_BYTES, PROGRAM_PEAK_MS, RESIDENT_BOUND_BYTES,
+    RESIDENT_BOUND_SHARE, RESIDENT_SHARE, RETURN_EVERY_MS, RETURN_NEAR_BOUND_EVERY_MS, SPARE_BYTES,
+    SPARE_SHARE,
 };
 
 /// What a process can do about its memory.
@@ -54,12 +55,14 @@ impl Fragmentation {
             self.over_bytes = 0;
             if is_due(self.lowered, now, LOWER_EVERY_MS) {
                 self.lowered = Some(now);
-                self.charged_bytes = self.charged_bytes.saturating_sub(ceiling_bytes / FRAGMENTATION_LOWERING_STEPS);
+                self.charged_bytes =
+                    self.charged_bytes.saturating_sub(ceiling_bytes / FRAGMENTATION_LOWERING_STEPS);
             }
             return self.charged_bytes;
         }
         // In steps: evictions are committed, clients wait for that, and dumps read them.
-        let grown_bytes = over_bytes.saturating_sub(self.over_bytes).min(ceiling_bytes / FRAGMENTATION_GROWTH_STEPS);
+        let grown_bytes =
+            over_bytes.saturating_sub(self.over_bytes).min(ceiling_bytes / FRAGMENTATION_GROWTH_STEPS);
         self.over_bytes += grown_bytes;
         let most_bytes = ceiling_bytes / FRAGMENTATION_SHARE;
         self.charged_bytes = (self.charged_bytes + 2 * grown_bytes).min(most_bytes);
