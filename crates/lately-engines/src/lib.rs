@@ -23,8 +23,8 @@ pub use calls::{NodeMethods, NodeResponse, answer_node, call_node, connect_node,
 pub use engine::{Block, Engine, Known, List, OwnedBlock, Place, Server, Told, Write};
 pub use error::EngineError;
 pub use kafka::{
-    Classes, Delivered, Delivery, GroupProtocol, HitGate, HitRecords, KafkaConfig, KafkaRole, KafkaStats,
-    KafkaTopic, WriteHits, check_brokers, is_kafka,
+    Classes, Delivered, Delivery, GroupProtocol, HitGate, HitRecord, HitRecords, KafkaConfig, KafkaRole,
+    KafkaStats, KafkaTopic, WriteHits, check_brokers, is_kafka,
 };
 #[cfg(feature = "kafka")]
 pub use kafka::{Kafka, KafkaHits, broker_settings, compact_hit};

@@ -126,6 +126,23 @@ pub(crate) const KAFKA_BATCH: usize = 100_000;
 #[cfg(feature = "kafka")]
 pub(crate) const KAFKA_AT_ONCE: usize = 20_000;
 
+/// One part in this many of the memory that the counts of all nodes may take is for ids of hits at most. Past it, those that would be over next are
+/// forgotten.
+#[cfg(feature = "kafka")]
+pub(crate) const KAFKA_IDS_PART: usize = 2;
+
+/// Then one id in this many is forgotten, about.
+#[cfg(feature = "kafka")]
+pub(crate) const KAFKA_IDS_FORGOTTEN_AT_ONCE: usize = 16;
+
+/// Ids in a record of the state topic, at most.
+#[cfg(feature = "kafka")]
+pub(crate) const KAFKA_IDS_OF_A_RECORD: usize = 1_000;
+
+/// Records of ids that are over: so many of a partition are removed from the state topic at once, at most.
+#[cfg(feature = "kafka")]
+pub(crate) const KAFKA_IDS_OVER_AT_ONCE: usize = 1_000;
+
 /// How long the library tries to deliver a record.
 #[cfg(feature = "kafka")]
 pub(crate) const KAFKA_DELIVERY: Duration = Duration::from_secs(10);

@@ -55,18 +55,19 @@ impl Brokers {
             .set("bootstrap.servers", &address)
             .set("linger.ms", "1")
             .set("enable.idempotence", "true")
+            .set("partitioner", "murmur2_random")
             .create()
             .expect("a producer");
         let folder = tempfile::tempdir().expect("a folder");
         Brokers { address, session, producer, folder, cluster, _tansu: tansu }
     }
 
-    /// A server, with a data folder or in memory.
+    /// A server, with a data folder or in memory. Keys that begin with `once:` may have ids.
     fn node(&self, name: &str, more: &str, data: Option<&Path>) -> Running {
         let config = self.folder.path().join(format!("{name}.toml"));
         let (urls, session) = (format!("kafka://{}", self.address), self.session);
         let text = format!(
-            "[cluster]\nengine = \"kafka\"\nnode = \"{name}\"\nurls = [\"{urls}\"]\ntopic = \"hits\"\nsession = \"{session}\"\nflush = \"100ms\"\n{more}"
+            "[cluster]\nengine = \"kafka\"\nnode = \"{name}\"\nurls = [\"{urls}\"]\ntopic = \"hits\"\nsession = \"{session}\"\nflush = \"100ms\"\n{more}\n[[class]]\nmatch = \"once:*\"\ndedupe = \"10m\"\n"
         );
         std::fs::write(&config, text).expect("a file");
         let config = config.to_str().expect("text");
@@ -211,8 +212,13 @@ fn each_record_counts_once_over_fifty_kills() {
 
 /// The records that a server has read.
 fn records(node: &Running) -> u64 {
+    metric(node, "lately_kafka_records_total")
+}
+
+/// The value of a metric without labels.
+fn metric(node: &Running, name: &str) -> u64 {
     let metrics = node.get("/metrics");
-    let line = metrics.lines().find_map(|line| line.strip_prefix("lately_kafka_records_total "));
+    let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     line.and_then(|number| number.trim().parse().ok()).unwrap_or(0)
 }
 
@@ -297,7 +303,7 @@ fn hits_of_an_edge_are_records_and_count_once() {
     assert_eq!((first, second), (1, 4));
     let answer = two.post("/v1/hit/k?n=10");
     assert!(answer.starts_with("HTTP/1.0 200"), "{answer}");
-    let lines = "{\"key\":\"k\"}\n{\"key\":\"l\",\"n\":20}\n{\"key\":\"l\",\"id\":\"a\"}\n";
+    let lines = "{\"key\":\"k\"}\n{\"key\":\"l\",\"n\":20}\n{\"key\":\"l\",\"member\":\"a\"}\n";
     let answer = http(&two, "POST", "/v1/hits", lines);
     assert!(answer.contains("\"accepted\":2") && answer.contains("leave these out"), "{answer}");
     for window in ["", " 1h", " 7d"] {
@@ -323,7 +329,8 @@ fn hits_of_an_edge_are_records_and_count_once() {
     assert!(future.contains("FUTURE"), "{future}");
     // What a record cannot say, and what needs counts of now.
     for (line, expected) in [
-        ("HIT k ID a", "leave these out"),
+        ("HIT k ID a", "its class has no `dedupe`"),
+        ("HIT once:k 4294967297 ID a", "a count of at most 4294967296"),
         ("HIT k MEMBER a", "leave these out"),
         ("HIT k 4294967297", "a count of at most 4294967296"),
         ("LIMIT k 5 1m", "decides no limits (role = \"produce\"): use a node with the role both or serve"),
@@ -345,6 +352,64 @@ fn hits_of_an_edge_are_records_and_count_once() {
     [one, two].into_iter().for_each(drop);
     let next = brokers.node("d", "", None);
     assert!(all_say(&[&next], "HITS k 1h", 3) && all_say(&[&next], "HITS l 7d", 27));
+}
+
+/// Records with ids and hits with ids of an edge are sent again and again, while the servers that count are killed.
+#[test]
+fn ids_count_once_over_kills_and_takeovers() {
+    let (brokers, mut rng) = (Brokers::start(3), Rng::new(70));
+    let names = ["a", "b"];
+    let mut nodes: Vec<Running> = names.iter().map(|name| brokers.node(name, "", None)).collect();
+    let edge = edge(&brokers, "edge");
+    // A key is in one partition, the one that the edge chooses, too.
+    let (keys, mut sent) = (["once:0", "once:1", "once:2", "once:3"], [0_u64; 4]);
+    let record = |key: &str, value: &str| {
+        let record = BaseRecord::to("hits").key(key).payload(value);
+        brokers.producer.send(record).map_err(|(error, _)| error).expect("it is taken");
+    };
+    for _ in 0..12 {
+        for _ in 0..1 + rng.below(40) {
+            let (key, id) = (rng.index(4), rng.below(sent.iter().max().unwrap_or(&0) + 1));
+            let id = id.min(sent[key]);
+            record(keys[key], &format!("{{\"id\":\"{id}\",\"n\":2}}"));
+            sent[key] += u64::from(id == sent[key]);
+        }
+        brokers.flush();
+        let key = rng.index(4);
+        edge.ask::<u64>(&format!("HIT {} 2 ID {}", keys[key], sent[key]));
+        let line = format!("{{\"key\":\"{}\",\"n\":2,\"id\":\"{}\"}}\n", keys[key], sent[key]);
+        let answer = http(&edge, "POST", "/v1/hits", &line);
+        assert!(answer.contains("\"accepted\":1"), "{answer}");
+        sent[key] += 1;
+        let victim = rng.index(2);
+        nodes[victim] = brokers.node(names[victim], "", None);
+    }
+    let all = [&nodes[0], &nodes[1], &edge];
+    let are_counted = |nodes: &[&Running]| {
+        for (key, ids) in keys.iter().zip(sent) {
+            for window in ["10m", "1h", "7d"] {
+                assert!(all_say(nodes, &format!("HITS {key} {window}"), 2 * ids), "{key} {window} {ids}");
+            }
+        }
+    };
+    are_counted(&all);
+    // All of it once more, for another owner that knows the ids from the topic.
+    nodes.clear();
+    let next = brokers.node("c", "", None);
+    for (key, ids) in keys.iter().zip(sent) {
+        (0..ids).for_each(|id| record(key, &format!("{{\"id\":\"{id}\"}}")));
+        record(key, "{\"id\":\"a\",\"member\":\"b\"}");
+    }
+    record("other", "{\"id\":\"a\"}");
+    record("other", "");
+    brokers.flush();
+    // A record that is read again is in these numbers again.
+    let has = |name, least| becomes(|| metric(&next, name) >= least);
+    assert!(has("lately_kafka_dead_letters_total", 5), "{}", next.get("/metrics"));
+    let ids = sent.iter().sum::<u64>();
+    assert!(has("lately_kafka_repeated_hits_total", ids), "{}", next.get("/metrics"));
+    assert!(all_say(&[&next], "HITS other 1h", 1));
+    are_counted(&[&next, &edge]);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
-use lately::{Clock, Levels};
+use lately::{Clock, Settings};
 
 use crate::limits::MAX_KAFKA_TOPIC_BYTES;
 
@@ -62,8 +62,8 @@ pub enum GroupProtocol {
 
 /// The classes of keys.
 pub trait Classes: Send + Sync {
-    /// Calls back with the levels of a key, and how far a hit may be ahead, in milliseconds.
-    fn with(&self, key: &[u8], call: &mut dyn FnMut(&Levels, i64));
+    /// Calls back with the class of a key.
+    fn with(&self, key: &[u8], call: &mut dyn FnMut(&Settings));
 }
 
 /// The part of a config that is about topics and the group.

@@ -21,6 +21,8 @@ pub(super) struct Counts {
     /// Blocks that were noted as changed, for [`crate::Engine::take_changed`].
     noted: Noted,
     bytes: usize,
+    /// What else takes a part of `most_bytes`.
+    other_bytes: usize,
     most_bytes: usize,
     /// The part that is tidied next.
     next_part: usize,
@@ -145,6 +147,7 @@ impl Counts {
             origins: Origins::default(),
             noted: Noted::default(),
             bytes: 0,
+            other_bytes: 0,
             most_bytes,
             next_part: 0,
         }
@@ -152,7 +155,17 @@ impl Counts {
 
     /// Memory of what is held, in bytes, about.
     pub(super) fn held_bytes(&self) -> usize {
-        self.bytes
+        self.bytes + self.other_bytes
+    }
+
+    /// Charges what is held beside the counts.
+    pub(super) fn charge(&mut self, other_bytes: usize) {
+        self.other_bytes = other_bytes;
+    }
+
+    /// The bound of [`Counts::held_bytes`].
+    pub(super) fn most_bytes(&self) -> usize {
+        self.most_bytes
     }
 
     /// Takes another bound.
@@ -208,9 +221,9 @@ impl Counts {
         mut change: impl FnMut(usize, &mut HeldCell),
     ) -> Result<(), NoRoom> {
         let most = KEY_BYTES + key.len() + cells.len() * (CELL_BYTES + BLOCK_BYTES);
-        if self.bytes + most > self.most_bytes {
+        if self.held_bytes() + most > self.most_bytes {
             let lacking = self.lacking(key, origin, cells.clone().map(|(id, place, _)| (id, place)));
-            if lacking > 0 && self.bytes + lacking > self.most_bytes {
+            if lacking > 0 && self.held_bytes() + lacking > self.most_bytes {
                 return Err(NoRoom);
             }
         }

@@ -151,6 +151,13 @@ impl Shared {
                     self.topics.state
                 ));
             }
+            let forgotten = std::mem::take(&mut state.forgotten_ids);
+            if forgotten > 0 {
+                self.stats.note_forgotten_ids(forgotten);
+                self.warn(format!(
+                    "ids of hits in records take their part of the memory: {forgotten} were forgotten before their dedupe was over, the oldest first, so a hit that is sent again may count twice"
+                ));
+            }
             state.counts.held_bytes()
         };
         self.held_bytes.store(held_bytes, Relaxed);
@@ -284,6 +291,9 @@ impl Kafka {
         let mut state = State::new(&topic.origin(), most_bytes);
         if topic.role == KafkaRole::Ingest {
             state.keep_some_only();
+        }
+        if !topic.role.counts() {
+            state.keep_no_ids();
         }
         let shared = Shared {
             brokers: Brokers::of(&urls)?,

@@ -1,12 +1,15 @@
 //! A record of the hits topic: JSON, the compact form, or nothing but a key and a time.
 
 use lately::limits::MAX_KEY_BYTES;
-use lately::{Levels, Timestamp};
+use std::borrow::Cow;
+
+use lately::{HitError, HitOnce, Settings, Timestamp};
 use serde::Deserialize;
 
 use crate::limits::{KAFKA_MOST_HITS, MAX_KAFKA_VALUE_BYTES};
-use crate::numbers::put;
+use crate::numbers::{put, put_bytes};
 
+use super::ids::{Fingerprint, HitId};
 use super::numbers::Reader;
 
 /// A record, as it is in the topic.
@@ -24,6 +27,7 @@ pub(super) struct Hit<'r> {
     pub(super) key: &'r [u8],
     pub(super) hits: u64,
     pub(super) at: Timestamp,
+    pub(super) id: Option<Fingerprint>,
 }
 
 /// The first byte of the compact form. JSON never begins with it.
@@ -32,41 +36,45 @@ const COMPACT: u8 = 1;
 /// The fields of the compact form that are there.
 const HAS_HITS: u8 = 1;
 const HAS_TIME: u8 = 2;
+const HAS_ID: u8 = 4;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "an object such as {\"n\":1,\"at\":1700000000.25}")]
 struct Json {
     n: Option<u64>,
     at: Option<f64>,
-    id: Option<serde::de::IgnoredAny>,
+    id: Option<String>,
     member: Option<serde::de::IgnoredAny>,
 }
 
 /// What a value says. Without a time, it is that of the record.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-struct Value {
+#[derive(Default)]
+struct Value<'v> {
     hits: Option<u64>,
     at_ms: Option<i64>,
+    id: Option<Cow<'v, [u8]>>,
 }
 
 /// The compact form of the value of one hit at a time.
 #[must_use]
 pub fn compact_hit(at: Timestamp) -> Vec<u8> {
-    compact_hits(1, at)
+    compact_hits(1, at, None)
 }
 
-/// The compact form of the value of hits at a time.
-pub(super) fn compact_hits(hits: u64, at: Timestamp) -> Vec<u8> {
-    let mut value = vec![COMPACT, HAS_TIME | if hits == 1 { 0 } else { HAS_HITS }];
+/// The compact form of the value of hits at a time, with an id or without.
+pub(super) fn compact_hits(hits: u64, at: Timestamp, id: Option<&[u8]>) -> Vec<u8> {
+    let has = |field, is_there| if is_there { field } else { 0 };
+    let mut value = vec![COMPACT, HAS_TIME | has(HAS_HITS, hits != 1) | has(HAS_ID, id.is_some())];
     if hits != 1 {
         put(&mut value, hits);
     }
     put(&mut value, at.as_millis().unsigned_abs());
+    id.into_iter().for_each(|id| put_bytes(&mut value, id));
     value
 }
 
-impl Value {
-    fn read(value: &[u8]) -> Result<Value, String> {
+impl<'v> Value<'v> {
+    fn read(value: &'v [u8]) -> Result<Value<'v>, String> {
         match value.first() {
             None => Ok(Value::default()),
             Some(&COMPACT) => Value::compact(&value[1..])
@@ -75,23 +83,21 @@ impl Value {
         }
     }
 
-    fn compact(value: &[u8]) -> Option<Value> {
+    fn compact(value: &'v [u8]) -> Option<Value<'v>> {
         let mut reader = Reader::new(value);
         let fields = reader.byte()?;
-        if fields & !(HAS_HITS | HAS_TIME) != 0 {
+        if fields & !(HAS_HITS | HAS_TIME | HAS_ID) != 0 {
             return None;
         }
         let hits = if fields & HAS_HITS != 0 { Some(reader.number()?) } else { None };
         let at_ms = if fields & HAS_TIME != 0 { Some(i64::try_from(reader.number()?).ok()?) } else { None };
-        reader.is_empty().then_some(Value { hits, at_ms })
+        let id = if fields & HAS_ID != 0 { Some(reader.bytes()?.into()) } else { None };
+        reader.is_empty().then_some(Value { hits, at_ms, id })
     }
 
-    fn json(value: &[u8]) -> Result<Value, String> {
+    fn json(value: &[u8]) -> Result<Value<'v>, String> {
         let Json { n, at, id, member } =
             serde_json::from_slice(value).map_err(|error| format!("the value is no hit in JSON: {error}"))?;
-        if id.is_some() {
-            return Err("the hit has an 'id': ids are not compared here, so leave it out".to_owned());
-        }
         if member.is_some() {
             return Err("the hit has a 'member': members are not counted here, so leave it out".to_owned());
         }
@@ -103,7 +109,8 @@ impl Value {
                 .then_some(ms as i64)
                 .ok_or_else(|| format!("'at' is {seconds}: give seconds since 1970, such as 1700000000.25"))
         });
-        Ok(Value { hits: n, at_ms: at_ms.transpose()? })
+        let id = id.map(|id| id.into_bytes().into());
+        Ok(Value { hits: n, at_ms: at_ms.transpose()?, id })
     }
 }
 
@@ -130,7 +137,7 @@ impl<'r> Hit<'r> {
             let most = MAX_KAFKA_VALUE_BYTES;
             return Err(format!("the value has {} bytes: give at most {most}", value.len()));
         }
-        let Value { hits, at_ms } = Value::read(value)?;
+        let Value { hits, at_ms, id } = Value::read(value)?;
         let hits = hits.unwrap_or(1);
         if !(1..=KAFKA_MOST_HITS).contains(&hits) {
             return Err(format!("'n' is {hits}: give 1 to {KAFKA_MOST_HITS}"));
@@ -138,17 +145,23 @@ impl<'r> Hit<'r> {
         let at_ms = at_ms.or(time_ms).ok_or("the record has no time, and the value has no 'at'")?;
         let at = Timestamp::from_millis(at_ms)
             .ok_or_else(|| format!("{at_ms} is no time in milliseconds since 1970"))?;
-        Ok(Hit { key, hits, at })
+        let fingerprint = |id: Cow<'_, [u8]>| {
+            HitOnce::check_id(&id).map_err(|error| error.to_string())?;
+            Ok::<_, String>(Fingerprint::of(key, &id))
+        };
+        let id = id.map(fingerprint).transpose()?;
+        Ok(Hit { key, hits, at, id })
     }
 
-    /// Whether the hit fits the class of its key. It is compared with the time of its record and not with the clock, so that
+    /// Whether the hit fits the class of its key, and its id. It is compared with the time of its record and not with the clock, so that
     /// all nodes answer alike, whenever they read it.
     ///
     /// # Errors
-    /// Why it does not.
-    pub(super) fn check(&self, record: &Record<'_>, levels: &Levels, max_skew_ms: i64) -> Result<(), String> {
-        let Some(time_ms) = record.time_ms else { return Ok(()) };
-        let ahead_ms = self.at.as_millis() - time_ms;
+    /// Why it does not fit.
+    pub(super) fn check(&self, record: &Record<'_>, class: &Settings) -> Result<Option<HitId>, String> {
+        let (levels, max_skew_ms) = (class.levels(), class.max_skew().as_millis());
+        let came_ms = record.time_ms.unwrap_or(self.at.as_millis());
+        let ahead_ms = self.at.as_millis() - came_ms;
         if ahead_ms > max_skew_ms {
             return Err(format!(
                 "'at' is {ahead_ms} ms after the time of the record: at most {max_skew_ms} ms are taken"
@@ -161,7 +174,9 @@ impl<'r> Hit<'r> {
                 levels.retain_ms()
             ));
         }
-        Ok(())
+        let Some(fingerprint) = self.id else { return Ok(None) };
+        let span_ms = class.dedupe().ok_or_else(|| HitError::NoDedupe.to_string())?.as_millis();
+        Ok(Some(HitId { fingerprint, came_ms, span_ms, known_ms: span_ms + ahead_ms.max(0) }))
     }
 }
 
@@ -171,6 +186,12 @@ mod tests {
 
     const KEY: &[u8] = b"user:42";
     const TIME_MS: i64 = 1_700_000_000_000;
+
+    /// The fingerprint of the id `a`.
+    fn has_id_a(value: &[u8]) -> bool {
+        let record = Record { key: Some(KEY), value: Some(value), time_ms: Some(TIME_MS) };
+        Hit::read(&record).expect("a hit").id == Some(Fingerprint::of(KEY, b"a"))
+    }
 
     fn read(value: &[u8]) -> Result<(u64, i64), String> {
         let record = Record { key: Some(KEY), value: Some(value), time_ms: Some(TIME_MS) };
@@ -196,7 +217,14 @@ mod tests {
         let at = Timestamp::from_millis(1_700_000_000_250).expect("a time");
         assert_eq!(compact_hit(at), b"\x01\x02\xfa\xd1\x95\xff\xbc\x31");
         check(b"\x01\x03\xac\x02\xfa\xd1\x95\xff\xbc\x31", (300, 1_700_000_000_250));
-        assert_eq!(compact_hits(300, at), b"\x01\x03\xac\x02\xfa\xd1\x95\xff\xbc\x31");
+        assert_eq!(compact_hits(300, at, None), b"\x01\x03\xac\x02\xfa\xd1\x95\xff\xbc\x31");
+        assert!(!has_id_a(b"\x01\x00") && !has_id_a(b"{\"id\":\"b\"}") && !has_id_a(b"{\"id\":null}"));
+        check(b"{\"n\":2,\"id\":\"a\"}", (2, TIME_MS));
+        assert!(has_id_a(b"{\"n\":2,\"id\":\"a\"}") && has_id_a(b"\x01\x04\x01a"));
+        let value = b"\x01\x07\xac\x02\xfa\xd1\x95\xff\xbc\x31\x01a";
+        check(value, (300, 1_700_000_000_250));
+        assert!(has_id_a(value));
+        assert_eq!(compact_hits(300, at, Some(b"a")), value);
     }
 
     #[test]
@@ -215,9 +243,12 @@ mod tests {
         check(b"{\"n\":1.5}", "the value is no hit in JSON");
         check(b"{\"at\":-1}", "'at' is -1");
         check(b"{\"at\":1700000000000000}", "'at' is 1700000000000000");
-        check(b"{\"id\":\"a\"}", "'id'");
-        check(b"{\"member\":\"a\"}", "'member'");
-        for value in [&b"\x01"[..], b"\x01\x01", b"\x01\x04", b"\x01\x00\x00", b"\x01\x01\x80"] {
+        check(b"{\"id\":7}", "the value is no hit in JSON");
+        check(b"{\"id\":\"\"}", "invalid id of 0 bytes: an id has 1 to 256 bytes");
+        check(b"\x01\x04\x00", "invalid id of 0 bytes");
+        check(&compact_hits(1, Timestamp::MIN, Some(&[0; 257])), "invalid id of 257 bytes");
+        check(b"{\"id\":\"a\",\"member\":\"a\"}", "'member'");
+        for value in [&b"\x01"[..], b"\x01\x01", b"\x01\x04", b"\x01\x08", b"\x01\x00\x00", b"\x01\x01\x80"] {
             check(value, "compact form");
         }
         check(b"\x01\x01\x00", "'n' is 0");
@@ -243,16 +274,29 @@ mod tests {
 
     #[test]
     fn a_hit_is_near_the_time_of_its_record() {
-        let settings = lately::Settings::default();
-        let (retain_ms, skew_ms) = (settings.retain().as_millis(), 10_000);
+        let settings = Settings::default();
+        let (retain_ms, skew_ms) = (settings.retain().as_millis(), settings.max_skew().as_millis());
         let check = |at_ms: i64, is_taken: bool| {
             let record = Record { key: Some(KEY), value: None, time_ms: Some(TIME_MS) };
-            let hit = Hit { key: KEY, hits: 1, at: Timestamp::from_millis(at_ms).expect("a time") };
-            assert_eq!(hit.check(&record, settings.levels(), skew_ms).is_ok(), is_taken, "{at_ms}");
+            let at = Timestamp::from_millis(at_ms).expect("a time");
+            let hit = Hit { key: KEY, hits: 1, at, id: None };
+            assert_eq!(hit.check(&record, &settings).is_ok(), is_taken, "{at_ms}");
         };
         check(TIME_MS + skew_ms, true);
         check(TIME_MS + skew_ms + 1, false);
         check(TIME_MS - retain_ms, true);
         check(TIME_MS - retain_ms - 1, false);
+    }
+
+    #[test]
+    fn an_id_needs_a_class_that_knows_ids() {
+        let record = Record { key: Some(KEY), value: Some(b"\x01\x04\x01a"), time_ms: Some(TIME_MS) };
+        let hit = Hit::read(&record).expect("a hit");
+        let reason = hit.check(&record, &Settings::default()).expect_err("it has no dedupe");
+        assert_eq!(reason, HitError::NoDedupe.to_string());
+        let class = Settings::builder().dedupe(lately::minutes(1)).build().expect("valid");
+        let id = hit.check(&record, &class).expect("it fits").expect("an id");
+        let fingerprint = Fingerprint::of(KEY, b"a");
+        assert_eq!(id, HitId { fingerprint, came_ms: TIME_MS, span_ms: 60_000, known_ms: 60_000 });
     }
 }

@@ -16,20 +16,49 @@ use tokio::sync::Notify;
 
 use crate::limits::KAFKA_MOST_HITS;
 
-/// Hits that are to be written: one record has the hits of a key at a time.
+/// Hits that are to be written: one record has the hits of a key at a time. Each hit with an id has its own, in their order.
 #[derive(Default, Debug)]
 pub struct HitRecords {
     hits: HashMap<(Box<[u8]>, Timestamp), u64>,
+    once: Vec<Once>,
     bytes: usize,
+}
+
+/// Hits with an id.
+#[derive(Debug)]
+struct Once {
+    key: Box<[u8]>,
+    at: Timestamp,
+    hits: u64,
+    id: Box<[u8]>,
+}
+
+/// Hits of a key at a time.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct HitRecord<'r> {
+    /// The key.
+    pub key: &'r [u8],
+    /// When they happened.
+    pub at: Timestamp,
+    /// How many.
+    pub hits: u64,
+    /// Their id.
+    pub id: Option<&'r [u8]>,
 }
 
 impl HitRecords {
     /// The most hits of a record.
     pub const MOST_HITS: u64 = KAFKA_MOST_HITS;
 
-    /// Adds hits of a key at a time.
-    pub fn add(&mut self, key: &[u8], at: Timestamp, hits: u64) {
+    /// Adds hits. Those with an id are [`HitRecords::MOST_HITS`] at most.
+    pub fn add(&mut self, record: HitRecord<'_>) {
+        let HitRecord { key, at, hits, id } = record;
         if hits == 0 {
+            return;
+        }
+        if let Some(id) = id {
+            self.bytes += key.len() + id.len() + size_of::<Once>();
+            self.once.push(Once { key: key.into(), at, hits, id: id.into() });
             return;
         }
         let bytes = key.len() + size_of::<((Box<[u8]>, Timestamp), u64)>();
@@ -43,7 +72,7 @@ impl HitRecords {
     /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.hits.is_empty()
+        self.hits.is_empty() && self.once.is_empty()
     }
 
     /// Removes all.
@@ -57,13 +86,18 @@ impl HitRecords {
         self.bytes
     }
 
-    /// The key, the time and the hits of each record.
-    pub fn iter(&self) -> impl Iterator<Item = (&[u8], Timestamp, u64)> {
-        self.hits.iter().flat_map(|((key, at), hits)| {
+    /// All records.
+    pub fn iter(&self) -> impl Iterator<Item = HitRecord<'_>> {
+        let once = self.once.iter();
+        let once =
+            once.map(|Once { key, at, hits, id }| HitRecord { key, at: *at, hits: *hits, id: Some(id) });
+        let others = self.hits.iter().flat_map(|((key, at), hits)| {
             let whole = hits / HitRecords::MOST_HITS;
             let rest = Some(hits % HitRecords::MOST_HITS).filter(|rest| *rest > 0);
-            (0..whole).map(|_| HitRecords::MOST_HITS).chain(rest).map(|hits| (&**key, *at, hits))
-        })
+            let each = (0..whole).map(|_| HitRecords::MOST_HITS).chain(rest);
+            each.map(|hits| HitRecord { key, at: *at, hits, id: None })
+        });
+        once.chain(others)
     }
 }
 
@@ -207,16 +241,22 @@ mod tests {
     #[test]
     fn hits_of_a_key_at_a_time_are_one_record() {
         let mut records = HitRecords::default();
-        records.add(b"a", at(1), 0);
+        let record =
+            |key: &'static str, ms, hits| HitRecord { key: key.as_bytes(), at: at(ms), hits, id: None };
+        records.add(record("a", 1, 0));
         assert!(records.is_empty() && records.held_bytes() == 0);
-        for (key, ms, hits) in [("a", 1, 2), ("b", 1, 5), ("a", 1, 3), ("a", 2, HitRecords::MOST_HITS)] {
-            records.add(key.as_bytes(), at(ms), hits);
-        }
-        records.add(b"a", at(2), 7);
-        let mut all: Vec<_> = records.iter().collect();
-        all.sort();
         let most = HitRecords::MOST_HITS;
-        assert_eq!(all, [(&b"a"[..], at(1), 5), (b"a", at(2), 7), (b"a", at(2), most), (b"b", at(1), 5)]);
+        for (key, ms, hits) in [("a", 1, 2), ("b", 1, 5), ("a", 1, 3), ("a", 2, most), ("a", 2, 7)] {
+            records.add(record(key, ms, hits));
+        }
+        // Hits with an id stay apart, also those that are sent again: these may have other counts.
+        let with_id = |hits| HitRecord { id: Some(b"i"), ..record("a", 1, hits) };
+        records.add(with_id(2));
+        records.add(with_id(1));
+        let mut all: Vec<_> = records.iter().collect();
+        assert_eq!(all.drain(..2).collect::<Vec<_>>(), [with_id(2), with_id(1)]);
+        all.sort();
+        assert_eq!(all, [record("a", 1, 5), record("a", 2, 7), record("a", 2, most), record("b", 1, 5)]);
         assert!(records.held_bytes() > 0);
         records.clear();
         assert!(records.is_empty() && records.held_bytes() == 0);

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::address::Brokers;
 use super::hit::compact_hits;
-use super::hit_writer::{Delivery, HitGate, HitRecords, WriteHits};
+use super::hit_writer::{Delivery, HitGate, HitRecord, HitRecords, WriteHits};
 use super::producer::{Outgoing, Producer};
 use super::stats::KafkaStats;
 use crate::EngineError;
@@ -40,12 +40,13 @@ impl KafkaHits {
         Ok(KafkaHits { brokers, topic: topic.into(), gate, stats, producers: Mutex::default() })
     }
 
-    fn record(&self, (key, at, hits): (&[u8], lately::Timestamp, u64), now_ms: i64) -> Outgoing {
+    fn record(&self, record: HitRecord<'_>, now_ms: i64) -> Outgoing {
+        let HitRecord { key, at, hits, id } = record;
         Outgoing {
             topic: Arc::clone(&self.topic),
             partition: None,
             key: key.to_vec(),
-            value: Some(compact_hits(hits, at)),
+            value: Some(compact_hits(hits, at, id)),
             time_ms: Some(now_ms),
             headers: Vec::new(),
         }

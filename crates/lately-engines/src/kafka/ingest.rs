@@ -24,6 +24,7 @@ use super::client::{Failure, refused};
 use super::config::GroupProtocol;
 use super::engine::{Part, Shared};
 use super::hit::{Hit, Record};
+use super::partition::Taken;
 use super::producer::Outgoing;
 
 /// What the group says.
@@ -303,7 +304,7 @@ impl<'s> Ingest<'s> {
             };
             if next < first {
                 if let Ok((partition, _)) = self.shared.state().partition(number) {
-                    partition.take(first - 1, None);
+                    partition.take(first - 1, None, self.shared.now());
                 }
                 let lost = first - next;
                 self.shared.stats.lost.fetch_add(lost.unsigned_abs(), Relaxed);
@@ -372,11 +373,9 @@ fn take(
         time_ms: message.timestamp().to_millis().filter(|ms| *ms >= 0),
     };
     let hit = Hit::read(&record).and_then(|hit| {
-        let mut checked = Ok(());
-        shared.classes.with(hit.key, &mut |levels, max_skew_ms| {
-            checked = hit.check(&record, levels, max_skew_ms);
-        });
-        checked.map(|()| hit)
+        let mut checked = Ok(None);
+        shared.classes.with(hit.key, &mut |class| checked = hit.check(&record, class));
+        checked.map(|id| Taken { key: hit.key, at: hit.at, hits: hit.hits, id })
     });
     let mut state = shared.state();
     let Ok((partition, _)) = state.partition(number) else { return None };
@@ -386,12 +385,13 @@ fn take(
     shared.stats.records.fetch_add(1, Relaxed);
     match hit {
         Ok(hit) => {
-            partition.take(offset, Some((hit.key, hit.at, hit.hits)));
-            shared.stats.hits.fetch_add(hit.hits, Relaxed);
+            let counts = partition.take(offset, Some(hit), shared.now());
+            let stats = &shared.stats;
+            (if counts { &stats.hits } else { &stats.repeated }).fetch_add(hit.hits, Relaxed);
             None
         }
         Err(reason) => {
-            partition.take(offset, None);
+            partition.take(offset, None, shared.now());
             drop(state);
             shared.stats.dead.fetch_add(1, Relaxed);
             shared.warn(format!(
@@ -428,7 +428,7 @@ async fn finish(
         let mut state = shared.state();
         let (now, writer) = (shared.now(), producer.writer());
         let levels = |key: &[u8], with: &mut dyn FnMut(&lately::Levels)| {
-            shared.classes.with(key, &mut |levels, _| with(levels));
+            shared.classes.with(key, &mut |class| with(class.levels()));
         };
         let counting = partitions.iter().filter(|(_, phase)| **phase == Phase::Counting);
         for &number in counting.map(|(number, _)| number) {
@@ -444,6 +444,7 @@ async fn finish(
             }
             shared.stats.note_next(number, partition.next());
         }
+        state.bound_ids();
         shared.held_bytes.store(state.counts.held_bytes(), Relaxed);
     }
     if !dead.is_empty() {
@@ -463,10 +464,16 @@ async fn finish(
         let outgoing: Vec<Outgoing> =
             complete.iter().map(|(number, _, record)| shared.state_record(*number, record)).collect();
         producer.write(&outgoing, KAFKA_DELIVERY).await?;
+        let mut over = Vec::new();
         let mut state = shared.state();
         for (number, until, _) in &complete {
-            state.partition(*number)?.0.note_complete(*until);
+            let (partition, _) = state.partition(*number)?;
+            partition.note_complete(*until);
+            over.extend(partition.take_over().iter().map(|record| shared.state_record(*number, record)));
         }
+        drop(state);
+        // Nobody waits for it: one that is not removed does no harm.
+        producer.post(&over, &Arc::default());
     }
     refused.map_or_else(|| Ok(complete.iter().map(|(number, until, _)| (*number, *until)).collect()), Err)
 }

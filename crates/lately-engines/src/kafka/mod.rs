@@ -2,7 +2,7 @@
 //!
 //! Each node has all counts in memory (`state.rs`, `counts.rs`), as far as it has read the state topic (`follower.rs`). What it counts itself
 //! it writes there (`producer.rs`). The members of a consumer group share the partitions of the hits topic (`ingest.rs`). `partition.rs` says
-//! where the next owner of a partition goes on, and why no record counts twice. `hit.rs` reads a record of the hits topic,
+//! where the next owner of a partition goes on, and why no record counts twice, `ids.rs` which hits were sent again. `hit.rs` reads a record of the hits topic,
 //! `state_record.rs` those of the state topic. `hits_producer.rs` writes hits of clients to the hits
 //! topic (`hit_writer.rs`).
 //!
@@ -25,6 +25,8 @@ mod hit;
 mod hit_writer;
 #[cfg(feature = "kafka")]
 mod hits_producer;
+#[cfg(feature = "kafka")]
+mod ids;
 #[cfg(feature = "kafka")]
 mod ingest;
 #[cfg(feature = "kafka")]
@@ -51,7 +53,7 @@ pub use config::{Classes, GroupProtocol, KafkaConfig, KafkaRole, KafkaTopic};
 pub use engine::Kafka;
 #[cfg(feature = "kafka")]
 pub use hit::compact_hit;
-pub use hit_writer::{Delivered, Delivery, HitGate, HitRecords, WriteHits};
+pub use hit_writer::{Delivered, Delivery, HitGate, HitRecord, HitRecords, WriteHits};
 #[cfg(feature = "kafka")]
 pub use hits_producer::KafkaHits;
 pub use stats::KafkaStats;

@@ -18,6 +18,13 @@ impl<'b> Reader<'b> {
         Some(first)
     }
 
+    /// Eight bytes, the high one first.
+    pub(super) fn word(&mut self) -> Option<u64> {
+        let (word, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(u64::from_be_bytes(*word))
+    }
+
     pub(super) fn number(&mut self) -> Option<u64> {
         let mut number = 0;
         for shift in (0..u64::BITS).step_by(7) {

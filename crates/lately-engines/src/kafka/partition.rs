@@ -12,6 +12,8 @@
 //!
 //! The next owner goes on from the greatest offset that is complete. It leaves out what is in a block that is ahead already. So
 //! a record that is read again, a writer that is killed anywhere, and one that wakes up after it has lost the partition change nothing.
+//!
+//! The same holds for the ids of hits (`ids.rs`): these are in the topic before the record that says it is complete.
 
 use std::collections::HashMap;
 
@@ -19,6 +21,7 @@ use lately::{Cell, Level, Levels, Timestamp};
 
 use super::counts::{Addition, BlockId, Counts, NoRoom, OriginNumber};
 use super::gathered::{Gather, Gathered};
+use super::ids::{CountedId, HitId, Ids};
 use super::state_record::StateRecord;
 use crate::OwnedBlock;
 use crate::limits::KAFKA_SLACK_MS;
@@ -36,11 +39,21 @@ pub(super) struct Partition {
     ahead: HashMap<Box<[u8]>, Vec<(BlockId, i64)>>,
     /// Blocks with hits that this node has not written yet.
     unwritten: HashMap<Box<[u8]>, Vec<BlockId>>,
+    ids: Ids,
     /// The hits of records from `next` on, and the offset behind the last of them.
     gathered: Gathered,
     gathered_until: i64,
     /// Whether this node counts it.
     is_owned: bool,
+}
+
+/// Hits of a record that are to be counted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Taken<'t> {
+    pub(super) key: &'t [u8],
+    pub(super) at: Timestamp,
+    pub(super) hits: u64,
+    pub(super) id: Option<HitId>,
 }
 
 /// Calls back with the levels of a key.
@@ -69,6 +82,7 @@ impl Partition {
             next: 0,
             ahead: HashMap::new(),
             unwritten: HashMap::new(),
+            ids: Ids::default(),
             gathered: Gathered::default(),
             gathered_until: 0,
             is_owned: false,
@@ -104,6 +118,11 @@ impl Partition {
         }
     }
 
+    /// The state topic has a record of ids between two offsets.
+    pub(super) fn note_ids(&mut self, range: (i64, i64), ids: Option<&[CountedId]>) {
+        self.ids.note(range, ids);
+    }
+
     /// The state topic is complete up to an offset.
     pub(super) fn note_complete(&mut self, until: i64) {
         if until > self.complete {
@@ -128,6 +147,7 @@ impl Partition {
             });
         }
         (self.gathered_until, self.gathered) = (self.next, Gathered::default());
+        self.ids.go_to(self.next, self.complete);
         self.drop_ahead();
         self.next
     }
@@ -143,15 +163,19 @@ impl Partition {
         self.drop_ahead();
     }
 
-    /// Takes the hits of the next record, or none if it is no hit. A record that was taken before changes nothing.
-    pub(super) fn take(&mut self, offset: i64, hit: Option<(&[u8], Timestamp, u64)>) {
+    /// Takes the hits of the next record, or none if it is no hit. A record that was taken before changes nothing. Returns whether the hits
+    /// count: those that were sent again do not.
+    pub(super) fn take(&mut self, offset: i64, hit: Option<Taken<'_>>, now: Timestamp) -> bool {
         if offset < self.gathered_until {
-            return;
+            return false;
         }
         self.gathered_until = offset + 1;
-        if let Some((key, at, hits)) = hit {
+        let Some(Taken { key, at, hits, id }) = hit else { return false };
+        let counts = id.is_none_or(|id| self.ids.take(offset, at, &id, now));
+        if counts {
             self.gathered.add(key, Gather { offset, at, hits });
         }
+        counts
     }
 
     /// Whether records were taken that are not counted yet.
@@ -250,7 +274,7 @@ impl Partition {
                 counts: counted.map(|count| (count.place, count.tally.counted)).collect(),
             })
         };
-        all.filter_map(record).collect()
+        all.filter_map(record).chain(self.ids.records(self.number)).collect()
     }
 
     /// What is to be written once all of [`Partition::records`] are acknowledged.
@@ -261,6 +285,29 @@ impl Partition {
     /// All of [`Partition::records`] are acknowledged.
     pub(super) fn written(&mut self) {
         self.unwritten.clear();
+        self.ids.written();
+    }
+
+    /// Takes what may be removed from the state topic, once [`Partition::complete`] is acknowledged.
+    pub(super) fn take_over(&mut self) -> Vec<StateRecord> {
+        self.ids.take_over(self.number, self.complete)
+    }
+
+    /// The ids of counted hits.
+    pub(super) fn ids(&self) -> &Ids {
+        &self.ids
+    }
+
+    /// Forgets all ids that would be over by then. Returns how many.
+    pub(super) fn forget_ids(&mut self, until_ms: i64) -> usize {
+        self.ids.forget(until_ms)
+    }
+
+    /// Drops ids that are over, of one part in `of`.
+    pub(super) fn tidy_ids(&mut self, of: usize) {
+        // While this node counts, the topic may lack what it has not written, or be ahead of it.
+        let from = if self.is_owned { self.next.min(self.complete) } else { self.base() };
+        self.ids.tidy(from, self.ids.len().div_ceil(of));
     }
 }
 

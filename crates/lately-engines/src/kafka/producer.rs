@@ -101,6 +101,8 @@ impl Producer {
     pub(super) fn of_hits(brokers: &Brokers) -> Result<Producer, EngineError> {
         let mut settings = settings(brokers);
         settings.set("enable.gapless.guarantee", "true");
+        // As the Java client: ids of a key are compared within a partition.
+        settings.set("partitioner", "murmur2_random");
         settings.set("queue.buffering.max.kbytes", KAFKA_QUEUE_KBYTES.to_string());
         Producer::with(settings, 0)
     }

@@ -2,19 +2,25 @@
 //!
 //! Records of hits come all the time. Each node follows the state topic at its own pace. The partition is given to one node after the other, and
 //! the one before may go on for a while, or be paused and wake up. Nodes are killed anywhere, also when a part of what they write has
-//! arrived. The state topic is compacted at any time. At the end, the counts are those of a plain list of all records.
+//! arrived. The state topic is compacted at any time. Most records have an id that others have, too. At the end, the counts are those of a plain list
+//! of all records.
 
 use std::collections::{HashMap, HashSet};
 
 use lately::{Cell, Levels, Settings, Timestamp};
 use test_support::{ReportOnPanic, Rng, seeds};
 
+use crate::limits::KAFKA_PARTS;
+
 use super::counts::{BlockId, Counts};
+use super::ids::{Fingerprint, HitId};
+use super::partition::Taken;
 use super::state::State;
 use super::state_record::StateRecord;
 
 const TOPIC: &str = "hits";
 const KEYS: [&[u8]; 4] = [b"a", b"b", b"c", b"login:alice"];
+const IDS: [&[u8]; 6] = [b"0", b"1", b"2", b"3", b"4", b"5"];
 const NOW_MS: i64 = 1_700_000_000_000;
 
 fn at(ms: i64) -> Timestamp {
@@ -27,6 +33,19 @@ struct Hit {
     key: usize,
     at_ms: i64,
     hits: u64,
+    /// The time of the record.
+    came_ms: i64,
+    id: Option<usize>,
+}
+
+impl Hit {
+    fn taken(&self, span_ms: i64) -> Taken<'static> {
+        let Hit { key, at_ms, hits, came_ms, id } = *self;
+        let key = KEYS[key];
+        let fingerprint = |id: usize| Fingerprint::of(key, IDS[id]);
+        let known = |fingerprint| HitId { fingerprint, came_ms, span_ms, known_ms: span_ms };
+        Taken { key, at: at(at_ms), hits, id: id.map(fingerprint).map(known) }
+    }
 }
 
 struct Node {
@@ -60,12 +79,15 @@ struct World {
     nonces: u64,
     /// Whether counts have no room now and then.
     is_tight: bool,
+    /// How long an id counts once.
+    span_ms: i64,
 }
 
 impl World {
     fn new(seed: u64) -> World {
         let mut rng = Rng::new(seed);
         let is_tight = rng.below(4) == 0;
+        let span_ms = if rng.below(2) == 0 { 20_000 } else { 120_000 };
         let mut world = World {
             rng,
             settings: Settings::default(),
@@ -76,6 +98,7 @@ impl World {
             writers: 0,
             nonces: NOW_MS.unsigned_abs(),
             is_tight,
+            span_ms,
         };
         for _ in 0..3 {
             let node = world.node();
@@ -113,6 +136,9 @@ impl World {
         for (place, key, value) in self.state[unread..].iter().take(most) {
             node.state.merge(0, (key, value.as_deref()), at(NOW_MS)).expect("there is room");
             node.place = *place;
+        }
+        if self.rng.below(8) == 0 {
+            node.state.tidy(KAFKA_PARTS, at(NOW_MS));
         }
         if let Role::CatchesUp { nonce, .. } = node.role
             && node.state.nonce(0) >= nonce
@@ -167,8 +193,11 @@ impl World {
             // Some are read again.
             let first = usize::try_from(partition.next()).expect("small");
             for (offset, hit) in self.hits.iter().enumerate().skip(first.saturating_sub(2)).take(most + 2) {
-                let hit = (KEYS[hit.key], at(hit.at_ms), hit.hits);
-                partition.take(i64::try_from(offset).expect("small"), Some(hit));
+                partition.take(
+                    i64::try_from(offset).expect("small"),
+                    Some(hit.taken(self.span_ms)),
+                    at(NOW_MS),
+                );
             }
         }
         counts.limit(if is_short { counts.held_bytes() + 150 } else { 1 << 30 });
@@ -211,7 +240,13 @@ impl World {
             return;
         }
         self.append(complete.key(), complete.value());
-        self.nodes[number].state.partition(0).expect("there is room").0.note_complete(until);
+        let partition = self.nodes[number].state.partition(0).expect("there is room").0;
+        partition.note_complete(until);
+        for record in partition.take_over() {
+            if self.below(8) > 0 {
+                self.append(record.key(), record.value());
+            }
+        }
     }
 
     /// Drops records that a later one of the same key replaces. Records that came after a node has begun to catch up are left alone, as the
@@ -224,7 +259,12 @@ impl World {
         let cutoff = unread.min().unwrap_or(u64::MAX);
         let mut seen: HashSet<Vec<u8>> = HashSet::new();
         let mut kept: Vec<_> = self.state.drain(..).rev().collect();
-        kept.retain(|(place, key, _)| *place >= cutoff || seen.insert(key.clone()));
+        let mut is_last = |key: &Vec<u8>| seen.insert(key.clone());
+        // A record without a value removes its key, and is removed itself some time later.
+        let rng = &mut self.rng;
+        kept.retain(|(place, key, value)| {
+            *place >= cutoff || is_last(key) && (value.is_some() || rng.below(2) > 0)
+        });
         kept.reverse();
         self.state = kept;
     }
@@ -233,12 +273,14 @@ impl World {
         let node = self.below(self.nodes.len());
         match self.below(20) {
             0..4 => {
-                let hit = Hit {
-                    key: self.below(KEYS.len()),
-                    at_ms: NOW_MS - i64::try_from(self.below(900_000)).expect("small"),
-                    hits: 1 + self.rng.below(3),
-                };
-                self.hits.push(hit);
+                // Times of records are about in order, and some hits are late.
+                let records = i64::try_from(self.hits.len()).expect("small");
+                let mut before = |ms| i64::try_from(self.rng.below(ms)).expect("small");
+                let came_ms = NOW_MS - 600_000 + (5_000 * records).min(600_000) - before(60_000);
+                let at_ms = if before(4) == 0 { came_ms - before(240_000) } else { came_ms };
+                let id = Some(self.below(2 * IDS.len())).filter(|id| *id < IDS.len());
+                let (key, hits) = (self.below(KEYS.len()), 1 + self.rng.below(3));
+                self.hits.push(Hit { key, at_ms, hits, came_ms, id });
             }
             4..9 => {
                 let most = 1 + self.below(30);
@@ -252,10 +294,33 @@ impl World {
         }
     }
 
+    /// Those of the first records that were not sent again.
+    fn counted(&self, first: usize) -> Vec<Hit> {
+        let mut counted: Vec<Hit> = Vec::new();
+        let mut once: Vec<Hit> = Vec::new();
+        for hit in &self.hits[..first] {
+            let latest_ms = once.iter().map(|hit| hit.came_ms).max().unwrap_or(0);
+            // The time of the partition when it comes.
+            let came = Hit { came_ms: hit.came_ms.max(latest_ms), ..*hit };
+            let is_same = |other: &Hit| {
+                (other.key, other.id) == (came.key, came.id)
+                    && (other.at_ms - came.at_ms).abs() < self.span_ms
+                    && came.came_ms - other.came_ms < self.span_ms
+            };
+            if hit.id.is_none() {
+                counted.push(*hit);
+            } else if !once.iter().any(is_same) {
+                counted.push(*hit);
+                once.push(came);
+            }
+        }
+        counted
+    }
+
     /// The counts of the first records.
     fn truth(&self, first: usize) -> HashMap<(usize, BlockId, u8), u64> {
         let mut truth = HashMap::new();
-        for hit in &self.hits[..first] {
+        for hit in self.counted(first) {
             for level in self.settings.levels().as_slice() {
                 let (id, place) =
                     BlockId::of(self.settings.levels().id(), Cell::of(hit.at_ms, level.width_ms));

@@ -5,7 +5,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use lately::{Origin, Timestamp};
 
 use crate::Write;
-use crate::limits::{KAFKA_ASKED_WITHIN_MS, MAX_PEER_TEXTS, MAX_PEER_TEXTS_BYTES};
+use crate::limits::{
+    KAFKA_ASKED_WITHIN_MS, KAFKA_IDS_FORGOTTEN_AT_ONCE, KAFKA_IDS_PART, KAFKA_PARTS, MAX_PEER_TEXTS,
+    MAX_PEER_TEXTS_BYTES,
+};
 
 use super::counts::{BlockId, Count, Counts, NoRoom};
 use super::partition::Partition;
@@ -21,6 +24,10 @@ pub(super) struct State {
     partitions: BTreeMap<i32, Partition>,
     /// The partitions whose counts are kept. `None`: all counts are.
     kept: Option<BTreeSet<i32>>,
+    /// Whether this node counts records, and needs the ids of those that were counted.
+    keeps_ids: bool,
+    /// Ids that were forgotten early, because they took too much memory.
+    pub(super) forgotten_ids: u64,
     texts: BTreeMap<(u8, String), (i64, String)>,
     texts_bytes: usize,
     /// For each name of a node, the servers that claim it, the first one first, and until when.
@@ -40,12 +47,19 @@ impl State {
             writers: Vec::new(),
             partitions: BTreeMap::new(),
             kept: None,
+            keeps_ids: true,
+            forgotten_ids: 0,
             texts: BTreeMap::new(),
             texts_bytes: 0,
             claims: HashMap::new(),
             nonces: HashMap::new(),
             foreign: 0,
         }
+    }
+
+    /// Leaves out the ids of counted hits: this node counts no records.
+    pub(super) fn keep_no_ids(&mut self) {
+        self.keeps_ids = false;
     }
 
     /// Leaves out all counts but those of partitions that are given to [`State::keep`].
@@ -72,6 +86,7 @@ impl State {
             && let Ok(origin) = self.counts.origin(&self.origin(partition))
         {
             self.counts.drop_origin(origin);
+            self.bound_ids();
         }
     }
 
@@ -149,8 +164,15 @@ impl State {
 
     fn merge_record(&mut self, from: i32, record: StateRecord, now: Timestamp) -> Result<(), NoRoom> {
         match record {
-            StateRecord::Hits { partition, .. } | StateRecord::Complete { partition, .. }
+            StateRecord::Hits { partition, .. }
+            | StateRecord::Ids { partition, .. }
+            | StateRecord::Complete { partition, .. }
                 if !self.keeps(partition) => {}
+            StateRecord::Ids { .. } if !self.keeps_ids => {}
+            StateRecord::Ids { partition, first, last, ids } => {
+                self.partition(partition)?.0.note_ids((first, last), ids.as_deref());
+                self.bound_ids();
+            }
             StateRecord::Counts { .. } if self.kept.is_some() => {}
             StateRecord::Hits { partition, block, until, keep_until_ms, counts, .. } => {
                 let origin = self.origin(partition);
@@ -290,9 +312,30 @@ impl State {
         self.nonces.get(&partition).copied().unwrap_or(0)
     }
 
+    /// Charges the memory of all ids. If they take too much, those that would be over next are forgotten.
+    pub(super) fn bound_ids(&mut self) {
+        let most_bytes = self.counts.most_bytes() / KAFKA_IDS_PART;
+        let bytes = |partitions: &BTreeMap<i32, Partition>| {
+            partitions.values().map(|partition| partition.ids().bytes()).sum::<usize>()
+        };
+        while bytes(&self.partitions) > most_bytes {
+            let mut ends_ms: Vec<i64> =
+                self.partitions.values().flat_map(|partition| partition.ids().ends_ms()).collect();
+            let forgotten = ends_ms.len() / KAFKA_IDS_FORGOTTEN_AT_ONCE;
+            let until_ms =
+                if ends_ms.is_empty() { i64::MAX } else { *ends_ms.select_nth_unstable(forgotten).1 };
+            let partitions = self.partitions.values_mut();
+            let forgotten: usize = partitions.map(|partition| partition.forget_ids(until_ms)).sum();
+            self.forgotten_ids += forgotten as u64;
+        }
+        self.counts.charge(bytes(&self.partitions));
+    }
+
     /// Drops what is over, of some parts of the counts.
     pub(super) fn tidy(&mut self, parts: usize, now: Timestamp) {
         self.counts.tidy(parts, now);
+        self.partitions.values_mut().for_each(|partition| partition.tidy_ids(KAFKA_PARTS / parts.max(1)));
+        self.bound_ids();
         let texts_bytes = &mut self.texts_bytes;
         self.texts.retain(|(_, name), (until_ms, text)| {
             let is_kept = *until_ms > now.as_millis();
@@ -304,7 +347,50 @@ impl State {
 
 #[cfg(test)]
 mod tests {
+    use super::super::ids::{CountedId, Fingerprint};
     use super::*;
+
+    #[test]
+    fn ids_take_their_part_of_the_memory_at_most() {
+        let (most_bytes, now) = (1 << 20, Timestamp::from_millis(1_000_000).expect("a time"));
+        let mut state = State::new("hits", most_bytes);
+        let mut all = 0;
+        let known =
+            |state: &State| state.partitions.values().map(|partition| partition.ids().len()).sum::<usize>();
+        for batch in 0..100 {
+            for partition in 0..2 {
+                // Later ones are over later.
+                let id = |number: i64| CountedId {
+                    fingerprint: Fingerprint(number.unsigned_abs().wrapping_mul(0x9e37_79b9_7f4a_7c15)),
+                    offset: 100 * batch + number,
+                    at_ms: batch,
+                    came_ms: batch,
+                    until_ms: 100 * batch + number,
+                };
+                let ids = Some((0..100).map(id).collect());
+                let (first, last) = (100 * batch, 100 * batch + 99);
+                let record = StateRecord::Ids { partition, first, last, ids };
+                let (key, value) = (record.key(), record.value());
+                state.merge(0, (&key, value.as_deref()), now).expect("there is room");
+                all += 100;
+                let bytes = state.counts.held_bytes();
+                assert!(bytes <= most_bytes / 2 && bytes / 100 < known(&state), "{bytes}");
+            }
+        }
+        assert!(state.forgotten_ids > 0 && state.forgotten_ids == all - known(&state) as u64);
+        // The oldest are forgotten.
+        let ends = state.partitions.values().flat_map(|partition| partition.ids().ends_ms());
+        let oldest_ms = ends.min().expect("some are known");
+        let [known, most] = [known(&state), 2 * usize::try_from(10_000 - oldest_ms).expect("small")];
+        assert!(known == most, "{known} of {most}");
+        // A node that counts no records has none.
+        let mut state = State::new("hits", most_bytes);
+        state.keep_no_ids();
+        let record = StateRecord::Ids { partition: 0, first: 0, last: 0, ids: Some(Vec::new()) };
+        let (key, value) = (record.key(), record.value());
+        state.merge(0, (&key, value.as_deref()), now).expect("there is room");
+        assert!(state.partitions.is_empty());
+    }
 
     /// Symptom: a node that only counts waited for its own name for longer than five seconds after it was killed. Cause: it read the claim of
     /// its former start again whenever it got a partition. Fix: claims are taken once.

@@ -2,7 +2,8 @@
 //! record stays.
 //!
 //! A record of counts has everything that its writer has ever written of that block and origin. Its key names the writer, which is one
-//! start of one node: so no writer can replace what another one has written, not even one that was paused for an hour.
+//! start of one node: so no writer can replace what another one has written, not even one that was paused for an hour. The key of a record of ids has
+//! the offsets that it is about: who writes it again writes the same.
 
 use lately::{LevelsId, Origin, Tally};
 
@@ -11,6 +12,7 @@ use crate::layout::CELLS_OF_A_BLOCK;
 use crate::numbers::{put, put_bytes, put_signed};
 
 use super::counts::Count;
+use super::ids::{CountedId, Fingerprint};
 use super::numbers::Reader;
 
 /// A record of the state topic.
@@ -26,7 +28,9 @@ pub(super) enum StateRecord {
         keep_until_ms: i64,
         counts: Vec<(u8, u64)>,
     },
-    /// All counts of the hits of a partition before an offset are in the topic, before this record.
+    /// The ids of a partition that were counted between two offsets, these included. `None`: they are over.
+    Ids { partition: i32, first: i64, last: i64, ids: Option<Vec<CountedId>> },
+    /// All counts and ids of the hits of a partition before an offset are in the topic, before this record.
     Complete { writer: u64, partition: i32, until: i64 },
     /// The counts of a node in a block, or marks of deleted hits of any origin.
     Counts { writer: u64, origin: Origin, block: OwnedBlock, keep_until_ms: i64, counts: Vec<Count> },
@@ -40,6 +44,7 @@ pub(super) enum StateRecord {
 
 /// The kinds, the first byte of a key.
 const HITS: u8 = b'h';
+const IDS: u8 = b'i';
 const COMPLETE: u8 = b'p';
 const COUNTS: u8 = b'c';
 const NONCE: u8 = b'n';
@@ -63,6 +68,18 @@ fn read_block(mut reader: Reader<'_>) -> Option<OwnedBlock> {
     OwnedBlock::read(reader.rest(), levels, width_ms, number)
 }
 
+fn read_ids(mut value: Reader<'_>, first: i64) -> Option<Vec<CountedId>> {
+    let mut ids = Vec::new();
+    while !value.is_empty() {
+        let fingerprint = Fingerprint(value.word()?);
+        let (offset, came_ms) = (first.checked_add(value.signed()?)?, value.signed()?);
+        let at_ms = came_ms.checked_add(value.signed()?)?;
+        let until_ms = came_ms.checked_add(value.signed()?)?;
+        ids.push(CountedId { fingerprint, offset, at_ms, came_ms, until_ms });
+    }
+    Some(ids)
+}
+
 fn read_place(reader: &mut Reader<'_>) -> Option<u8> {
     reader.byte().filter(|place| i64::from(*place) < CELLS_OF_A_BLOCK)
 }
@@ -77,6 +94,12 @@ impl StateRecord {
                 key.extend_from_slice(&writer.to_be_bytes());
                 put_signed(&mut key, (*partition).into());
                 put_block(&mut key, block);
+            }
+            StateRecord::Ids { partition, first, last, .. } => {
+                key.push(IDS);
+                put_signed(&mut key, (*partition).into());
+                put_signed(&mut key, *first);
+                put_signed(&mut key, *last);
             }
             StateRecord::Complete { writer, partition, .. } => {
                 key.push(COMPLETE);
@@ -118,6 +141,15 @@ impl StateRecord {
                     put(&mut value, *counted);
                 }
             }
+            StateRecord::Ids { first, ids, .. } => {
+                for id in ids.as_ref()? {
+                    value.extend_from_slice(&id.fingerprint.0.to_be_bytes());
+                    put_signed(&mut value, id.offset - first);
+                    put_signed(&mut value, id.came_ms);
+                    put_signed(&mut value, id.at_ms.saturating_sub(id.came_ms));
+                    put_signed(&mut value, id.until_ms.saturating_sub(id.came_ms));
+                }
+            }
             StateRecord::Complete { until, .. } => put_signed(&mut value, *until),
             StateRecord::Counts { keep_until_ms, counts, .. } => {
                 put_signed(&mut value, *keep_until_ms);
@@ -149,18 +181,11 @@ impl StateRecord {
         {
             return None;
         }
-        let writer = |reader: &mut Reader<'_>| {
-            let mut bytes = [0; 8];
-            for byte in &mut bytes {
-                *byte = reader.byte()?;
-            }
-            Some(u64::from_be_bytes(bytes))
-        };
         let partition =
             |reader: &mut Reader<'_>| i32::try_from(reader.signed()?).ok().filter(|number| *number >= 0);
         match kind {
             HITS => {
-                let (writer, partition) = (writer(&mut reader)?, partition(&mut reader)?);
+                let (writer, partition) = (reader.word()?, partition(&mut reader)?);
                 let (block, mut value) = (read_block(reader)?, value?);
                 let (until, keep_until_ms) = (value.signed()?, value.signed()?);
                 let mut counts = Vec::new();
@@ -169,15 +194,24 @@ impl StateRecord {
                 }
                 Some(StateRecord::Hits { writer, partition, block, until, keep_until_ms, counts })
             }
+            IDS => {
+                let partition = partition(&mut reader)?;
+                let (first, last) = (reader.signed()?, reader.signed()?);
+                let ids = match value {
+                    Some(value) => Some(read_ids(value, first)?),
+                    None => None,
+                };
+                reader.is_empty().then_some(StateRecord::Ids { partition, first, last, ids })
+            }
             COMPLETE => {
-                let (writer, partition) = (writer(&mut reader)?, partition(&mut reader)?);
+                let (writer, partition) = (reader.word()?, partition(&mut reader)?);
                 let mut value = value?;
                 let until = value.signed()?;
                 let is_whole = reader.is_empty() && value.is_empty();
                 is_whole.then_some(StateRecord::Complete { writer, partition, until })
             }
             COUNTS => {
-                let (writer, origin) = (writer(&mut reader)?, reader.text()?.parse().ok()?);
+                let (writer, origin) = (reader.word()?, reader.text()?.parse().ok()?);
                 let (block, mut value) = (read_block(reader)?, value?);
                 let keep_until_ms = value.signed()?;
                 let mut counts = Vec::new();
@@ -189,7 +223,7 @@ impl StateRecord {
                 Some(StateRecord::Counts { writer, origin, block, keep_until_ms, counts })
             }
             NONCE => {
-                let writer = writer(&mut reader)?;
+                let writer = reader.word()?;
                 let mut value = value?;
                 let nonce = value.number()?;
                 (reader.is_empty() && value.is_empty()).then_some(StateRecord::Nonce { writer, nonce })
@@ -235,6 +269,13 @@ mod tests {
         let origin = Origin::new("eu-1", 1_700_000_000_000).expect("a name");
         let count = |place| Count { place, tally: Tally { counted: u64::MAX, deleted: 300 }, removed: 1 };
         let (writer, keep_until_ms) = (u64::MAX - 7, 1_800_000_000_000);
+        let id = |offset| CountedId {
+            fingerprint: Fingerprint(u64::MAX - 1),
+            offset,
+            at_ms: 0,
+            came_ms: keep_until_ms,
+            until_ms: i64::MAX,
+        };
         for record in [
             StateRecord::Hits {
                 writer,
@@ -244,6 +285,8 @@ mod tests {
                 keep_until_ms,
                 counts: vec![(0, 1), (63, u64::MAX)],
             },
+            StateRecord::Ids { partition: 3, first: 1, last: i64::MAX, ids: Some(vec![id(1), id(i64::MAX)]) },
+            StateRecord::Ids { partition: 3, first: 70, last: 70, ids: None },
             StateRecord::Complete { writer, partition: 0, until: 0 },
             StateRecord::Counts {
                 writer,

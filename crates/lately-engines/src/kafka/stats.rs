@@ -10,8 +10,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub struct KafkaStats {
     /// Records that were read.
     pub(super) records: AtomicU64,
-    /// Hits of these.
+    /// Hits of these that count.
     pub(super) hits: AtomicU64,
+    /// Hits of these that had been counted before, by their id.
+    pub(super) repeated: AtomicU64,
+    /// Ids that were forgotten early.
+    forgotten_ids: AtomicU64,
     /// Records that were no hits.
     pub(super) dead: AtomicU64,
     /// Records that were deleted from the topic before they were counted.
@@ -63,9 +67,24 @@ impl KafkaStats {
         self.records.load(Relaxed)
     }
 
-    /// Hits of these.
+    /// Hits of these that count.
     pub fn hits(&self) -> u64 {
         self.hits.load(Relaxed)
+    }
+
+    /// Hits of these that had been counted before, by their id.
+    pub fn repeated(&self) -> u64 {
+        self.repeated.load(Relaxed)
+    }
+
+    #[cfg(feature = "kafka")]
+    pub(super) fn note_forgotten_ids(&self, ids: u64) {
+        self.forgotten_ids.fetch_add(ids, Relaxed);
+    }
+
+    /// Ids that were forgotten before their dedupe was over, because they took too much memory.
+    pub fn forgotten_ids(&self) -> u64 {
+        self.forgotten_ids.load(Relaxed)
     }
 
     /// Records that were no hits, and are in the topic for dead letters.

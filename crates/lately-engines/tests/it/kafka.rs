@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
-use lately::{Clock, Levels, Origin, Settings, SystemClock};
+use lately::{Clock, Origin, Settings, SystemClock};
 use lately_engines::{
     Block, Classes, Engine, GroupProtocol, HitGate, Kafka, KafkaConfig, KafkaRole, KafkaStats, KafkaTopic,
 };
@@ -26,8 +26,8 @@ use crate::{START_MS, check, known, run, write};
 struct Default(Settings);
 
 impl Classes for Default {
-    fn with(&self, _key: &[u8], call: &mut dyn FnMut(&Levels, i64)) {
-        call(self.0.levels(), self.0.max_skew().as_millis());
+    fn with(&self, _key: &[u8], call: &mut dyn FnMut(&Settings)) {
+        call(&self.0);
     }
 }
 

@@ -313,7 +313,7 @@ impl Service {
 
     /// The same on a node that writes its hits to Kafka: they are added to `changes`, and the store is only asked.
     fn execute_on_edge(&self, batch: &mut Batch<'_>, changes: &mut Changes, now: Timestamp) {
-        let plans: Vec<Plan> = batch.ops.iter().map(|op| Plan::of(op, &self.store, now)).collect();
+        let plans: Vec<Plan<'_>> = batch.ops.iter().map(|op| Plan::of(op, &self.store, now)).collect();
         let planned = || batch.ops.iter().zip(&plans);
         let questions: Vec<Op<'_>> = planned().filter_map(|(op, plan)| plan.question(op)).collect();
         let mut known = Vec::with_capacity(questions.len());
@@ -322,13 +322,13 @@ impl Service {
         let mut refused = 0_u64;
         for (number, (op, plan)) in planned().enumerate() {
             let outcome = match plan {
-                Plan::Write { hits, at, is_in_window } => {
+                Plan::Write { record, is_in_window } => {
                     let known = known.next().unwrap_or_else(|| missing());
-                    if let (Op::Hit { key, .. }, 1..) = (op, *hits) {
-                        changes.write_hits(key, *at, *hits);
+                    if record.hits > 0 {
+                        changes.write_hits(*record);
                         batch.changes |= 1 << number;
                     }
-                    edge::outcome_of_hit(&known, if *is_in_window { *hits } else { 0 })
+                    edge::outcome_of_hit(&known, if *is_in_window { record.hits } else { 0 })
                 }
                 Plan::Ask => known.next().unwrap_or_else(|| missing()),
                 Plan::Fail(error) => {

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use lately::{DeltaBatch, Timestamp};
-use lately_engines::{Delivered, Delivery, HitRecords};
+use lately::DeltaBatch;
+use lately_engines::{Delivered, Delivery, HitRecord, HitRecords};
 use lately_journal::{Hold, Journal, Receipt, Verdict};
 
 use crate::service::cluster::WaitingId;
@@ -61,9 +61,9 @@ pub(crate) enum Settled {
 
 impl Changes {
     /// Adds hits that are written to Kafka at the commit.
-    pub(super) fn write_hits(&mut self, key: &[u8], at: Timestamp, hits: u64) {
-        self.records.add(key, at, hits);
-        self.add_hits(hits);
+    pub(super) fn write_hits(&mut self, record: HitRecord<'_>) {
+        self.records.add(record);
+        self.add_hits(record.hits);
     }
 
     /// Adds hits that were counted.
@@ -184,14 +184,14 @@ impl Service {
     /// They take nothing.
     fn give_to_brokers(&self, changes: &mut [&mut Changes]) -> Result<Option<Arc<Delivery>>, Refused> {
         let Some(edge) = &self.edge else { return Ok(None) };
-        // Hits of a key at a time are one record, whoever sent them.
+        // Hits of a key at a time are one record, whoever sent them, but for those with an id.
         let mut all = HitRecords::default();
         for changes in changes {
             let records = std::mem::take(&mut changes.records);
             if all.is_empty() {
                 all = records;
             } else {
-                records.iter().for_each(|(key, at, hits)| all.add(key, at, hits));
+                records.iter().for_each(|record| all.add(record));
             }
         }
         if all.is_empty() { Ok(None) } else { edge.write(&all, self.now()).map(Some) }

@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-use lately::{Count, HitError, Op, Outcome, Store, Timestamp};
-use lately_engines::{Delivery, HitRecords, WriteHits};
+use lately::{Count, HitError, HitOnce, Op, Outcome, Store, Timestamp};
+use lately_engines::{Delivery, HitRecord, HitRecords, WriteHits};
 use lately_resp::command::Verb;
 
 use super::Refused;
@@ -19,8 +19,8 @@ const COUNTS_ONLY: &str = "this node only counts the records of Kafka (role = \"
 /// What a node with `role = "produce"` replies to limits.
 const NO_LIMITS: &str = "this node writes hits to Kafka and decides no limits (role = \"produce\"): use a node with the role both or serve";
 
-/// The same of hits with an id or a member.
-const NO_IDS: &str = "this node writes hits to Kafka (role = \"produce\"), where they have no ids and no members: leave these out, or use a node with the role both or serve";
+/// The same of hits with a member.
+const NO_MEMBERS: &str = "this node writes hits to Kafka (role = \"produce\"), where they have no members: leave these out, or use a node with the role both or serve";
 
 /// The same of the hits of a source.
 pub(crate) const NO_SOURCES: &str = "this node writes hits to Kafka (role = \"produce\") and keeps no positions of sources: use a node with the role both or serve, or lately produce";
@@ -36,11 +36,10 @@ pub(crate) struct Edge {
 }
 
 /// What a node does with an operation.
-pub(super) enum Plan {
-    /// It writes hits with this time.
+pub(super) enum Plan<'o> {
+    /// It writes hits.
     Write {
-        hits: u64,
-        at: Timestamp,
+        record: HitRecord<'o>,
         is_in_window: bool,
     },
     /// It asks the store.
@@ -80,14 +79,22 @@ impl Edge {
     }
 }
 
-impl Plan {
-    pub(super) fn of(op: &Op<'_>, store: &Store, now: Timestamp) -> Plan {
+impl<'o> Plan<'o> {
+    pub(super) fn of(op: &Op<'o>, store: &Store, now: Timestamp) -> Plan<'o> {
         match *op {
-            Op::Hit { weight, .. } if weight > HitRecords::MOST_HITS => {
+            Op::Hit { weight, .. } | Op::HitOnce { weight, .. } if weight > HitRecords::MOST_HITS => {
                 Plan::Refuse(Refused::Never(TOO_MANY))
             }
-            Op::Hit { key, weight, at } => Plan::of_hit(key, (weight, at), store, now),
-            Op::HitOnce { .. } | Op::HitOnceAt(_) | Op::HitMember(_) => Plan::Refuse(Refused::Never(NO_IDS)),
+            Op::HitOnceAt(ref hit) if hit.weight > HitRecords::MOST_HITS => {
+                Plan::Refuse(Refused::Never(TOO_MANY))
+            }
+            Op::Hit { key, weight, at } => Plan::of_hit((key, None), (weight, at), store, now),
+            Op::HitOnce { key, weight, id } => Plan::of_hit((key, Some(id)), (weight, None), store, now),
+            Op::HitOnceAt(ref hit) => {
+                let HitOnce { key, weight, at, id } = **hit;
+                Plan::of_hit((key, Some(id)), (weight, at), store, now)
+            }
+            Op::HitMember(_) => Plan::Refuse(Refused::Never(NO_MEMBERS)),
             Op::Limit { .. }
             | Op::Decide(_)
             | Op::Refund(_)
@@ -99,9 +106,21 @@ impl Plan {
     }
 
     /// Checks a hit as the node will that counts it.
-    fn of_hit(key: &[u8], (hits, at): (u64, Option<Timestamp>), store: &Store, now: Timestamp) -> Plan {
-        let Some(at) = at else { return Plan::Write { hits, at: now, is_in_window: true } };
+    fn of_hit(
+        (key, id): (&'o [u8], Option<&'o [u8]>),
+        (hits, at): (u64, Option<Timestamp>),
+        store: &Store,
+        now: Timestamp,
+    ) -> Plan<'o> {
         let settings = store.settings_of(key);
+        if let Some(id) = id {
+            let checked = HitOnce::check_id(id);
+            if let Err(error) = checked.and_then(|()| settings.dedupe().ok_or(HitError::NoDedupe)) {
+                return Plan::Fail(error);
+            }
+        }
+        let record = HitRecord { key, at: at.unwrap_or(now), hits, id };
+        let Some(at) = at else { return Plan::Write { record, is_in_window: true } };
         let (age_ms, skew_ms) = (now.as_millis() - at.as_millis(), settings.max_skew().as_millis());
         let time = |ms: i64| Timestamp::from_millis(ms.max(0)).unwrap_or(Timestamp::MAX);
         if -age_ms > skew_ms {
@@ -114,15 +133,15 @@ impl Plan {
                 oldest: time(now.as_millis() - settings.levels().retain_ms()),
             });
         }
-        Plan::Write { hits, at, is_in_window: age_ms < settings.window().as_millis() }
+        Plan::Write { record, is_in_window: age_ms < settings.window().as_millis() }
     }
 
     /// The question to the store for the reply, if there is one.
-    pub(super) fn question<'o>(&self, op: &Op<'o>) -> Option<Op<'o>> {
-        match (self, op) {
-            (Plan::Write { .. }, Op::Hit { key, .. }) => Some(Op::Hits { key, window: None, at: None }),
-            (Plan::Ask, op) => Some(op.clone()),
-            _ => None,
+    pub(super) fn question(&self, op: &Op<'o>) -> Option<Op<'o>> {
+        match self {
+            Plan::Write { record, .. } => Some(Op::Hits { key: record.key, window: None, at: None }),
+            Plan::Ask => Some(op.clone()),
+            Plan::Fail(_) | Plan::Refuse(_) => None,
         }
     }
 }

@@ -325,7 +325,17 @@ fn general(service: &Service) -> Vec<Part> {
                 "Records that this node wrote for hits of its clients.",
                 kafka.written(),
             );
-            all.counter("lately_kafka_hits_total", "Hits of these records.", kafka.hits());
+            all.counter("lately_kafka_hits_total", "Hits of these records that count.", kafka.hits());
+            all.counter(
+                "lately_kafka_repeated_hits_total",
+                "Hits of these records that had been counted before, by their id.",
+                kafka.repeated(),
+            );
+            all.counter(
+                "lately_kafka_forgotten_ids_total",
+                "Ids of these hits forgotten before their dedupe was over, because they took their part of the memory.",
+                kafka.forgotten_ids(),
+            );
             all.counter(
                 "lately_kafka_dead_letters_total",
                 "Records that were no hits, and are in the topic for dead letters.",

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lately::{Levels, Store};
+use lately::{Settings, Store};
 use lately_engines::{Classes, EngineError, Kafka, KafkaConfig, KafkaHits, KafkaTopic, Remote, WriteHits};
 
 use super::Cluster;
@@ -14,9 +14,8 @@ use crate::service::Service;
 struct OfStore(Arc<Store>);
 
 impl Classes for OfStore {
-    fn with(&self, key: &[u8], call: &mut dyn FnMut(&Levels, i64)) {
-        let settings = self.0.settings_of(key);
-        call(settings.levels(), settings.max_skew().as_millis());
+    fn with(&self, key: &[u8], call: &mut dyn FnMut(&Settings)) {
+        call(self.0.settings_of(key));
     }
 }
 
