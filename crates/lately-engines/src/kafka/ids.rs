@@ -14,7 +14,7 @@ use crate::limits::{KAFKA_IDS_OF_A_RECORD, KAFKA_IDS_OVER_AT_ONCE, KAFKA_SLACK_M
 
 use super::state_record::StateRecord;
 
-/// What is kept of an id and its key: the same on all nodes, and nobody finds two that are alike.
+/// What is kept of an id and its key: the same on all nodes. To find an id that looks like a given one takes 2^64 tries.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Fingerprint(pub(super) u64);
 
