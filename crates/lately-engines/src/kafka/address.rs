@@ -64,6 +64,7 @@ impl Brokers {
     }
 
     /// The settings of the client library.
+    #[cfg(any(test, feature = "kafka"))]
     pub(super) fn settings(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let security = self.security.iter().map(|(name, value)| (*name, value.as_str()));
         [("bootstrap.servers", self.servers.as_str())].into_iter().chain(security)

@@ -248,11 +248,11 @@ fn with_kafka(config: ClusterConfig, keys: KafkaKeys) -> Result<ClusterConfig, P
     }
     if let Some(session) = session {
         let (least, most) = SESSION_WITHIN;
-        let length = session.get_ref().0.as_millis();
-        kafka.session = Duration::from_millis(u64::try_from(length).unwrap_or(0));
+        let length = session.get_ref().0;
+        kafka.session = Duration::from_millis(u64::try_from(length.as_millis()).unwrap_or(0));
         if !(least..=most).contains(&kafka.session) {
             let message = format!(
-                "session of {length}ms is out of range: give {}s to {}s",
+                "session of {length} is out of range: give {}s to {}s",
                 least.as_secs(),
                 most.as_secs()
             );

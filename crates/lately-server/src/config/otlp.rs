@@ -56,7 +56,10 @@ pub(super) fn settle(section: Option<Spanned<OtlpConfig>>) -> Result<Option<Otlp
         let length = u64::try_from(every.get_ref().0.as_millis()).map(Duration::from_millis);
         length.ok().filter(|length| METRICS_EVERY.contains(length)).ok_or_else(|| {
             let (least, most) = (METRICS_EVERY.start().as_secs(), METRICS_EVERY.end().as_secs() / 3_600);
-            problem(every.span(), &format!("every is from {least}s to {most}h"))
+            problem(
+                every.span(),
+                &format!("every of {} is out of range: give {least}s to {most}h", every.get_ref().0),
+            )
         })
     })?;
     let sample = sample.map_or(Ok(0.0), |sample| {
@@ -125,8 +128,8 @@ mod tests {
         let long = format!("http://{}/", "a".repeat(MAX_ALERT_URL_BYTES));
         check(&format!("metrics = \"{long}\""), "metrics has ");
         let metrics = "metrics = \"http://a/v1/metrics\"\n";
-        check(&format!("{metrics}every = \"999ms\""), "every is from 1s to 1h");
-        check(&format!("{metrics}every = 3601"), "every is from 1s to 1h");
+        check(&format!("{metrics}every = \"999ms\""), "every of 999ms is out of range: give 1s to 1h");
+        check(&format!("{metrics}every = 3601"), "every of 3601s is out of range: give 1s to 1h");
         check(&format!("{metrics}sample = 0.1"), "sample goes with traces");
         let traces = "traces = \"http://a/v1/traces\"\n";
         check(&format!("{traces}every = \"1m\""), "every goes with metrics");

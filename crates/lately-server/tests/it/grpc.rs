@@ -295,7 +295,9 @@ fn a_limit_that_a_descriptor_brings_along_replaces_that_of_the_config() {
             let mut client = client(&server).await;
             ask::<_, RateLimitResponse>(&mut client, SHOULD_RATE_LIMIT, address(1, unit)).await
         });
-        assert_eq!(answer.expect_err("no unit").message(), "a limit of a descriptor has a unit");
+        let expected =
+            format!("invalid unit {unit} of a limit: give SECOND, MINUTE, HOUR, DAY, WEEK, MONTH or YEAR");
+        assert_eq!(answer.expect_err("no unit").message(), expected);
     }
 }
 
@@ -378,12 +380,12 @@ fn requests_have_bounds() {
     assert_eq!(refused(asked(&[])), invalid("there are no descriptors"));
     let most = lately_server::limits::MAX_DESCRIPTORS;
     assert_eq!(refused(asked(&vec!["a=b"; most])), None);
-    assert_eq!(refused(asked(&vec!["a=b"; most + 1])), invalid("a request has at most 64 descriptors"));
+    assert_eq!(refused(asked(&vec!["a=b"; most + 1])), invalid("65 descriptors: a request has at most 64"));
     let most = lately_server::limits::MAX_DESCRIPTOR_ENTRIES;
     assert_eq!(refused(asked(&[&vec!["a=b"; most].join(" ")])), None);
     assert_eq!(
         refused(asked(&[&vec!["a=b"; most + 1].join(" ")])),
-        invalid("a descriptor has at most 32 entries")
+        invalid("33 entries: a descriptor has at most 32")
     );
     let bytes = |bytes: usize| {
         let mut asked = asked(&["a="]);

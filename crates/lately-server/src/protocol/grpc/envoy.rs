@@ -55,10 +55,14 @@ fn descriptors(asked: &RateLimitRequest) -> Result<Vec<Descriptor<'_>>, Status> 
         return refuse("there are no descriptors");
     }
     if descriptors.len() > MAX_DESCRIPTORS {
-        return refuse(&format!("a request has at most {MAX_DESCRIPTORS} descriptors"));
+        return refuse(&format!(
+            "{} descriptors: a request has at most {MAX_DESCRIPTORS}",
+            descriptors.len()
+        ));
     }
-    if descriptors.iter().any(|descriptor| descriptor.entries.len() > MAX_DESCRIPTOR_ENTRIES) {
-        return refuse(&format!("a descriptor has at most {MAX_DESCRIPTOR_ENTRIES} entries"));
+    let entries = descriptors.iter().map(|descriptor| descriptor.entries.len()).max().unwrap_or(0);
+    if entries > MAX_DESCRIPTOR_ENTRIES {
+        return refuse(&format!("{entries} entries: a descriptor has at most {MAX_DESCRIPTOR_ENTRIES}"));
     }
     descriptors.iter().map(|descriptor| descriptor_of(descriptor, *hits_addend)).collect()
 }
@@ -67,8 +71,10 @@ fn descriptor_of(descriptor: &RateLimitDescriptor, hits_addend: u32) -> Result<D
     let entries = descriptor.entries.iter().map(|entry| (&*entry.key, &*entry.value)).collect();
     let hits = descriptor.hits_addend.unwrap_or(u64::from(hits_addend.max(1)));
     let hits = i64::try_from(hits).ok().filter(|hits| hits.unsigned_abs() <= MAX_TOTAL);
-    let hits =
-        hits.ok_or_else(|| Status::invalid_argument(format!("hits_addend is more than {MAX_TOTAL}")))?;
+    let hits = hits.ok_or_else(|| {
+        let given = descriptor.hits_addend.unwrap_or(0);
+        Status::invalid_argument(format!("invalid hits_addend {given}: give 0 to {MAX_TOTAL}"))
+    })?;
     let cost = if descriptor.is_negative_hits { -hits } else { hits };
     let limit = descriptor.limit.as_ref().map(limit_of).transpose()?;
     let is_report = cost > 0 && descriptor.hits_addend.is_some();
@@ -79,7 +85,12 @@ fn descriptor_of(descriptor: &RateLimitDescriptor, hits_addend: u32) -> Result<D
 fn limit_of(limit: &RateLimitOverride) -> Result<(u64, Span), Status> {
     // Both enumerations have the same numbers.
     let unit = UNITS.iter().find(|(_, unit)| i32::from(*unit) == limit.unit);
-    let (window, _) = unit.ok_or_else(|| Status::invalid_argument("a limit of a descriptor has a unit"))?;
+    let (window, _) = unit.ok_or_else(|| {
+        Status::invalid_argument(format!(
+            "invalid unit {} of a limit: give SECOND, MINUTE, HOUR, DAY, WEEK, MONTH or YEAR",
+            limit.unit
+        ))
+    })?;
     Ok((u64::from(limit.requests_per_unit), *window))
 }
 

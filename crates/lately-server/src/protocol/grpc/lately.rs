@@ -150,7 +150,10 @@ pub(super) async fn hits(call: Call, asked: HitsRequest) -> Result<HitsResponse,
     let HitsRequest { key, windows_ms, at_ms } = asked;
     check_key(&call, &key)?;
     if windows_ms.len() > MAX_HTTP_WINDOWS {
-        return Err(Status::invalid_argument(format!("a request has at most {MAX_HTTP_WINDOWS} windows")));
+        let given = windows_ms.len();
+        return Err(Status::invalid_argument(format!(
+            "{given} windows: a request has at most {MAX_HTTP_WINDOWS}"
+        )));
     }
     let windows = windows_ms.into_iter().map(span).collect::<Result<Vec<_>, _>>()?;
     let at = time(at_ms)?;
@@ -235,8 +238,12 @@ fn lockout_of(given: &Given) -> Result<Option<Lockout>, Status> {
     if factor.is_none() && lockout_max_ms.is_none() {
         return Ok(Some(Lockout::of(first)));
     }
-    let factor = factor.map_or(Some(Factor::ONE), Factor::new);
-    let factor = factor.ok_or_else(|| Status::invalid_argument("lockout_factor is a number from 1 on"))?;
+    let factor = match factor {
+        None => Factor::ONE,
+        Some(given) => Factor::new(given).ok_or_else(|| {
+            Status::invalid_argument(format!("invalid lockout_factor {given}: give 1 or more, such as 2"))
+        })?,
+    };
     let lockout = Lockout::growing(first, factor, lockout_max_ms.map(span).transpose()?);
     lockout.map(Some).map_err(|error| Status::invalid_argument(error.to_string()))
 }
@@ -300,7 +307,7 @@ fn check_key(call: &Call, key: &[u8]) -> Result<(), Status> {
 fn check_count(name: &str, count: Option<u64>) -> Result<(), Status> {
     match count {
         Some(count) if count > MAX_TOTAL => {
-            Err(Status::invalid_argument(format!("{name} is more than {MAX_TOTAL}")))
+            Err(Status::invalid_argument(format!("invalid {name} {count}: give up to {MAX_TOTAL}")))
         }
         _ => Ok(()),
     }
