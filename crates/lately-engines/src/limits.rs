@@ -184,6 +184,14 @@ pub(crate) const KAFKA_ASKED_WITHIN_MS: i64 = 600_000;
 #[cfg(feature = "kafka")]
 pub(crate) const KAFKA_ASK_EVERY_MS: i64 = 5_000;
 
+/// How often a node asks about brokers that did not answer, and about records that are not in their topic, in milliseconds.
+#[cfg(feature = "kafka")]
+pub(crate) const KAFKA_LOST_EVERY_MS: i64 = 1_000;
+
+/// The most bytes of a key or a value in a dead letter. Both, with the headers, are shorter than the longest record of most brokers, 1 MB.
+#[cfg(feature = "kafka")]
+pub(crate) const KAFKA_DEAD_BYTES: usize = 384 << 10;
+
 /// How long a node that stops waits for its last counts to be written.
 #[cfg(feature = "kafka")]
 pub(crate) const KAFKA_STOP: Duration = Duration::from_secs(15);

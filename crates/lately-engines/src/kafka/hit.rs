@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use lately::{HitError, HitOnce, Settings, Timestamp};
 use serde::Deserialize;
 
-use crate::limits::{KAFKA_MOST_HITS, MAX_KAFKA_VALUE_BYTES};
+use crate::limits::{KAFKA_MOST_HITS, KAFKA_SLACK_MS, MAX_KAFKA_VALUE_BYTES};
 use crate::numbers::{put, put_bytes};
 
 use super::ids::{Fingerprint, HitId};
@@ -176,7 +176,12 @@ impl<'r> Hit<'r> {
         }
         let Some(fingerprint) = self.id else { return Ok(None) };
         let span_ms = class.dedupe().ok_or_else(|| HitError::NoDedupe.to_string())?.as_millis();
-        Ok(Some(HitId { fingerprint, came_ms, span_ms, known_ms: span_ms + ahead_ms.max(0) }))
+        Ok(Some(HitId {
+            fingerprint,
+            came_ms,
+            span_ms,
+            known_ms: span_ms + ahead_ms.max(0) + KAFKA_SLACK_MS,
+        }))
     }
 }
 
@@ -297,6 +302,9 @@ mod tests {
         let class = Settings::builder().dedupe(lately::minutes(1)).build().expect("valid");
         let id = hit.check(&record, &class).expect("it fits").expect("an id");
         let fingerprint = Fingerprint::of(KEY, b"a");
-        assert_eq!(id, HitId { fingerprint, came_ms: TIME_MS, span_ms: 60_000, known_ms: 60_000 });
+        assert_eq!(
+            id,
+            HitId { fingerprint, came_ms: TIME_MS, span_ms: 60_000, known_ms: 60_000 + KAFKA_SLACK_MS }
+        );
     }
 }

@@ -4,7 +4,7 @@
 //! again is not taken for a repeat of itself: only ids of smaller offsets matter. How long an id is known goes by the times of the records and not by
 //! a clock, so that an old topic can be read from its beginning.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Unbounded};
 
 use lately::Timestamp;
@@ -49,7 +49,7 @@ pub(super) struct CountedId {
     /// The time of the hit.
     pub(super) at_ms: i64,
     /// The time of the partition when it was counted.
-    pub(super) came_ms: i64,
+    pub(super) time_ms: i64,
     /// It is over at this time of the partition.
     pub(super) until_ms: i64,
 }
@@ -63,29 +63,34 @@ pub(super) struct Ids {
     /// Ids that this node has not written yet, by their offsets.
     unwritten: Vec<Place>,
     /// Records of the state topic: the first and the last offset.
-    written: BTreeMap<(i64, i64), Written>,
+    written: BTreeMap<Range, Written>,
+    /// The same by the time when the last of their ids is over.
+    ends: BTreeSet<(i64, Range)>,
     /// The last id that was looked at for whether it is over.
     visited: Option<Place>,
 }
 
 type Place = (Fingerprint, i64);
 
+/// The first and the last offset of a record of the state topic.
+type Range = (i64, i64);
+
 struct Known {
     at_ms: i64,
-    came_ms: i64,
+    time_ms: i64,
     until_ms: i64,
 }
 
 struct Written {
     /// The time of the partition at the first of its ids.
-    came_ms: i64,
+    time_ms: i64,
     /// When the last of its ids is over.
     until_ms: i64,
 }
 
 /// What an id takes in memory, and a record of the state topic: nodes of the trees are two thirds full.
 const ID_BYTES: usize = (size_of::<Place>() + size_of::<Known>()) * 3 / 2;
-const WRITTEN_BYTES: usize = (size_of::<(i64, i64)>() + size_of::<Written>()) * 3 / 2;
+const WRITTEN_BYTES: usize = (size_of::<Range>() + size_of::<Written>() + size_of::<(i64, Range)>()) * 3 / 2;
 
 impl Ids {
     /// Whether a hit at an offset counts. Then its id is known.
@@ -93,17 +98,19 @@ impl Ids {
         let HitId { fingerprint, came_ms, span_ms, known_ms } = *id;
         // A producer whose clock is wrong must not make all ids be over.
         let is_ahead = came_ms > now.as_millis().saturating_add(KAFKA_SLACK_MS);
-        let came_ms = if is_ahead { self.time_ms } else { came_ms.max(self.time_ms) };
+        let time_ms = if is_ahead { self.time_ms } else { came_ms.max(self.time_ms) };
         let at_ms = at.as_millis();
         let mut before = self.known.range((fingerprint, i64::MIN)..(fingerprint, offset));
         let is_same =
-            |known: &Known| known.until_ms > came_ms && known.at_ms.abs_diff(at_ms) < span_ms.unsigned_abs();
+            |known: &Known| known.until_ms > time_ms && known.at_ms.abs_diff(at_ms) < span_ms.unsigned_abs();
         if before.any(|(_, known)| is_same(known)) {
             return false;
         }
-        self.time_ms = came_ms;
-        let until_ms = came_ms.saturating_add(known_ms);
-        self.known.insert((fingerprint, offset), Known { at_ms, came_ms, until_ms });
+        self.time_ms = time_ms;
+        // That of a record that is ahead is later than the time of the partition.
+        let own_ms = came_ms.min(now.as_millis().saturating_add(KAFKA_SLACK_MS));
+        let until_ms = time_ms.max(own_ms).saturating_add(known_ms);
+        self.known.insert((fingerprint, offset), Known { at_ms, time_ms, until_ms });
         self.unwritten.push((fingerprint, offset));
         true
     }
@@ -112,22 +119,23 @@ impl Ids {
     pub(super) fn go_to(&mut self, next: i64, complete: i64) {
         self.unwritten.retain(|(_, offset)| (complete..next).contains(offset));
         let before = self.known.iter().filter(|((_, offset), _)| *offset < next);
-        self.time_ms = before.map(|(_, known)| known.came_ms).max().unwrap_or(0);
+        self.time_ms = before.map(|(_, known)| known.time_ms).max().unwrap_or(0);
     }
 
     /// Takes a record of the state topic. `None`: its ids are over.
-    pub(super) fn note(&mut self, range: (i64, i64), ids: Option<&[CountedId]>) {
-        let Some(ids) = ids else {
-            self.written.remove(&range);
-            return;
-        };
-        for id in ids {
-            let CountedId { fingerprint, offset, at_ms, came_ms, until_ms } = *id;
-            self.known.insert((fingerprint, offset), Known { at_ms, came_ms, until_ms });
+    pub(super) fn note(&mut self, range: Range, ids: Option<&[CountedId]>) {
+        if let Some(before) = self.written.remove(&range) {
+            self.ends.remove(&(before.until_ms, range));
         }
-        if let Some(came_ms) = ids.iter().map(|id| id.came_ms).min() {
-            let until_ms = ids.iter().map(|id| id.until_ms).max().unwrap_or(came_ms);
-            self.written.insert(range, Written { came_ms, until_ms });
+        let Some(ids) = ids else { return };
+        for id in ids {
+            let CountedId { fingerprint, offset, at_ms, time_ms, until_ms } = *id;
+            self.known.insert((fingerprint, offset), Known { at_ms, time_ms, until_ms });
+        }
+        if let Some(time_ms) = ids.iter().map(|id| id.time_ms).min() {
+            let until_ms = ids.iter().map(|id| id.until_ms).max().unwrap_or(time_ms);
+            self.written.insert(range, Written { time_ms, until_ms });
+            self.ends.insert((until_ms, range));
         }
     }
 
@@ -136,8 +144,8 @@ impl Ids {
         self.unwritten.chunks(KAFKA_IDS_OF_A_RECORD).filter_map(move |chunk| {
             let id = |place: &Place| {
                 let (fingerprint, offset) = *place;
-                let Known { at_ms, came_ms, until_ms } = *self.known.get(place)?;
-                Some(CountedId { fingerprint, offset, at_ms, came_ms, until_ms })
+                let Known { at_ms, time_ms, until_ms } = *self.known.get(place)?;
+                Some(CountedId { fingerprint, offset, at_ms, time_ms, until_ms })
             };
             let ids: Vec<CountedId> = chunk.iter().filter_map(id).collect();
             let (first, last) = (ids.first()?.offset, ids.last()?.offset);
@@ -151,12 +159,12 @@ impl Ids {
     }
 
     /// Takes records of the state topic out of which all ids are over for whoever goes on at an offset.
-    pub(super) fn take_over(&mut self, partition: i32, from: i64) -> Vec<StateRecord> {
+    pub(super) fn take_expired(&mut self, partition: i32, from: i64) -> Vec<StateRecord> {
         let time_ms = self.time_before(from);
-        let over = self.written.iter().filter(|(_, written)| written.until_ms <= time_ms);
-        let over: Vec<_> = over.map(|(range, _)| *range).take(KAFKA_IDS_OVER_AT_ONCE).collect();
+        let over = self.ends.iter().take_while(|(until_ms, _)| *until_ms <= time_ms);
+        let over: Vec<_> = over.map(|(_, range)| *range).take(KAFKA_IDS_OVER_AT_ONCE).collect();
         let remove = |range @ (first, last)| {
-            self.written.remove(&range);
+            self.note(range, None);
             StateRecord::Ids { partition, first, last, ids: None }
         };
         over.into_iter().map(remove).collect()
@@ -177,6 +185,7 @@ impl Ids {
         let before = self.known.len();
         self.known.retain(|_, known| known.until_ms > until_ms);
         self.written.retain(|_, written| written.until_ms > until_ms);
+        self.ends.retain(|(end_ms, _)| *end_ms > until_ms);
         before - self.known.len()
     }
 
@@ -197,7 +206,7 @@ impl Ids {
     /// The time of the partition at an offset, or a little before: at the first id of a record of the state topic.
     fn time_before(&self, offset: i64) -> i64 {
         let last = self.written.range(..(offset, i64::MIN)).next_back();
-        last.map_or(i64::MIN, |(_, written)| written.came_ms)
+        last.map_or(i64::MIN, |(_, written)| written.time_ms)
     }
 }
 
@@ -277,6 +286,22 @@ mod tests {
         assert!(ids.take(1, at(ahead_ms), &id(b"b", ahead_ms), at(NOW_MS)));
         assert!(!ids.take(2, at(ahead_ms), &id(b"b", ahead_ms), at(NOW_MS)));
         assert!(!take(&mut ids, 3, b"a", 1));
+        // Nor do the next records end its own.
+        assert!(take(&mut ids, 4, b"c", SPAN_MS));
+        assert!(!ids.take(5, at(ahead_ms), &id(b"b", ahead_ms), at(NOW_MS)));
+    }
+
+    #[test]
+    fn a_clock_that_is_a_little_ahead_ends_no_ids_early() {
+        let mut ids = Ids::default();
+        let known_ms = SPAN_MS + KAFKA_SLACK_MS;
+        let mut take = |offset, name: &[u8], after_ms| {
+            let came_ms = NOW_MS + after_ms;
+            ids.take(offset, at(came_ms), &HitId { known_ms, ..id(name, came_ms) }, at(NOW_MS))
+        };
+        assert!(take(0, b"a", 0));
+        assert!(take(1, b"b", KAFKA_SLACK_MS - 1));
+        assert!(!take(2, b"a", SPAN_MS - 1));
     }
 
     #[test]
@@ -299,12 +324,12 @@ mod tests {
         assert!(take(&mut ids, most + 1, b"next", SPAN_MS));
         assert_eq!(write(&mut ids), 1);
         // Not before the topic says that the next one is complete.
-        assert!(ids.take_over(7, most + 1).is_empty());
+        assert!(ids.take_expired(7, most + 1).is_empty());
         ids.tidy(most + 1, usize::MAX);
         assert_eq!(ids.len(), KAFKA_IDS_OF_A_RECORD + 2);
         let over = |first, last| StateRecord::Ids { partition: 7, first, last, ids: None };
-        assert_eq!(ids.take_over(7, most + 2), [over(0, most - 1), over(most, most)]);
-        assert!(ids.take_over(7, most + 2).is_empty());
+        assert_eq!(ids.take_expired(7, most + 2), [over(0, most - 1), over(most, most)]);
+        assert!(ids.take_expired(7, most + 2).is_empty());
         while ids.len() > 1 {
             ids.tidy(most + 2, 100);
         }

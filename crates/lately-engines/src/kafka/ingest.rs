@@ -18,10 +18,14 @@ use rdkafka::{Offset, TopicPartitionList};
 use tokio::runtime::Runtime;
 
 use crate::EngineError;
-use crate::limits::{KAFKA_ASK_EVERY_MS, KAFKA_BATCH, KAFKA_DELIVERY, KAFKA_RETRY, KAFKA_TIMEOUT};
+use crate::limits::{
+    KAFKA_ASK_EVERY_MS, KAFKA_BATCH, KAFKA_DELIVERY, KAFKA_FIRST_ASK, KAFKA_LOST_EVERY_MS, KAFKA_RETRY,
+    KAFKA_TIMEOUT,
+};
 
 use super::client::{Failure, refused};
 use super::config::GroupProtocol;
+use super::dead_letter::dead_letter;
 use super::engine::{Part, Shared};
 use super::hit::{Hit, Record};
 use super::partition::Taken;
@@ -98,6 +102,10 @@ enum Phase {
     Asking { nonce: u64, asked_ms: i64 },
     /// It reads and counts records.
     Counting,
+    /// The next record is not in the topic. It was asked at a time where the topic begins and ends.
+    Lost { asked_ms: i64 },
+    /// More records are counted than are in the topic. It is not read until somebody has looked at it.
+    Beyond,
 }
 
 struct Ingest<'s> {
@@ -110,6 +118,8 @@ struct Ingest<'s> {
     dead: Vec<Outgoing>,
     /// Whether the last batch is not written yet.
     is_unfinished: bool,
+    /// Since when brokers do not answer, as far as is known, or since it was asked last whether they do.
+    away_ms: Option<i64>,
 }
 
 /// Counts until the engine is closed. Returns only then.
@@ -160,7 +170,7 @@ impl<'s> Ingest<'s> {
         let reading = Reading { failure: Failure::default(), shared: Arc::clone(shared) };
         let reader = settings.create_with_context(reading).map_err(|error| failed(&error))?;
         let (partitions, dead) = (BTreeMap::new(), Vec::new());
-        Ok(Ingest { shared, runtime, group, reader, partitions, dead, is_unfinished: false })
+        Ok(Ingest { shared, runtime, group, reader, partitions, dead, is_unfinished: false, away_ms: None })
     }
 
     fn round(&mut self) {
@@ -170,6 +180,8 @@ impl<'s> Ingest<'s> {
             self.follow_group(KAFKA_RETRY);
             return;
         }
+        self.ask_whether_away();
+        self.find_lost();
         self.gather();
         self.is_unfinished = true;
         self.finish();
@@ -181,6 +193,7 @@ impl<'s> Ingest<'s> {
             Some(Err(error)) => {
                 let problem = format!("the group '{}': {error}", self.shared.group);
                 self.shared.set_problem(Part::Group, Some(problem));
+                self.note_away();
             }
             _ if !self.partitions.is_empty() => self.shared.set_problem(Part::Group, None),
             _ => {}
@@ -274,10 +287,10 @@ impl<'s> Ingest<'s> {
                     }
                 }
                 Some(Err(error)) => {
-                    let is_reset = error.rdkafka_error_code() == Some(RDKafkaErrorCode::AutoOffsetReset);
                     self.shared.set_problem(Part::Hits, Some(format!("Kafka: {error}")));
-                    if is_reset {
-                        self.find_lost();
+                    self.note_away();
+                    if error.rdkafka_error_code() == Some(RDKafkaErrorCode::AutoOffsetReset) {
+                        self.lose();
                     }
                     return;
                 }
@@ -285,23 +298,61 @@ impl<'s> Ingest<'s> {
         }
     }
 
-    /// Records that are not counted yet are gone from the topic: goes on behind them.
+    /// An error of a connection. The library goes on by itself, and does not say when all is well again.
+    fn note_away(&mut self) {
+        self.away_ms.get_or_insert(self.shared.now().as_millis());
+    }
+
+    /// Asks whether the brokers answer again.
+    fn ask_whether_away(&mut self) {
+        let now_ms = self.shared.now().as_millis();
+        if !self.away_ms.is_some_and(|away_ms| now_ms - away_ms >= KAFKA_LOST_EVERY_MS) {
+            return;
+        }
+        let answer = self.reader.fetch_metadata(Some(&self.shared.topics.hits), KAFKA_FIRST_ASK);
+        self.away_ms = answer.is_err().then_some(now_ms);
+        if answer.is_ok() {
+            self.shared.set_problem(Part::Hits, None);
+            self.shared.set_problem(Part::Group, None);
+        }
+    }
+
+    /// Records that are to be read are not in the topic. The error does not name the partition.
+    fn lose(&mut self) {
+        for (number, phase) in self.partitions.clone() {
+            if phase == Phase::Counting {
+                let _ = self.reader.incremental_unassign(&self.list(number, Offset::Invalid));
+                self.partitions.insert(number, Phase::Lost { asked_ms: 0 });
+            }
+        }
+    }
+
+    /// Finds the place where a partition goes on after [`Ingest::lose`]: behind the records that are gone from the topic.
     fn find_lost(&mut self) {
-        let counting: Vec<i32> = self
-            .partitions
-            .iter()
-            .filter(|(_, phase)| **phase == Phase::Counting)
-            .map(|(number, _)| *number)
-            .collect();
-        for number in counting {
+        let now_ms = self.shared.now().as_millis();
+        let is_due = |phase: &Phase| matches!(phase, Phase::Lost { asked_ms } if now_ms - asked_ms >= KAFKA_LOST_EVERY_MS);
+        let due = self.partitions.iter().filter(|(_, phase)| is_due(phase)).map(|(number, _)| *number);
+        for number in due.collect::<Vec<_>>() {
+            self.partitions.insert(number, Phase::Lost { asked_ms: now_ms });
             let topic = &self.shared.topics.hits;
             let Ok((first, end)) = self.reader.client().fetch_watermarks(topic, number, KAFKA_TIMEOUT) else {
-                return;
+                continue;
             };
             let next = match self.shared.state().partition(number) {
                 Ok((partition, _)) => partition.gathered_until(),
-                Err(_) => return,
+                Err(_) => continue,
             };
+            if next > end {
+                self.partitions.insert(number, Phase::Beyond);
+                self.shared.set_problem(
+                    Part::Topic,
+                    Some(format!(
+                        "partition {number} of '{topic}' ends at {end}, and {next} records of it are counted: if the topic was made anew, stop all nodes and delete '{}'",
+                        self.shared.topics.state
+                    )),
+                );
+                continue;
+            }
             if next < first {
                 if let Ok((partition, _)) = self.shared.state().partition(number) {
                     partition.take(first - 1, None, self.shared.now());
@@ -311,16 +362,9 @@ impl<'s> Ingest<'s> {
                 self.shared.warn(format!(
                     "partition {number} of '{topic}': {lost} records were deleted before they were counted"
                 ));
-                let _ = self.reader.incremental_unassign(&self.list(number, Offset::Invalid));
-                self.read_from(number, first);
-            } else if next > end {
-                self.shared.set_problem(
-                    Part::Topic,
-                    Some(format!(
-                        "partition {number} of '{topic}' ends at {end}, and {next} records of it are counted: if the topic was made anew, stop all nodes and delete '{}'",
-                        self.shared.topics.state
-                    )),
-                );
+            }
+            if self.read_from(number, next.max(first)) {
+                self.partitions.insert(number, Phase::Counting);
             }
         }
     }
@@ -398,19 +442,8 @@ fn take(
                 "a record of '{}' is no hit (partition {number}, offset {offset}), and is in '{}': {reason}",
                 shared.topics.hits, shared.topics.dead
             ));
-            Some(Outgoing {
-                topic: Arc::clone(&shared.topics.dead),
-                partition: None,
-                key: record.key.unwrap_or_default().to_vec(),
-                value: record.value.map(<[u8]>::to_vec),
-                time_ms: record.time_ms,
-                headers: vec![
-                    ("lately-reason", reason),
-                    ("lately-topic", shared.topics.hits.to_string()),
-                    ("lately-partition", number.to_string()),
-                    ("lately-offset", offset.to_string()),
-                ],
-            })
+            let place = [&*shared.topics.hits, &number.to_string(), &offset.to_string()];
+            Some(dead_letter(Arc::clone(&shared.topics.dead), &record, reason, place))
         }
     }
 }
@@ -469,7 +502,7 @@ async fn finish(
         for (number, until, _) in &complete {
             let (partition, _) = state.partition(*number)?;
             partition.note_complete(*until);
-            over.extend(partition.take_over().iter().map(|record| shared.state_record(*number, record)));
+            over.extend(partition.take_expired().iter().map(|record| shared.state_record(*number, record)));
         }
         drop(state);
         // Nobody waits for it: one that is not removed does no harm.

@@ -15,6 +15,8 @@ mod config;
 #[cfg(feature = "kafka")]
 mod counts;
 #[cfg(feature = "kafka")]
+mod dead_letter;
+#[cfg(feature = "kafka")]
 mod engine;
 #[cfg(feature = "kafka")]
 mod follower;

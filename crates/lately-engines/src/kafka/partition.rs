@@ -101,6 +101,10 @@ impl Partition {
             blocks.retain(|(_, until)| *until > base);
             !blocks.is_empty()
         });
+        // After a start it may have had most of the topic.
+        if self.ahead.len() < self.ahead.capacity() / 4 {
+            self.ahead.shrink_to_fit();
+        }
     }
 
     /// A block has the hits of all records before an offset. They are merged into the counts.
@@ -289,8 +293,8 @@ impl Partition {
     }
 
     /// Takes what may be removed from the state topic, once [`Partition::complete`] is acknowledged.
-    pub(super) fn take_over(&mut self) -> Vec<StateRecord> {
-        self.ids.take_over(self.number, self.complete)
+    pub(super) fn take_expired(&mut self) -> Vec<StateRecord> {
+        self.ids.take_expired(self.number, self.complete)
     }
 
     /// The ids of counted hits.

@@ -242,7 +242,7 @@ impl World {
         self.append(complete.key(), complete.value());
         let partition = self.nodes[number].state.partition(0).expect("there is room").0;
         partition.note_complete(until);
-        for record in partition.take_over() {
+        for record in partition.take_expired() {
             if self.below(8) > 0 {
                 self.append(record.key(), record.value());
             }

@@ -185,8 +185,11 @@ impl State {
                     })
                     .collect();
                 self.counts.merge(&block.as_block(), &origin, &counts, keep_until_ms, now)?;
-                let id = BlockId::from(&block.as_block());
-                self.partition(partition)?.0.note_hits(&block.key, id, until);
+                // Hits of others are not counted any more.
+                if keep_until_ms >= now.as_millis() {
+                    let id = BlockId::from(&block.as_block());
+                    self.partition(partition)?.0.note_hits(&block.key, id, until);
+                }
             }
             StateRecord::Complete { partition, until, .. } => {
                 self.partition(partition)?.0.note_complete(until);
@@ -364,7 +367,7 @@ mod tests {
                     fingerprint: Fingerprint(number.unsigned_abs().wrapping_mul(0x9e37_79b9_7f4a_7c15)),
                     offset: 100 * batch + number,
                     at_ms: batch,
-                    came_ms: batch,
+                    time_ms: batch,
                     until_ms: 100 * batch + number,
                 };
                 let ids = Some((0..100).map(id).collect());

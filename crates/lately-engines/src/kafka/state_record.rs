@@ -72,10 +72,10 @@ fn read_ids(mut value: Reader<'_>, first: i64) -> Option<Vec<CountedId>> {
     let mut ids = Vec::new();
     while !value.is_empty() {
         let fingerprint = Fingerprint(value.word()?);
-        let (offset, came_ms) = (first.checked_add(value.signed()?)?, value.signed()?);
-        let at_ms = came_ms.checked_add(value.signed()?)?;
-        let until_ms = came_ms.checked_add(value.signed()?)?;
-        ids.push(CountedId { fingerprint, offset, at_ms, came_ms, until_ms });
+        let (offset, time_ms) = (first.checked_add(value.signed()?)?, value.signed()?);
+        let at_ms = time_ms.checked_add(value.signed()?)?;
+        let until_ms = time_ms.checked_add(value.signed()?)?;
+        ids.push(CountedId { fingerprint, offset, at_ms, time_ms, until_ms });
     }
     Some(ids)
 }
@@ -145,9 +145,9 @@ impl StateRecord {
                 for id in ids.as_ref()? {
                     value.extend_from_slice(&id.fingerprint.0.to_be_bytes());
                     put_signed(&mut value, id.offset - first);
-                    put_signed(&mut value, id.came_ms);
-                    put_signed(&mut value, id.at_ms.saturating_sub(id.came_ms));
-                    put_signed(&mut value, id.until_ms.saturating_sub(id.came_ms));
+                    put_signed(&mut value, id.time_ms);
+                    put_signed(&mut value, id.at_ms.saturating_sub(id.time_ms));
+                    put_signed(&mut value, id.until_ms.saturating_sub(id.time_ms));
                 }
             }
             StateRecord::Complete { until, .. } => put_signed(&mut value, *until),
@@ -273,7 +273,7 @@ mod tests {
             fingerprint: Fingerprint(u64::MAX - 1),
             offset,
             at_ms: 0,
-            came_ms: keep_until_ms,
+            time_ms: keep_until_ms,
             until_ms: i64::MAX,
         };
         for record in [

@@ -274,6 +274,54 @@ fn a_poison_record_is_a_dead_letter_with_its_reason() {
     });
 }
 
+/// Symptom: after a record of nearly 1 MB that was no hit, nothing was counted any more. Cause: its dead letter, with headers, was longer
+/// than a record may be. Fix: it is cut.
+#[test]
+fn records_behind_a_long_poison_record_are_counted() {
+    let brokers = Brokers::start(1);
+    brokers.hit("k", &"x".repeat(999_900), 0);
+    brokers.hit("k", "", 0);
+    brokers.flush();
+    run(async {
+        let (mut node, stats) = brokers.node(KafkaRole::Both, GroupProtocol::Classic);
+        ready(&mut node).await;
+        becomes(&mut node, "k", 1).await;
+        assert_eq!((stats.dead_letters(), node.problem()), (1, None));
+        node.close().await;
+    });
+}
+
+/// The broker in this process keeps 5 MiB of a partition.
+#[test]
+fn counting_goes_on_behind_records_that_were_deleted() {
+    let brokers = Brokers::start(2);
+    brokers.hit("k", "{\"n\":7}", 0);
+    brokers.flush();
+    run(async {
+        let (mut node, _) = brokers.node(KafkaRole::Both, GroupProtocol::Classic);
+        ready(&mut node).await;
+        becomes(&mut node, "k", 7).await;
+        node.close().await;
+        for _ in 0..3_000 {
+            brokers.hit("k", &format!("{:4000}", "{\"n\":1}"), 0);
+        }
+        brokers.flush();
+        let (first, end) =
+            brokers.producer.client().fetch_watermarks("hits", 0, Timeout::Never).expect("they are known");
+        assert!((2..end).contains(&first), "{first} {end}");
+        let (mut node, stats) = brokers.node(KafkaRole::Both, GroupProtocol::Classic);
+        ready(&mut node).await;
+        becomes(&mut node, "k", 7 + (end - first).unsigned_abs()).await;
+        assert_eq!(stats.lost(), (first - 1).unsigned_abs());
+        // The other partition is read on, too.
+        brokers.hit("other", "", 1);
+        brokers.flush();
+        becomes(&mut node, "other", 1).await;
+        assert_eq!(node.problem(), None);
+        node.close().await;
+    });
+}
+
 /// Symptom: after a broker had been slow for some seconds, a node wrote nothing any more. Cause: the brokers took nothing more from its
 /// producer. Fix: it is replaced.
 #[test]
