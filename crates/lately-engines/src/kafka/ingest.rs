@@ -193,7 +193,7 @@ impl<'s> Ingest<'s> {
             Some(Err(error)) => {
                 let problem = format!("the group '{}': {error}", self.shared.group);
                 self.shared.set_problem(Part::Group, Some(problem));
-                self.note_away();
+                self.note_away(&error);
             }
             _ if !self.partitions.is_empty() => self.shared.set_problem(Part::Group, None),
             _ => {}
@@ -288,7 +288,7 @@ impl<'s> Ingest<'s> {
                 }
                 Some(Err(error)) => {
                     self.shared.set_problem(Part::Hits, Some(format!("Kafka: {error}")));
-                    self.note_away();
+                    self.note_away(&error);
                     if error.rdkafka_error_code() == Some(RDKafkaErrorCode::AutoOffsetReset) {
                         self.lose();
                     }
@@ -298,15 +298,22 @@ impl<'s> Ingest<'s> {
         }
     }
 
-    /// An error of a connection. The library goes on by itself, and does not say when all is well again.
-    fn note_away(&mut self) {
-        self.away_ms.get_or_insert(self.shared.now().as_millis());
+    /// Takes an error of a connection. The library goes on by itself, and does not say when all is well again.
+    fn note_away(&mut self, error: &KafkaError) {
+        use RDKafkaErrorCode::{AllBrokersDown, Authentication, BrokerTransportFailure, Resolve, SSL};
+        let is_away = matches!(
+            error.rdkafka_error_code(),
+            Some(AllBrokersDown | Authentication | BrokerTransportFailure | Resolve | SSL)
+        );
+        if is_away {
+            self.away_ms.get_or_insert(self.shared.now().as_millis());
+        }
     }
 
     /// Asks whether the brokers answer again.
     fn ask_whether_away(&mut self) {
         let now_ms = self.shared.now().as_millis();
-        if !self.away_ms.is_some_and(|away_ms| now_ms - away_ms >= KAFKA_LOST_EVERY_MS) {
+        if self.away_ms.is_none_or(|away_ms| now_ms - away_ms < KAFKA_LOST_EVERY_MS) {
             return;
         }
         let answer = self.reader.fetch_metadata(Some(&self.shared.topics.hits), KAFKA_FIRST_ASK);
