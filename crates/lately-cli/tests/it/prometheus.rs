@@ -267,7 +267,9 @@ fn prometheus_answers_every_query_of_the_dashboards_and_of_the_rules() {
     assert!(rules.len() > 10, "{rules:?}");
     for rule in &rules {
         assert_eq!(rule["health"], "ok", "{rule}");
-        for name in names(rule["query"].as_str().expect("a text")) {
+        let asked = names(rule["query"].as_str().expect("a text"));
+        // A server without Kafka has no metrics of it.
+        for name in asked.into_iter().filter(|name| !name.starts_with("lately_kafka_")) {
             until(&format!("{rule}: {name}"), || !prometheus.query(name).is_empty());
         }
     }
