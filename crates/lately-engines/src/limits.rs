@@ -139,7 +139,7 @@ pub(crate) const KAFKA_IDS_FORGOTTEN_AT_ONCE: usize = 16;
 #[cfg(feature = "kafka")]
 pub(crate) const KAFKA_IDS_OF_A_RECORD: usize = 1_000;
 
-/// Records of ids that are over: so many of a partition are removed from the state topic at once, at most.
+/// The most records of ids of a partition that are removed from the state topic at once. Their ids are over.
 #[cfg(feature = "kafka")]
 pub(crate) const KAFKA_IDS_OVER_AT_ONCE: usize = 1_000;
 
