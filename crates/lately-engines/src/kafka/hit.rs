@@ -1,8 +1,8 @@
 //! A record of the hits topic: JSON, the compact form, or nothing but a key and a time.
 
-use lately::limits::MAX_KEY_BYTES;
 use std::borrow::Cow;
 
+use lately::limits::MAX_KEY_BYTES;
 use lately::{HitError, HitOnce, Settings, Timestamp};
 use serde::Deserialize;
 
