@@ -147,6 +147,10 @@ pub(crate) const KAFKA_IDS_OVER_AT_ONCE: usize = 1_000;
 #[cfg(feature = "kafka")]
 pub(crate) const KAFKA_DELIVERY: Duration = Duration::from_secs(10);
 
+/// Records that the brokers have not acknowledged. Past it, hits of clients are refused.
+#[cfg(feature = "kafka")]
+pub(crate) const KAFKA_QUEUE_RECORDS: usize = 4 * KAFKA_AT_ONCE;
+
 /// Memory of the hits of clients that the brokers have not acknowledged, in KiB. Past it, hits are refused.
 #[cfg(feature = "kafka")]
 pub(crate) const KAFKA_QUEUE_KBYTES: usize = 65_536;

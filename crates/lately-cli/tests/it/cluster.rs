@@ -225,6 +225,33 @@ fn a_deleted_key_is_deleted_on_all_nodes() {
     assert!(all_say(&[&one, &other], "HITS k", 2));
 }
 
+#[test]
+fn a_server_becomes_a_node_and_a_server_again() {
+    if !has("redis-server") {
+        return;
+    }
+    let redis = RedisServer::start();
+    let folder = tempfile::tempdir().expect("a folder");
+    let other = node(&redis, "b");
+    let in_cluster = ["--cluster", &redis.url(), "--node", "a"];
+    let (mut own, mut all) = (0, 0);
+    for flags in [&[][..], &in_cluster, &[], &in_cluster] {
+        let server = serve_in(folder.path(), flags);
+        if flags.is_empty() {
+            assert_eq!(server.ask::<u64>("HITS k 1d"), own);
+        }
+        server.ask::<u64>("HIT k 7");
+        own += 7;
+        if !flags.is_empty() {
+            other.ask::<u64>("HIT k 2");
+            all += 2;
+            assert!(all_say(&[&server, &other], "HITS k 1d", own + all));
+        }
+        server.signal("TERM");
+        assert_eq!(server.ended().code, Some(0));
+    }
+}
+
 /// Symptom: after a restore into a node, the nodes gave different counts for ever. Cause: the hits of the dump are in the engine already.
 /// Fix: a node refuses, and dumps are restored into new folders before an empty engine.
 #[test]

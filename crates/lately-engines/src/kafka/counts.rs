@@ -7,6 +7,7 @@ use std::hash::{BuildHasher, RandomState};
 use lately::limits::MAX_ORIGINS;
 use lately::{Cell, LevelsId, Origin, Tally, Timestamp};
 
+use super::partition::AHEAD_BYTES;
 use crate::layout::CELLS_OF_A_BLOCK;
 use crate::limits::KAFKA_PARTS;
 use crate::noted::Noted;
@@ -83,8 +84,8 @@ pub(super) struct Addition {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct NoRoom;
 
-/// What a block and a key take beside their content.
-const BLOCK_BYTES: usize = size_of::<HeldBlock>();
+/// What a block and a key take beside their content. A block may be noted as ahead.
+const BLOCK_BYTES: usize = size_of::<HeldBlock>() + AHEAD_BYTES;
 const KEY_BYTES: usize = 96;
 const CELL_BYTES: usize = size_of::<HeldCell>();
 

@@ -32,6 +32,16 @@ pub(super) fn dead_letter(
     Outgoing { topic, partition: None, key, value, time_ms: record.time_ms, headers }
 }
 
+/// Leaves out all but the headers of a dead letter that the brokers do not take. They have the place of the record. False if that is all
+/// it has.
+pub(super) fn shorten(letter: &mut Outgoing) -> bool {
+    let Outgoing { key, value, time_ms, .. } = letter;
+    let had_more = !key.is_empty() || value.is_some() || time_ms.is_some();
+    key.clear();
+    (*value, *time_ms) = (None, None);
+    had_more
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,6 +8,7 @@ use super::hit_writer::{Delivery, HitGate, HitRecord, HitRecords, WriteHits};
 use super::producer::{Outgoing, Producer};
 use super::stats::KafkaStats;
 use crate::EngineError;
+use crate::limits::KAFKA_QUEUE_RECORDS;
 
 /// Writes hits of clients to the hits topic.
 pub struct KafkaHits {
@@ -66,7 +67,7 @@ impl WriteHits for KafkaHits {
         let outgoing: Vec<Outgoing> =
             records.iter().map(|record| self.record(record, now.as_millis())).collect();
         let mut producers = self.producers.lock().unwrap_or_else(PoisonError::into_inner);
-        producers.ended.retain(|producer| !producer.is_idle());
+        producers.ended.retain(|producer| producer.waiting() > 0);
         if let Some(broken) = producers.current.take_if(|producer| producer.is_broken()) {
             producers.ended.push(broken);
         }
@@ -74,6 +75,10 @@ impl WriteHits for KafkaHits {
             Some(producer) => producer,
             none => none.insert(Producer::of_hits(&self.brokers).map_err(|error| error.to_string())?),
         };
+        let waiting = producer.waiting();
+        if waiting + outgoing.len() > KAFKA_QUEUE_RECORDS {
+            return Err(format!("{waiting} others wait for the brokers already"));
+        }
         self.stats.note_written(outgoing.len());
         producer.post(&outgoing, delivery);
         Ok(())

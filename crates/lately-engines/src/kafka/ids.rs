@@ -180,13 +180,18 @@ impl Ids {
         visited.iter().filter(|(_, is_over)| *is_over).for_each(|(place, _)| _ = self.known.remove(place));
     }
 
-    /// Forgets all ids that would be over by then. Returns how many.
+    /// Forgets all ids that would be over by then. Returns how many are not over yet, as far as is known.
     pub(super) fn forget(&mut self, until_ms: i64) -> usize {
-        let before = self.known.len();
-        self.known.retain(|_, known| known.until_ms > until_ms);
+        let time_ms = self.time_ms.max(self.time_before(i64::MAX));
+        let mut early = 0;
+        self.known.retain(|_, known| {
+            let is_kept = known.until_ms > until_ms;
+            early += usize::from(!is_kept && known.until_ms > time_ms);
+            is_kept
+        });
         self.written.retain(|_, written| written.until_ms > until_ms);
         self.ends.retain(|(end_ms, _)| *end_ms > until_ms);
-        before - self.known.len()
+        early
     }
 
     /// When each id is over.
@@ -302,6 +307,13 @@ mod tests {
         assert!(take(0, b"a", 0));
         assert!(take(1, b"b", KAFKA_SLACK_MS - 1));
         assert!(!take(2, b"a", SPAN_MS - 1));
+    }
+
+    #[test]
+    fn ids_that_are_over_are_not_forgotten_early() {
+        let mut ids = Ids::default();
+        assert!(take(&mut ids, 0, b"a", 0) && take(&mut ids, 1, b"b", 1) && take(&mut ids, 2, b"c", SPAN_MS));
+        assert_eq!((ids.forget(NOW_MS + SPAN_MS + 1), ids.len()), (1, 1));
     }
 
     #[test]

@@ -25,11 +25,11 @@ use crate::limits::{
 
 use super::client::{Failure, refused};
 use super::config::GroupProtocol;
-use super::dead_letter::dead_letter;
+use super::dead_letter::{dead_letter, shorten};
 use super::engine::{Part, Shared};
 use super::hit::{Hit, Record};
 use super::partition::Taken;
-use super::producer::Outgoing;
+use super::producer::{Outgoing, Producer};
 
 /// What the group says.
 #[derive(Default)]
@@ -191,7 +191,8 @@ impl<'s> Ingest<'s> {
     fn follow_group(&mut self, wait: Duration) {
         match self.group.poll(wait) {
             Some(Err(error)) => {
-                let problem = format!("the group '{}': {error}", self.shared.group);
+                let why = refused(&error, &self.group.context().failure);
+                let problem = format!("the group '{}': {why}", self.shared.group);
                 self.shared.set_problem(Part::Group, Some(problem));
                 self.note_away(&error);
             }
@@ -287,7 +288,8 @@ impl<'s> Ingest<'s> {
                     }
                 }
                 Some(Err(error)) => {
-                    self.shared.set_problem(Part::Hits, Some(format!("Kafka: {error}")));
+                    let why = refused(&error, &self.reader.context().failure);
+                    self.shared.set_problem(Part::Hits, Some(why.to_string()));
                     self.note_away(&error);
                     if error.rdkafka_error_code() == Some(RDKafkaErrorCode::AutoOffsetReset) {
                         self.lose();
@@ -455,6 +457,36 @@ fn take(
     }
 }
 
+/// Writes dead letters. Those that the brokers do not take are written without what they have: the records behind them are to be counted.
+async fn write_dead(
+    shared: &Shared,
+    producer: &Producer,
+    dead: &mut Vec<Outgoing>,
+) -> Result<(), EngineError> {
+    if dead.is_empty() {
+        return Ok(());
+    }
+    producer.take_refused();
+    match producer.write(dead, KAFKA_DELIVERY).await {
+        Ok(()) => dead.clear(),
+        Err(_) if producer.take_refused() => {}
+        Err(error) => return Err(error),
+    }
+    while let Some(letter) = dead.last_mut() {
+        if let Err(error) = producer.write(std::slice::from_ref(letter), KAFKA_DELIVERY).await {
+            if !producer.take_refused() {
+                return Err(error);
+            }
+            if shorten(letter) {
+                continue;
+            }
+            shared.warn(format!("the brokers take no dead letter: {error}"));
+        }
+        dead.pop();
+    }
+    Ok(())
+}
+
 /// Counts what was taken of all partitions, and writes it. Returns the partitions that are complete up to another offset than before.
 async fn finish(
     shared: &Shared,
@@ -487,10 +519,7 @@ async fn finish(
         state.bound_ids();
         shared.held_bytes.store(state.counts.held_bytes(), Relaxed);
     }
-    if !dead.is_empty() {
-        producer.write(dead, KAFKA_DELIVERY).await?;
-        dead.clear();
-    }
+    write_dead(shared, &producer, dead).await?;
     if !complete.is_empty() {
         let outgoing: Vec<Outgoing> =
             records.iter().map(|(number, record)| shared.state_record(*number, record)).collect();

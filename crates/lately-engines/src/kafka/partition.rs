@@ -16,6 +16,7 @@
 //! The same holds for the ids of hits (`ids.rs`): these are in the topic before the record that says it is complete.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
 
 use lately::{Cell, Level, Levels, Timestamp};
 
@@ -35,8 +36,7 @@ pub(super) struct Partition {
     complete: i64,
     /// All records before this offset are in the counts of this node.
     next: i64,
-    /// Blocks that have hits of later records, and the first offset that they do not have.
-    ahead: HashMap<Box<[u8]>, Vec<(BlockId, i64)>>,
+    ahead: Ahead,
     /// Blocks with hits that this node has not written yet.
     unwritten: HashMap<Box<[u8]>, Vec<BlockId>>,
     ids: Ids,
@@ -45,6 +45,42 @@ pub(super) struct Partition {
     gathered_until: i64,
     /// Whether this node counts it.
     is_owned: bool,
+}
+
+/// Blocks of keys that have hits of later records: the first offset that they do not have, by a hash of key and block. While
+/// the topic is read for the first time, these may be all of its blocks.
+#[derive(Default)]
+struct Ahead {
+    until: HashMap<u64, i64>,
+    hasher: RandomState,
+}
+
+/// What a block takes there, at most: a hash table is at least 7/16 full.
+pub(super) const AHEAD_BYTES: usize = (size_of::<(u64, i64)>() + 1) * 16 / 7;
+
+impl Ahead {
+    fn hash(&self, key: &[u8], id: BlockId) -> u64 {
+        self.hasher.hash_one((key, id))
+    }
+
+    fn get(&self, key: &[u8], id: BlockId) -> Option<i64> {
+        // Most of the time there are none.
+        if self.until.is_empty() { None } else { self.until.get(&self.hash(key, id)).copied() }
+    }
+
+    fn note(&mut self, key: &[u8], id: BlockId, until: i64) {
+        let held = self.until.entry(self.hash(key, id)).or_insert(until);
+        *held = until.max(*held);
+    }
+
+    /// Drops those that have no hits of records from an offset on.
+    fn drop_before(&mut self, base: i64) {
+        self.until.retain(|_, until| *until > base);
+        // After a start it may have had most of the topic.
+        if self.until.len() < self.until.capacity() / 4 {
+            self.until.shrink_to_fit();
+        }
+    }
 }
 
 /// Hits of a record that are to be counted.
@@ -80,7 +116,7 @@ impl Partition {
             origin,
             complete: 0,
             next: 0,
-            ahead: HashMap::new(),
+            ahead: Ahead::default(),
             unwritten: HashMap::new(),
             ids: Ids::default(),
             gathered: Gathered::default(),
@@ -96,15 +132,7 @@ impl Partition {
     }
 
     fn drop_ahead(&mut self) {
-        let base = self.base();
-        self.ahead.retain(|_, blocks| {
-            blocks.retain(|(_, until)| *until > base);
-            !blocks.is_empty()
-        });
-        // After a start it may have had most of the topic.
-        if self.ahead.len() < self.ahead.capacity() / 4 {
-            self.ahead.shrink_to_fit();
-        }
+        self.ahead.drop_before(self.base());
     }
 
     /// A block has the hits of all records before an offset. They are merged into the counts.
@@ -112,14 +140,7 @@ impl Partition {
         if until <= self.base() {
             return;
         }
-        let blocks = match self.ahead.get_mut(key) {
-            Some(blocks) => blocks,
-            None => self.ahead.entry(key.into()).or_default(),
-        };
-        match blocks.iter_mut().find(|(held, _)| *held == id) {
-            Some((_, held)) => *held = until.max(*held),
-            None => blocks.push((id, until)),
-        }
+        self.ahead.note(key, id, until);
     }
 
     /// The state topic has a record of ids between two offsets.
@@ -145,8 +166,7 @@ impl Partition {
             // Others have written all that this node had, but for blocks that are ahead: this node may be the one that is.
             let ahead = &self.ahead;
             self.unwritten.retain(|key, blocks| {
-                let ahead = ahead.get(key).map_or(&[][..], |ahead| &ahead[..]);
-                blocks.retain(|id| ahead.iter().any(|(held, _)| held == id));
+                blocks.retain(|id| ahead.get(key, *id).is_some());
                 !blocks.is_empty()
             });
         }
@@ -217,11 +237,10 @@ impl Partition {
         let mut additions: Vec<Addition> = Vec::new();
         let (taken, done) = gathered.take(|key, hits| {
             additions.clear();
-            let ahead = ahead.get(key).map_or(&[][..], |blocks| &blocks[..]);
             levels(key, &mut |levels| {
                 for Gather { offset, at, hits } in hits {
                     for (id, place, keep_until_ms) in cells_of(levels, *at) {
-                        let has_it = ahead.iter().any(|(held, until)| *held == id && until > offset);
+                        let has_it = ahead.get(key, id).is_some_and(|until| until > *offset);
                         if has_it || keep_until_ms < now.as_millis() {
                             continue;
                         }
@@ -267,13 +286,12 @@ impl Partition {
         let record = |(key, id): (&[u8], BlockId)| {
             let (held, keep_until_ms) = counts.of_origin(&id.of_key(key), self.origin)?;
             let counted = held.iter().filter(|count| count.tally.counted > 0);
-            let ahead = self.ahead.get(key).into_iter().flatten().find(|(held, _)| *held == id);
             Some(StateRecord::Hits {
                 writer,
                 partition: self.number,
                 block: OwnedBlock::from(id.of_key(key)),
                 // The counts have what others have written of later records.
-                until: ahead.map_or(self.next, |(_, until)| *until),
+                until: self.ahead.get(key, id).unwrap_or(self.next),
                 keep_until_ms,
                 counts: counted.map(|count| (count.place, count.tally.counted)).collect(),
             })
@@ -302,7 +320,7 @@ impl Partition {
         &self.ids
     }
 
-    /// Forgets all ids that would be over by then. Returns how many.
+    /// Forgets all ids that would be over by then. Returns how many are not over yet.
     pub(super) fn forget_ids(&mut self, until_ms: i64) -> usize {
         self.ids.forget(until_ms)
     }

@@ -14,7 +14,7 @@ use rdkafka::producer::{BaseRecord, Producer as _, ProducerContext, ThreadedProd
 use tokio::time::timeout;
 
 use crate::EngineError;
-use crate::limits::{KAFKA_AT_ONCE, KAFKA_DELIVERY, KAFKA_QUEUE_KBYTES};
+use crate::limits::{KAFKA_AT_ONCE, KAFKA_DELIVERY, KAFKA_QUEUE_KBYTES, KAFKA_QUEUE_RECORDS};
 
 use super::address::Brokers;
 use super::client::{Failure, settings};
@@ -37,11 +37,13 @@ pub(super) struct Producer {
     producer: ThreadedProducer<Context>,
     failure: Failure,
     is_broken: Arc<AtomicBool>,
+    has_refused: Arc<AtomicBool>,
 }
 
 struct Context {
     failure: Failure,
     is_broken: Arc<AtomicBool>,
+    has_refused: Arc<AtomicBool>,
 }
 
 /// Whether the brokers take nothing more from a producer after this error.
@@ -61,10 +63,28 @@ fn is_final(error: &KafkaError) -> bool {
     )
 }
 
+/// Whether the brokers will never take a record, after this error.
+fn is_of_record(error: &KafkaError) -> bool {
+    matches!(
+        error.rdkafka_error_code(),
+        Some(
+            RDKafkaErrorCode::InvalidMessage
+                | RDKafkaErrorCode::InvalidMessageSize
+                | RDKafkaErrorCode::InvalidRecord
+                | RDKafkaErrorCode::InvalidTimestamp
+                | RDKafkaErrorCode::MessageSizeTooLarge
+                | RDKafkaErrorCode::PolicyViolation
+        )
+    )
+}
+
 impl Context {
     fn note(&self, error: &KafkaError) {
         if is_final(error) {
             self.is_broken.store(true, Relaxed);
+        }
+        if is_of_record(error) {
+            self.has_refused.store(true, Relaxed);
         }
     }
 }
@@ -108,16 +128,21 @@ impl Producer {
     }
 
     fn with(mut settings: ClientConfig, writer: u64) -> Result<Producer, EngineError> {
-        let (failure, is_broken) = (Failure::default(), Arc::<AtomicBool>::default());
+        let (failure, is_broken, has_refused) = <(Failure, Arc<AtomicBool>, Arc<AtomicBool>)>::default();
         // A record that is sent again by the library must not arrive behind one that replaces it.
         settings.set("enable.idempotence", "true").set("acks", "all");
         settings.set("message.timeout.ms", KAFKA_DELIVERY.as_millis().to_string());
         settings.set("linger.ms", "2").set("compression.type", "lz4");
-        settings.set("queue.buffering.max.messages", (4 * KAFKA_AT_ONCE).to_string());
+        settings.set("queue.buffering.max.messages", KAFKA_QUEUE_RECORDS.to_string());
+        let context = Context {
+            failure: failure.clone(),
+            is_broken: Arc::clone(&is_broken),
+            has_refused: Arc::clone(&has_refused),
+        };
         let producer = settings
-            .create_with_context(Context { failure: failure.clone(), is_broken: Arc::clone(&is_broken) })
+            .create_with_context(context)
             .map_err(|error| EngineError::Away(format!("Kafka: {error}")))?;
-        Ok(Producer { writer, producer, failure, is_broken })
+        Ok(Producer { writer, producer, failure, is_broken, has_refused })
     }
 
     /// The number under which it writes.
@@ -130,9 +155,14 @@ impl Producer {
         self.is_broken.load(Relaxed)
     }
 
-    /// Whether the brokers have answered for all records.
-    pub(super) fn is_idle(&self) -> bool {
-        self.producer.in_flight_count() == 0
+    /// Whether the brokers have refused a record for what is in it, since this was asked last.
+    pub(super) fn take_refused(&self) -> bool {
+        self.has_refused.swap(false, Relaxed)
+    }
+
+    /// The number of records for which the brokers have not answered.
+    pub(super) fn waiting(&self) -> usize {
+        usize::try_from(self.producer.in_flight_count()).unwrap_or(0)
     }
 
     /// Writes records, and does not wait. `delivery` gets the result.
@@ -182,9 +212,7 @@ impl Producer {
             }
             delivery.add();
             if let Err((error, _)) = self.producer.send(outgoing) {
-                if is_final(&error) {
-                    self.is_broken.store(true, Relaxed);
-                }
+                self.producer.context().note(&error);
                 delivery.remove();
                 return Some(error.to_string());
             }

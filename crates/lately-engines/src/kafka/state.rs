@@ -362,13 +362,13 @@ mod tests {
             |state: &State| state.partitions.values().map(|partition| partition.ids().len()).sum::<usize>();
         for batch in 0..100 {
             for partition in 0..2 {
-                // Later ones are over later.
+                // Later ones are over later, and none is over yet.
                 let id = |number: i64| CountedId {
                     fingerprint: Fingerprint(number.unsigned_abs().wrapping_mul(0x9e37_79b9_7f4a_7c15)),
                     offset: 100 * batch + number,
                     at_ms: batch,
                     time_ms: batch,
-                    until_ms: 100 * batch + number,
+                    until_ms: 1_000 + 100 * batch + number,
                 };
                 let ids = Some((0..100).map(id).collect());
                 let (first, last) = (100 * batch, 100 * batch + 99);
@@ -384,7 +384,7 @@ mod tests {
         // The oldest are forgotten.
         let ends = state.partitions.values().flat_map(|partition| partition.ids().ends_ms());
         let oldest_ms = ends.min().expect("some are known");
-        let [known, most] = [known(&state), 2 * usize::try_from(10_000 - oldest_ms).expect("small")];
+        let [known, most] = [known(&state), 2 * usize::try_from(11_000 - oldest_ms).expect("small")];
         assert!(known == most, "{known} of {most}");
         // A node that counts no records has none.
         let mut state = State::new("hits", most_bytes);

@@ -150,7 +150,11 @@ impl Service {
         // A hit that the brokers do not take leaves no trace here: so they come first.
         let given = noted.and_then(|()| self.give_to_brokers(changes));
         let deltas = changes.iter().map(|changes| &changes.deltas);
-        match given.and_then(|brokers| Ok((self.write(deltas)?, brokers))) {
+        let written = given.and_then(|brokers| {
+            let disk = self.write(deltas).map_err(|refused| refused.after_giving(brokers.is_some()))?;
+            Ok((disk, brokers))
+        });
+        match written {
             Ok((disk, brokers)) => {
                 if let Some(cluster) = self.cluster.as_ref().filter(|_| disk.is_some()) {
                     changes.iter_mut().for_each(|changes| {
@@ -239,10 +243,9 @@ impl Service {
                 changes.roll_back(self);
                 let refused = self.journal().and_then(|journal| Journal::check(journal).err());
                 // The disk may have recovered since.
-                Settled::Refused(
-                    refused
-                        .map_or_else(|| Refused::journal("it failed for a moment".to_owned()), Refused::from),
-                )
+                let refused = refused
+                    .map_or_else(|| Refused::journal("it failed for a moment".to_owned()), Refused::from);
+                Settled::Refused(refused.after_giving(ticket.brokers.is_some()))
             }
         }
     }
