@@ -210,7 +210,7 @@ impl<R: BufRead> Read for Frames<R> {
                 } else {
                     let one = BlockDecodingStrategy::UptoBlocks(1);
                     if let Err(error) = self.decoder.decode_blocks(&mut self.reader, one) {
-                        self.end_cut_frame(error)?;
+                        self.end_cut_frame(&error)?;
                     }
                 }
             }
@@ -235,7 +235,7 @@ impl<R: BufRead> Read for Frames<R> {
                         return Err(io::ErrorKind::UnexpectedEof.into());
                     }
                 }
-                Err(error) => return Err(damaged(error)),
+                Err(error) => return Err(invalid_zstd(&error)),
             }
         }
     }
@@ -244,11 +244,11 @@ impl<R: BufRead> Read for Frames<R> {
 impl<R: BufRead> Frames<R> {
     /// Ends a cut frame. Until the end of a frame, the decoder holds back as much as a later block may refer to, so it gets
     /// an empty last block. The error comes after the bytes that were held back.
-    fn end_cut_frame(&mut self, error: FrameDecoderError) -> io::Result<()> {
+    fn end_cut_frame(&mut self, error: &FrameDecoderError) -> io::Result<()> {
         // A header of an empty last block, and room for a checksum, which is not verified.
         const LAST_BLOCK: [u8; 7] = [1, 0, 0, 0, 0, 0, 0];
-        let error = damaged(error);
         let is_cut = self.failure.is_none() && self.reader.fill_buf()?.is_empty();
+        let error = if is_cut { io::Error::from(io::ErrorKind::UnexpectedEof) } else { invalid_zstd(error) };
         if !is_cut || self.decoder.decode_blocks(&LAST_BLOCK[..], BlockDecodingStrategy::All).is_err() {
             return Err(error);
         }
@@ -257,8 +257,18 @@ impl<R: BufRead> Frames<R> {
     }
 }
 
-fn damaged(error: FrameDecoderError) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, error)
+/// Names what is wrong with a zstd file. The decoder's own texts are those of its types.
+fn invalid_zstd(error: &FrameDecoderError) -> io::Error {
+    let cause = match error {
+        FrameDecoderError::DictNotProvided { dict_id } => {
+            format!("it is compressed with a dictionary ({dict_id}), which is not supported")
+        }
+        FrameDecoderError::WindowSizeTooBig { requested, max } => {
+            format!("its zstd window has {requested} bytes, and at most {max} are supported")
+        }
+        _ => return io::Error::new(io::ErrorKind::InvalidData, "damaged or cut zstd data"),
+    };
+    io::Error::new(io::ErrorKind::Unsupported, cause)
 }
 
 /// The error of a log that was opened but could not be read to its end.
@@ -269,6 +279,7 @@ pub(crate) fn unreadable(path: &Path, error: &io::Error) -> CliError {
         io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData => {
             "the compressed data is damaged or cut off; the rows are of what comes before that"
         }
+        io::ErrorKind::Unsupported => "decompress it, such as with zstd -d, pipe it in, and give -",
         _ => "the rows are of what could be read",
     };
     CliError::new(name(path), error, hint)

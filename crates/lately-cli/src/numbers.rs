@@ -22,6 +22,11 @@ pub(crate) fn whole<T: FromStr>(text: &str) -> Result<T, &'static str> {
     text.parse().map_err(|_| "give a whole number")
 }
 
+/// A number, with a fraction or without, whose bounds are checked later.
+pub(crate) fn fraction(text: &str) -> Result<f64, &'static str> {
+    text.parse().map_err(|_| "give a number, such as 1 or 0.99")
+}
+
 /// A time whose bounds are checked later.
 pub(crate) fn seconds(text: &str) -> Result<Duration, &'static str> {
     let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
@@ -40,6 +45,7 @@ mod tests {
             assert_eq!(hits(text), Err(format!("give a whole number of hits, 0 to {most}")), "{text}");
         }
         assert_eq!((whole::<u64>("7"), whole::<u64>("-7")), (Ok(7), Err("give a whole number")));
+        assert_eq!((fraction("0.99"), fraction("x")), (Ok(0.99), Err("give a number, such as 1 or 0.99")));
         assert_eq!(
             (seconds("5"), seconds("0.5")),
             (Ok(Duration::from_secs(5)), Ok(Duration::from_millis(500)))

@@ -21,7 +21,10 @@ pub(crate) fn report(error: &clap::Error) -> Result<Outcome, CliError> {
         (ErrorKind::UnknownArgument, Some(ContextValue::String(flag))) => Some(flag.as_str()),
         _ => None,
     };
-    let hint = unknown.and_then(|flag| hint_for(command.as_deref()?, flag));
+    let hint = unknown.and_then(|flag| match flag.as_bytes() {
+        [b'-', b'0'..=b'9', ..] => Some("a value below 0 is invalid here"),
+        _ => hint_for(command.as_deref()?, flag),
+    });
     let translated = translate(&error.render().to_string(), command.as_deref());
     Err(match (translated, hint) {
         (CliError::Failed { what, cause, .. }, Some(hint)) => CliError::new(what, cause, hint),

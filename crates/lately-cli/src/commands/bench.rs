@@ -45,7 +45,7 @@ pub(crate) struct Bench {
     order: KeyOrder,
 
     /// Draw keys by Zipf's law: the key of rank r comes r^S times less often than the first. 0 to 10.
-    #[arg(long, value_name = "S", allow_negative_numbers = true, conflicts_with = "order")]
+    #[arg(long, value_name = "S", allow_negative_numbers = true, value_parser = numbers::fraction, conflicts_with = "order")]
     zipf: Option<f64>,
 
     /// How many seconds to send: 0.001 to 86,400.

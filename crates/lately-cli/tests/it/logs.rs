@@ -74,6 +74,20 @@ fn a_cut_log_gives_its_rows_and_fails() {
 }
 
 #[test]
+fn an_invalid_zstd_log_is_refused_in_words() {
+    let magic = [0x28, 0xb5, 0x2f, 0xfd];
+    // The second byte of the header is a window, of 16 GiB, and the id of a dictionary comes third.
+    let check = |rest: &[u8], cause: &str| {
+        let run = count(&[], &[&magic[..], rest].concat());
+        assert_eq!((run.code, run.out.as_str()), (Some(2), ""), "{}", run.err);
+        assert!(run.err.contains(cause), "{}", run.err);
+    };
+    check(b"abc", "standard input: damaged or cut zstd data\n");
+    check(b"\x00\xc0\x01\x00\x00", "its zstd window has ");
+    check(b"\x01\x00\x07\x01\x00\x00", "compressed with a dictionary (7), which is not supported");
+}
+
+#[test]
 fn series_add_up_to_the_total() {
     let log = data("guide/combined.log");
     let check = |args: &[&str], out: &str| {
