@@ -51,7 +51,8 @@ impl Lockout {
     /// Lockouts of which each is `factor` times as long as the one before it, up to `longest`. The default is a day, or
     /// `first` if that is longer.
     ///
-    /// A key starts again with `first` once it was not locked out for as long as `longest`.
+    /// A key starts again with `first` once it was not locked out for as long as `longest`: the greatest one of its lockouts, if that has
+    /// changed.
     ///
     /// # Errors
     /// `longest` is shorter than `first`.
@@ -87,13 +88,13 @@ impl Lockout {
         if self.factor == Factor::ONE {
             return StartedLockout { until: at.saturating_add(self.first), past: None };
         }
-        let length = match past.filter(|past| past.forgotten_at > at) {
-            Some(past) => self.after(past.length),
-            None => self.first,
-        };
+        let past = past.filter(|past| past.forgotten_at > at);
+        let length = past.map_or(self.first, |past| self.after(past.length));
         let until = at.saturating_add(length);
-        let past = PastLockout { length, forgotten_at: until.saturating_add(self.longest) };
-        StartedLockout { until, past: Some(past) }
+        let forgotten_at = until.saturating_add(self.longest);
+        // A store keeps what is remembered the longest. So the growth is remembered as long as before, if `longest` is shorter now.
+        let forgotten_at = past.map_or(forgotten_at, |past| forgotten_at.max(past.forgotten_at));
+        StartedLockout { until, past: Some(PastLockout { length, forgotten_at }) }
     }
 
     /// The length of the lockout after one of this length, in whole milliseconds.

@@ -370,20 +370,20 @@ mod tests {
         }
     }
 
-    /// Removes hits from pieces of time, in the order of their ends, which `is_reversed` reverses.
+    /// Removes hits from pieces of time, the oldest first. Or the newest first, and last those that begin before a time.
     fn remove(
         spans: &mut [(i64, i64, u64)],
         is_of_them: impl Fn(i64, i64) -> bool,
         hits: u64,
-        is_reversed: bool,
+        newest_from: Option<i64>,
     ) -> u64 {
-        spans.sort_by_key(|span| span.1);
+        spans.sort_by_key(|span| (newest_from.is_some_and(|from_ms| span.0 >= from_ms), span.1));
         let mut left = hits;
         let take = |span: &mut (i64, i64, u64)| {
             let taken = if is_of_them(span.0, span.1) { left.min(span.2) } else { 0 };
             (left, span.2) = (left - taken, span.2 - taken);
         };
-        if is_reversed {
+        if newest_from.is_some() {
             spans.iter_mut().rev().for_each(take);
         } else {
             spans.iter_mut().for_each(take);
@@ -425,27 +425,36 @@ mod tests {
         type Take<'a> = &'a dyn Fn(&mut Entry) -> Option<GivenBack>;
         type IsOfThem<'a> = &'a dyn Fn(i64, i64) -> bool;
         let last_ms = at_ms + back_ms / 2;
-        let ways: [(Take<'_>, IsOfThem<'_>, bool); 3] = [
-            (&|entry| entry.give_back(window, hits, settings, now), &|start_ms, _| start_ms >= at_ms, true),
-            (&|entry| entry.give_back_from(at_ms, hits, settings, now), &|_, end_ms| end_ms > at_ms, true),
+        let ways: [(Take<'_>, IsOfThem<'_>, Option<i64>); 3] = [
+            (
+                &|entry| entry.give_back(window, hits, settings, now),
+                &|start_ms, _| start_ms >= at_ms,
+                Some(at_ms),
+            ),
+            (
+                &|entry| entry.give_back_from(at_ms, hits, settings, now),
+                &|_, end_ms| end_ms > at_ms,
+                Some(at_ms),
+            ),
             (
                 &|entry| entry.take_back((at_ms, last_ms), hits, settings, now),
                 &|start_ms, end_ms| {
                     (at_ms..=last_ms).contains(&(end_ms - 1)) || (start_ms..end_ms).contains(&at_ms)
                 },
-                false,
+                None,
             ),
         ];
-        for (take, is_of_them, is_reversed) in ways {
+        for (take, is_of_them, newest_from) in ways {
             let mut rest = entry.clone();
             // A copy has other buffers than those that are accounted for.
             rest.merge(settings, now);
             let (newest_ms, mut left) = (rest.newest_ms(), spans(&rest));
-            let taken = remove(&mut left, is_of_them, hits, is_reversed);
+            let taken = remove(&mut left, is_of_them, hits, newest_from);
             let given = take(&mut rest);
             prop_assert_eq!(given.as_ref().map_or(0, |given| given.hits), taken);
             prop_assert_eq!(given.as_ref().map_or(0, |given| given.entry.total()), taken);
             rest.check_consistency(settings, now);
+            left.sort_by_key(|span| span.1);
             let ends_as_before = left.last().is_some_and(|span| span.2 > 0);
             let left = with_hits(left);
             prop_assert_eq!(with_hits(spans(&rest)), left.clone());

@@ -47,10 +47,11 @@ impl Entry {
         now: Timestamp,
     ) -> Option<GivenBack> {
         let first_ms = window.first_ms();
-        self.take_newest(|pane| pane.start_ms >= first_ms, hits, settings, now)
+        self.take_newest(first_ms, |pane| pane.start_ms >= first_ms, hits, settings, now)
     }
 
-    /// Removes the newest hits, at most `hits`, but none of panes that end before `from_ms`. Returns them.
+    /// Removes hits again that were in a window that begins at `from_ms`, the newest first: at most `hits`. Those of panes that begin before
+    /// it come last: there are none of them, unless panes are wider now. Returns them.
     pub(crate) fn give_back_from(
         &mut self,
         from_ms: i64,
@@ -58,12 +59,14 @@ impl Entry {
         settings: &Settings,
         now: Timestamp,
     ) -> Option<GivenBack> {
-        self.take_newest(|pane| pane.end_ms() > from_ms, hits, settings, now)
+        self.take_newest(from_ms, |pane| pane.end_ms() > from_ms, hits, settings, now)
     }
 
-    /// Removes the newest hits of the newest panes, at most `hits`. Returns them. A ring is turned into panes.
+    /// Removes the newest hits of the newest panes, at most `hits`, first of those that begin at `from_ms` or later. Returns them. A ring is
+    /// turned into panes.
     fn take_newest(
         &mut self,
+        from_ms: i64,
         is_of_them: impl Fn(&Pane) -> bool,
         hits: u64,
         settings: &Settings,
@@ -71,7 +74,9 @@ impl Entry {
     ) -> Option<GivenBack> {
         self.keep_moments(settings, now);
         let parts = self.newest_first().map(|panes| panes.take_while(&is_of_them));
-        let taken = shares(parts, hits, |part, pane| (-pane.end_ms(), PARTS - part));
+        // A wide pane with older hits may end last of all.
+        let key = |part, pane: &Pane| (pane.start_ms < from_ms, -pane.end_ms(), PARTS - part);
+        let taken = shares(parts, hits, key);
         let totals = self.ended_by(i64::MAX);
         self.take(array::from_fn(|part| totals[part] - taken[part]..totals[part]), settings, now)
     }
@@ -211,10 +216,10 @@ impl Entry {
 
 /// How many of `hits` each part loses, when they are taken from the panes of all parts in the order of `key`. The panes of
 /// each part are in this order.
-fn shares(
+fn shares<K: Ord>(
     parts: [impl Iterator<Item = Pane>; PARTS],
     hits: u64,
-    key: impl Fn(usize, &Pane) -> (i64, usize),
+    key: impl Fn(usize, &Pane) -> K,
 ) -> [u64; PARTS] {
     let (mut parts, mut taken, mut left) = (parts.map(Iterator::peekable), [0; PARTS], hits);
     while left > 0 {

@@ -36,7 +36,9 @@ fn hit(store: &Store, key: &[u8], weight: u64, at: Timestamp, batch: &mut DeltaB
 
 /// Takes back up to `hits` hits of each of the last three cells of a width.
 fn take_back(store: &Store, key: &[u8], hits: u64, now: Timestamp, batch: &mut DeltaBatch) {
-    let width_ms = store.settings_of(key).levels().as_slice()[usize::from(hits > 3)].width_ms;
+    let settings = store.settings_of(key);
+    let levels = settings.levels().as_slice();
+    let width_ms = levels[usize::from(hits > 3).min(levels.len() - 1)].width_ms;
     let cells = [0, 1, 2].map(|ago| (Cell::of(now.as_millis() - ago * width_ms, width_ms), hits));
     store.take_back(key, &cells, now, batch);
 }
@@ -936,6 +938,25 @@ fn growing_lockouts_are_kept() {
     }
 }
 
+/// Symptom: lockouts did not grow any more once their longest length was lowered. Cause: the store kept the last one before that, which is
+/// remembered for longer.
+#[test]
+fn lockouts_grow_on_when_the_longest_is_lowered() {
+    let store = store();
+    let mut now = START;
+    let mut lengths = Vec::new();
+    for longest in [days(1), seconds(10), seconds(10), seconds(10), milliseconds(500), milliseconds(500)] {
+        let factor = Factor::new(2.0).expect("a factor");
+        let lockout = Lockout::growing(milliseconds(100), factor, Some(longest)).expect("it fits");
+        let request = Request { lockout: Some(lockout), ..Request::new(b"k", 0, seconds(1), 1) };
+        store.decide(request, now).expect("valid");
+        let until = store.limited_until(b"k", now).expect("it is locked out");
+        lengths.push(until.as_millis() - now.as_millis());
+        now = until;
+    }
+    assert_eq!(lengths, [100, 200, 400, 800, 500, 500]);
+}
+
 /// Symptom: hits that were refused were counted after a crash. Cause: hits that another node had deleted were taken back by a
 /// change that had all hits of the key that are left, also those of batches that were not written yet. Fix: the change names
 /// the hits that are taken back.
@@ -959,6 +980,43 @@ fn taken_back_hits_are_written_without_hits_of_other_batches() {
     replay.settle(u64::from(u32::MAX)).expect("well formed");
     for store in [&original, &copy] {
         assert_eq!(store.hits(b"k", minutes(5), now).estimate, 3);
+        store.check_consistency();
+    }
+}
+
+/// A store whose keys `w…` have wide panes.
+fn store_with_wide_panes() -> Store {
+    let wide = Settings::builder().resolution(days(1)).retain(days(7)).build().expect("valid");
+    Store::builder().class(Pattern::new(b"w*"), wide).build().expect("valid")
+}
+
+/// Symptom: after a start a limit admitted up to twice `max`, and lower bounds were too high. Cause: a refund was replayed onto older hits, whose
+/// pane was wider than the window and so ended last. Fix: panes that begin in the window come first, as when it was made.
+#[test]
+fn a_refund_is_replayed_onto_the_hits_of_its_window() {
+    let (original, copy) = (store_with_wide_panes(), store_with_wide_panes());
+    let mut batch = DeltaBatch::default();
+    let now = after(hours(5));
+    let limit = |max, window, cost| Request::new(b"wide", max, window, cost);
+    let ago = |span: Span| Timestamp::from_millis(now.as_millis() - span.as_millis()).expect("a time");
+    let apply = |op: Op<'_>, batch: &mut DeltaBatch| {
+        let mut out = Vec::new();
+        original.apply_into(&[op], now, &mut out, batch);
+    };
+    for minute in 0..120 {
+        apply(Op::Hit { key: b"wide", weight: 3, at: Some(ago(minutes(120 + minute))) }, &mut batch);
+    }
+    for ms in 0..100 {
+        apply(Op::Hit { key: b"wide", weight: 1, at: Some(ago(milliseconds(3 * ms + 1))) }, &mut batch);
+    }
+    apply(Op::Refund(Box::new(limit(300, hours(1), 100))), &mut batch);
+    replay(&copy, Portion::ALL).record(batch.deltas()).expect("well formed");
+    for store in [&original, &copy] {
+        let before = store.hits(b"wide", days(7), now);
+        assert_eq!(before.estimate, 360);
+        store.refund(limit(300, hours(1), 100), now).expect("valid");
+        assert_eq!(store.hits(b"wide", days(7), now), before);
+        assert!(!store.limit(b"wide", 300, hours(6), 1, now).expect("valid").is_allowed());
         store.check_consistency();
     }
 }
@@ -1009,23 +1067,30 @@ proptest! {
     /// Refunds, and hits that are taken back, are in the change record, and are rolled back.
     #[test]
     fn refunds_are_replayed_and_rolled_back(
-        steps in prop::collection::vec((0..3_u8, 0..12_u8, 1..6_u64, 0..40_000_u64), 1..80),
+        steps in prop::collection::vec((0..6_u8, 0..16_u8, 1..6_u64, 0..40_000_u32), 1..80),
         kept in 0..80_usize,
     ) {
-        let (original, copy, kept_copy) = (store(), store(), store());
+        let [original, copy, kept_copy] = [(); 3].map(|()| store_with_wide_panes());
         let kept = kept.min(steps.len());
         let mut batches = [DeltaBatch::default(), DeltaBatch::default()];
         let mut now = START;
         for (number, &(key, kind, hits, ms)) in steps.iter().enumerate() {
             let batch = &mut batches[usize::from(number >= kept)];
-            now = now.saturating_add(milliseconds(1 + ms));
-            let key = &[b'k', key][..];
+            now = now.saturating_add(milliseconds(1 + u64::from(ms)));
+            let key = &[b"kw"[usize::from(key > 3)], key % 4][..];
             match kind {
                 0 => _ = original.forget_into(key, now, Some(batch)),
                 1..=4 => hit(&original, key, hits, now, batch),
-                10.. => take_back(&original, key, hits, now, batch),
+                10..=12 => take_back(&original, key, hits, now, batch),
+                // Hits of some hours before.
+                13.. => {
+                    let at = Timestamp::from_millis(now.as_millis() - i64::from(ms) * 400).expect("a time");
+                    let op = Op::Hit { key, weight: hits, at: Some(at.max(Timestamp::MIN)) };
+                    original.apply_into(&[op], now, &mut Vec::new(), batch);
+                }
                 _ => {
-                    let request = Request::new(key, 9, minutes(1), hits);
+                    let window = [minutes(1), hours(1), hours(6)][usize::from(kind) % 3];
+                    let request = Request::new(key, 9, window, hits);
                     let op = if kind < 7 { Op::of(request) } else { Op::Refund(Box::new(request)) };
                     original.apply_into(&[op], now, &mut Vec::new(), batch);
                 }
@@ -1038,7 +1103,7 @@ proptest! {
         original.roll_back(&mut batches[1]);
         original.end_rollback();
         self::replay(&kept_copy, Portion::ALL).record(batches[0].deltas()).expect("well formed");
-        let counts = |store: &Store| [b"k\0", b"k\x01", b"k\x02"].map(|key| {
+        let counts = |store: &Store| [b"k\0", b"k\x01", b"k\x02", b"w\0", b"w\x01"].map(|key| {
             let windows = [seconds(1), minutes(1), minutes(5), days(7)];
             windows.map(|window| (store.hits(key, window, now), store.denied(key, Some(window), None, now)))
         });
