@@ -207,6 +207,7 @@ impl<R: BufRead> Read for Frames<R> {
             while self.in_frame && self.decoder.can_collect() == 0 {
                 if self.decoder.is_finished() {
                     self.in_frame = false;
+                    self.check_sum()?;
                 } else {
                     let one = BlockDecodingStrategy::UptoBlocks(1);
                     if let Err(error) = self.decoder.decode_blocks(&mut self.reader, one) {
@@ -242,6 +243,16 @@ impl<R: BufRead> Read for Frames<R> {
 }
 
 impl<R: BufRead> Frames<R> {
+    /// Compares the checksum of a frame that has one, and was not cut.
+    fn check_sum(&self) -> io::Result<()> {
+        let is_right = match (self.decoder.get_checksum_from_data(), self.decoder.get_calculated_checksum()) {
+            (Some(told), Some(found)) => told == found || self.failure.is_some(),
+            _ => true,
+        };
+        let error = || io::Error::new(io::ErrorKind::InvalidData, "the checksum of the zstd data is wrong");
+        if is_right { Ok(()) } else { Err(error()) }
+    }
+
     /// Ends a cut frame. Until the end of a frame, the decoder holds back as much as a later block may refer to, so it gets
     /// an empty last block. The error comes after the bytes that were held back.
     fn end_cut_frame(&mut self, error: &FrameDecoderError) -> io::Result<()> {

@@ -92,7 +92,7 @@ impl LoginArgs {
         if !self.has_tls() {
             return Ok(Login { user, password, tls: None });
         }
-        let authority = self.authority().map(|path| read("--cacert", &path)).transpose()?;
+        let authority = self.authority().map(|path| authority_in(&path)).transpose()?;
         let own = self.cert.as_deref().zip(self.cert_key.as_deref());
         let own = own.map(|(cert, key)| Ok((read("--cert", cert)?, read("--cert-key", key)?)));
         Ok(Login { user, password, tls: Some(TlsFiles { authority, own: own.transpose()? }) })
@@ -103,6 +103,19 @@ fn read(option: &str, path: &Path) -> Result<Vec<u8>, CliError> {
     let failed =
         |error| CliError::new(option, format!("{}: {error}", path.display()), "name a file that can be read");
     fs::read(path).map_err(failed)
+}
+
+fn authority_in(path: &Path) -> Result<Vec<u8>, CliError> {
+    let bytes = read("--cacert", path)?;
+    if String::from_utf8_lossy(&bytes).contains("-----BEGIN CERTIFICATE-----") {
+        return Ok(bytes);
+    }
+    let cause = format!("{}: it has no certificate in PEM form", path.display());
+    Err(CliError::new(
+        "--cacert",
+        cause,
+        "name the certificate of the authority that signed that of the server",
+    ))
 }
 
 fn password_in(path: &Path) -> Result<String, CliError> {

@@ -61,10 +61,7 @@ impl ServerArgs {
     /// The server's HTTP listener: at `address`, or else on the same host at the port that the server reports. Another
     /// server that listens there refuses, because requests carry the `run_id`.
     pub(crate) fn http(&self, address: Option<&str>) -> Result<Http, CliError> {
-        if let Some(address) = address.filter(|address| !has_port(address)) {
-            let cause = format!("invalid address '{address}': it has no port");
-            return Err(CliError::new("--http", cause, "give HOST:PORT, such as 127.0.0.1:7380"));
-        }
+        address.map_or(Ok(()), check_http)?;
         let asked = self.address();
         let info: String = self.connect()?.ask(redis::cmd("INFO").arg("server"))?;
         let field = |name: &str| {
@@ -157,6 +154,9 @@ impl Server {
 /// What to do about an error of TLS, of the protocol, or of a login.
 fn hint_of(error: &redis::RedisError) -> Option<&'static str> {
     match error.code() {
+        _ if error.to_string().contains("InvalidContentType") => {
+            Some("leave out --tls, --cacert and --cert, or give the address of a port with TLS")
+        }
         _ if error.to_string().contains("certificate") => {
             Some("--cacert names the authority that signed the certificate of the server")
         }
@@ -166,7 +166,9 @@ fn hint_of(error: &redis::RedisError) -> Option<&'static str> {
         Some("NOAUTH") => Some("log in with --password-file FILE, and --user NAME if it is not default"),
         Some("NOPERM") => Some("log in as a user that may: --user NAME --password-file FILE"),
         Some("WRONGPASS") => Some("check --user and --password-file"),
-        _ if error.kind() == ErrorKind::AuthenticationFailed => Some("check --user and --password-file"),
+        _ if error.kind() == ErrorKind::AuthenticationFailed => {
+            Some("check --user and --password-file; a server without users takes no password")
+        }
         _ => None,
     }
 }
@@ -174,6 +176,15 @@ fn hint_of(error: &redis::RedisError) -> Option<&'static str> {
 /// Whether it has the form HOST:PORT. A host with a slash, as in a URL, cannot be resolved.
 fn is_address(address: &str) -> bool {
     has_port(address) && !address.contains('/')
+}
+
+/// Refuses an address of HTTP without a port: a client would use that of the web.
+pub(crate) fn check_http(address: &str) -> Result<(), CliError> {
+    if has_port(address) {
+        return Ok(());
+    }
+    let cause = format!("invalid address '{address}': it has no port");
+    Err(CliError::new("--http", cause, "give HOST:PORT, such as 127.0.0.1:7380"))
 }
 
 fn has_port(address: &str) -> bool {
@@ -185,13 +196,31 @@ pub(crate) fn reason(error: &redis::RedisError) -> String {
     match (error.code(), error.detail()) {
         (Some(code), Some(detail)) => format!("{code} {detail}"),
         _ if error.kind() == ErrorKind::Parse => "what listens there does not speak RESP".to_owned(),
-        _ if error.to_string().contains("CaUsedAsEndEntity") => {
-            "the server shows the certificate of an authority: make one with basicConstraints=CA:FALSE"
-                .to_owned()
-        }
+        _ if error.kind() == ErrorKind::AuthenticationFailed => "the server refused the login".to_owned(),
         _ if error.is_timeout() => format!("no answer within {} s", SERVER_TIMEOUT.as_secs()),
-        _ => error.to_string(),
+        _ => {
+            let text = error.to_string();
+            of_tls(&text).map_or(text, str::to_owned)
+        }
     }
+}
+
+/// Why there is no connection with TLS, if the text of an error has the name of a reason of rustls.
+fn of_tls(text: &str) -> Option<&'static str> {
+    const REASONS: [(&str, &str); 5] = [
+        (
+            "CaUsedAsEndEntity",
+            "the server shows the certificate of an authority: make one with basicConstraints=CA:FALSE",
+        ),
+        ("UnknownIssuer", "no authority that is trusted here signed the certificate of the server"),
+        (
+            "UnsupportedSignatureAlgorithm",
+            "another authority with the same name signed the certificate of the server",
+        ),
+        ("BadSignature", "another authority with the same name signed the certificate of the server"),
+        ("InvalidContentType", "what listens there does not speak TLS"),
+    ];
+    REASONS.iter().find(|(name, _)| text.contains(name)).map(|(_, reason)| *reason)
 }
 
 /// The bytes of a key from the command line.

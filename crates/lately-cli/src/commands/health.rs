@@ -6,6 +6,7 @@ use ureq::Agent;
 use crate::error::{CliError, Outcome};
 use crate::limits::SERVER_TIMEOUT;
 use crate::output;
+use crate::server::check_http;
 use crate::table::harmless;
 
 /// Ask a server whether it is ready.
@@ -28,6 +29,7 @@ pub(crate) struct Health {
 }
 
 pub(crate) fn run(health: &Health) -> Result<Outcome, CliError> {
+    check_http(&health.http)?;
     let agent: Agent = Agent::config_builder()
         .http_status_as_error(false)
         .timeout_global(Some(SERVER_TIMEOUT))

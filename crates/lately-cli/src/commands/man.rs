@@ -6,6 +6,7 @@ use clap::{Args, CommandFactory};
 
 use crate::cli::Cli;
 use crate::error::{CliError, Outcome};
+use crate::table::printable_path;
 
 /// Write a man page for each command into a folder.
 ///
@@ -19,7 +20,10 @@ pub(crate) struct Man {
 pub(crate) fn run(man: &Man) -> Result<Outcome, CliError> {
     // Without the pages of `lately help`, which would repeat all others.
     let command = Cli::command().disable_help_subcommand(true);
-    clap_mangen::generate_to(command, &man.folder)
-        .map_err(|error| CliError::new("man", error, "name a folder that exists and can be written"))?;
+    let failed = |error| {
+        let cause = format!("{}: {error}", printable_path(&man.folder));
+        CliError::new("man", cause, "name a folder that exists and can be written")
+    };
+    clap_mangen::generate_to(command, &man.folder).map_err(failed)?;
     Ok(Outcome::Done)
 }

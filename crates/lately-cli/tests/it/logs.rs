@@ -73,6 +73,21 @@ fn a_cut_log_gives_its_rows_and_fails() {
     }
 }
 
+/// Symptom: a zstd log with a flipped bit was counted as if it were whole. Cause: its checksum was not compared.
+#[test]
+fn a_flipped_bit_in_a_compressed_log_fails() {
+    let log = long_log();
+    let zstd = compress_to_vec(&log[..], CompressionLevel::Fastest);
+    for (name, whole) in [("zstd", zstd), ("bzip2", bzip2(&log))] {
+        for part in 1..20 {
+            let mut damaged = whole.clone();
+            damaged[whole.len() * part / 20] ^= 2;
+            let run = count(&["--top", "0"], &damaged);
+            assert_eq!(run.code, Some(2), "{name}, part {part}: {}", run.err);
+        }
+    }
+}
+
 #[test]
 fn an_invalid_zstd_log_is_refused_in_words() {
     let magic = [0x28, 0xb5, 0x2f, 0xfd];

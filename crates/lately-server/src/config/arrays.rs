@@ -14,7 +14,7 @@ pub(super) fn check(document: &DeTable<'_>) -> Result<(), Problem> {
             return Err(Problem { at: key.span(), message });
         }
     }
-    for name in ["server", "storage", "memory"] {
+    for name in ["server", "storage", "memory", "cluster", "otlp"] {
         if let Some((key, value)) = document.get_key_value(name)
             && matches!(value.get_ref(), DeValue::Array(_))
         {

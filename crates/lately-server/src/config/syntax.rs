@@ -270,6 +270,8 @@ mod tests {
                 "a text cannot hold the control character \\u{1}: write \\u0001 in double quotes",
             ),
             ("[[server]]", "write [server], with one bracket: there is only one"),
+            ("[[otlp]]", "write [otlp], with one bracket: there is only one"),
+            ("[[cluster]]", "write [cluster], with one bracket: there is only one"),
             ("[[storage]]", "write [storage], with one bracket: there is only one"),
             ("[[memory]]", "write [memory], with one bracket: there is only one"),
         ] {
