@@ -52,6 +52,17 @@ pub(crate) struct Problem {
     pub(super) message: String,
 }
 
+/// A message that echoes a very long name is cut.
+fn cut(mut message: String) -> String {
+    if message.len() > MOST_MESSAGE_BYTES {
+        message.truncate(message.floor_char_boundary(MOST_MESSAGE_BYTES));
+        message.push('…');
+    }
+    message
+}
+
+const MOST_MESSAGE_BYTES: usize = 1_000;
+
 /// The message of the parser about a duplicate key, without the key.
 const DUPLICATE: &str = "duplicate key";
 
@@ -63,7 +74,7 @@ impl Problem {
             path: path.into(),
             line: before.matches('\n').count() + 1,
             column: before[line_start..].chars().count() + 1,
-            message: self.message,
+            message: cut(self.message),
         }
     }
 
@@ -80,6 +91,6 @@ impl Problem {
 
 impl From<toml::de::Error> for Problem {
     fn from(error: toml::de::Error) -> Problem {
-        Problem { at: error.span().unwrap_or(0..0), message: error.message().replace('\n', ", ") }
+        Problem { at: error.span().unwrap_or(0..0), message: error.message().trim_end().replace('\n', ", ") }
     }
 }

@@ -182,10 +182,11 @@ fn tables_of(key: &str) -> Vec<&'static str> {
 }
 
 /// Expectations of the deserializer, and plainer words for them.
-const EXPECTED: [(&str, &str); 3] = [
+const EXPECTED: [(&str, &str); 4] = [
     ("expected a boolean", "expected true or false, without quotes"),
     ("expected a string", "expected a text in quotes"),
     ("expected a map", "expected a table, such as { key = \"value\" }"),
+    ("expected a sequence", "expected a list, such as [\"a\", \"b\"]"),
 ];
 
 /// A better message for a value of the wrong type, and for a key outside any table.

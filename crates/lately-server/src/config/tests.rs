@@ -200,6 +200,9 @@ fn a_bad_file_is_refused_with_line_and_column() {
     );
     check("[server]\nmax_clients = 99999999999999999999", ":2:15: invalid number of clients '9999999");
     check("[server]\nmax_clients = -1", ":2:15: invalid number of clients '-1'");
+    check("[server]\nhosts = [5]", ":2:9: invalid type: integer `5`, expected a text in quotes");
+    let long = parse(&"x".repeat(1 << 20)).expect_err("no value");
+    assert!(long.starts_with("lately.toml:1:") && long.len() < 1_200, "{}", long.len());
     check("server = true", ":1:10: invalid type: boolean `true`, expected a table: [server]");
     check("storage = 3", ":1:11: invalid type: integer `3`, expected a table: [storage]");
     check("[memory]\nceiling = \"1 giga\"", ":2:11: invalid size '1 giga': give a whole number with KiB");
