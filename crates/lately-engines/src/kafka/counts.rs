@@ -7,11 +7,12 @@ use std::hash::{BuildHasher, RandomState};
 use lately::limits::MAX_ORIGINS;
 use lately::{Cell, LevelsId, Origin, Tally, Timestamp};
 
-use super::partition::AHEAD_BYTES;
 use crate::layout::CELLS_OF_A_BLOCK;
 use crate::limits::KAFKA_PARTS;
 use crate::noted::Noted;
 use crate::{Block, EngineError, Known, OwnedBlock, Told};
+
+use super::partition::AHEAD_BYTES;
 
 /// The counts.
 pub(super) struct Counts {
