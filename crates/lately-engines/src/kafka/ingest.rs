@@ -480,7 +480,7 @@ async fn write_dead(
             if shorten(letter) {
                 continue;
             }
-            shared.warn(format!("the brokers take no dead letter: {error}"));
+            shared.warn(format!("the brokers do not even take the headers of a dead letter: {error}"));
         }
         dead.pop();
     }

@@ -203,8 +203,8 @@ pub(crate) async fn serve(
     let _ = timeout(DRAIN_TIMEOUT, drained).await;
 }
 
-/// One more connection is asked to end each [`HTTP_LOOK_EVERY`].
-const LOOKS_PER_WANT: u32 = HTTP_LOOK_EVERY.subsec_millis() / HTTP_IDLE.subsec_millis();
+/// After this many waits of [`HTTP_IDLE`], one more connection is asked to end.
+const WAITS_PER_WANT: u32 = HTTP_LOOK_EVERY.subsec_millis() / HTTP_IDLE.subsec_millis();
 
 /// The connections of a listener.
 struct Connections {
@@ -236,7 +236,7 @@ impl Connections {
                 if let Some(index) = self.oldest.iter().position(|(_, pace)| pace.may_go()) {
                     self.oldest.remove(index).iter().for_each(|(connection, _)| connection.abort());
                 } else {
-                    if wait % LOOKS_PER_WANT == 0 {
+                    if wait % WAITS_PER_WANT == 0 {
                         // All are at work for their clients: of those that would go on with another request, the oldest does not.
                         let _ = self.oldest.iter().any(|(_, pace)| pace.want());
                     }

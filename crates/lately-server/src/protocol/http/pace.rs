@@ -316,7 +316,7 @@ impl Pace {
         self.transfer().as_ref().is_some_and(|transfer| transfer.is_cut)
     }
 
-    /// Another connection waits for a place: this one may go, too, if it has no request until it is asked again.
+    /// Another connection waits for a place. If this one has no request now, it may go, unless it gets one before it is looked at again.
     pub(super) fn note_idle(&self) {
         self.is_idle.store(self.open_requests.load(Relaxed) == 0, Relaxed);
     }
