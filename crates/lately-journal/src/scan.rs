@@ -19,6 +19,8 @@ pub(crate) struct Scan<'a, F> {
     number: Option<u64>,
     /// How far the file was synced, according to the frames that were read.
     synced: u64,
+    /// The offsets of frames that are left out, in order.
+    misplaced: Vec<u64>,
 }
 
 /// The next thing in a file.
@@ -48,7 +50,16 @@ impl<'a, F: DiskFile> Scan<'a, F> {
     pub(crate) fn new(file: &'a F, end: Option<u64>) -> io::Result<Scan<'a, F>> {
         let size = file.size()?;
         let end = end.map_or(size, |end| end.min(size));
-        Ok(Scan { file, buffer: Vec::new(), start: 0, at: 0, end, number: None, synced: 0 })
+        Ok(Scan {
+            file,
+            buffer: Vec::new(),
+            start: 0,
+            at: 0,
+            end,
+            number: None,
+            synced: 0,
+            misplaced: Vec::new(),
+        })
     }
 
     /// The offset of the next step.
@@ -92,7 +103,8 @@ impl<'a, F: DiskFile> Scan<'a, F> {
         let Some(head) = Head::read(self.peek(HEAD_BYTES)?) else { return Ok(Step::Damage) };
         let frame_bytes = HEAD_BYTES + head.len;
         // Numbers rise. A frame with a lower number is a remainder of an earlier file content.
-        let is_next = self.number.is_none_or(|number| head.number > number);
+        let is_next = self.number.is_none_or(|number| head.number > number)
+            && (self.misplaced.is_empty() || self.misplaced.binary_search(&self.offset()).is_err());
         if !is_next || !head.fits(self.peek(frame_bytes)?.get(HEAD_BYTES..).unwrap_or_default()) {
             return Ok(Step::Damage);
         }
@@ -101,6 +113,36 @@ impl<'a, F: DiskFile> Scan<'a, F> {
         let payload = self.at + HEAD_BYTES..self.at + frame_bytes;
         self.at += frame_bytes;
         Ok(Step::Frame { number: head.number, payload: &self.buffer[payload] })
+    }
+
+    /// Leaves out the fewest whole frames, so that the numbers of all others rise: those of a write that went to a wrong place.
+    /// Without this, one of them with a high number hides all that follow it. Does not move.
+    pub(crate) fn leave_misplaced_out(&mut self) -> io::Result<()> {
+        let (offset, number, synced) = (self.offset(), self.number, self.synced);
+        let (mut offsets, mut numbers) = (Vec::new(), Vec::new());
+        loop {
+            let at = self.offset();
+            self.number = None;
+            if let Step::Frame { number, .. } = self.step()? {
+                offsets.push(at);
+                numbers.push(number);
+            } else if !self.resume()? {
+                break;
+            }
+        }
+        let mut kept = longest_rising(&numbers).into_iter().peekable();
+        let misplaced = (0..offsets.len()).filter(|&index| kept.next_if_eq(&index).is_none());
+        self.misplaced = misplaced.map(|index| offsets[index]).collect();
+        self.go_to(offset);
+        (self.number, self.synced) = (number, synced);
+        Ok(())
+    }
+
+    /// Whether a whole frame is here, wherever it belongs.
+    pub(crate) fn is_at_frame(&mut self) -> io::Result<bool> {
+        let Some(head) = Head::read(self.peek(HEAD_BYTES)?) else { return Ok(false) };
+        let frame_bytes = HEAD_BYTES + head.len;
+        Ok(head.fits(self.peek(frame_bytes)?.get(HEAD_BYTES..).unwrap_or_default()))
     }
 
     /// Continues with the first whole frame behind damage. Returns false and stays if there is none.
@@ -161,5 +203,44 @@ impl<'a, F: DiskFile> Scan<'a, F> {
         }
         let end = self.buffer.len().min(self.at + wanted);
         Ok(&self.buffer[self.at..end])
+    }
+}
+
+/// The indices of the longest subsequence of numbers that rise (Schensted, "Longest increasing and decreasing subsequences",
+/// 1961).
+fn longest_rising(numbers: &[u64]) -> Vec<usize> {
+    // By length less one: the index where the best subsequence of that length ends, which is the one with the lowest number.
+    let mut ends: Vec<usize> = Vec::new();
+    let mut before = vec![None; numbers.len()];
+    for (index, &number) in numbers.iter().enumerate() {
+        let len = ends.partition_point(|&end| numbers[end] < number);
+        before[index] = len.checked_sub(1).map(|len| ends[len]);
+        if len == ends.len() { ends.push(index) } else { ends[len] = index }
+    }
+    let mut longest: Vec<_> = std::iter::successors(ends.last().copied(), |&index| before[index]).collect();
+    longest.reverse();
+    longest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_rising_numbers_are_found() {
+        for (numbers, longest) in [
+            (&[][..], &[][..]),
+            (&[7], &[0]),
+            (&[1, 2, 3], &[0, 1, 2]),
+            (&[1, 9, 2, 3], &[0, 2, 3]),
+            (&[1, 2, 9, 1, 3, 4], &[0, 1, 4, 5]),
+            (&[5, 5, 6], &[0, 2]),
+            (&[8, 9, 1, 2, 3], &[2, 3, 4]),
+        ] {
+            let found = longest_rising(numbers);
+            let rising = found.windows(2).all(|pair| numbers[pair[0]] < numbers[pair[1]]);
+            assert!(rising && found.len() == longest.len(), "{numbers:?}: {found:?}");
+        }
+        assert_eq!(longest_rising(&[1, 9, 2, 3]), [0, 2, 3]);
     }
 }

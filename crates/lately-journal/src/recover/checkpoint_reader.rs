@@ -40,6 +40,9 @@ impl<D: Disk> Reader<'_, D> {
         if !self.begin(&mut scan, opened, Kind::Checkpoint)? {
             self.damaged(&opened.path, 0, 0, "it does not begin as such a file does")?;
         }
+        if self.intent == Intent::Repair {
+            scan.leave_misplaced_out().map_err(failed)?;
+        }
         let version = self.version;
         // After damage any number may follow.
         let (mut expected, mut end) = (Some(0), None);
@@ -64,7 +67,7 @@ impl<D: Disk> Reader<'_, D> {
                 }
                 Step::End => break,
                 Step::Damage => {
-                    let left = scan.left();
+                    let (left, is_misplaced) = (scan.left(), scan.is_at_frame().map_err(failed)?);
                     let found = scan.resume().map_err(failed)?;
                     let bytes = if found { scan.offset() - offset } else { left };
                     // The parts of a block have their own checksums. Only damaged parts are lost, not the
@@ -75,7 +78,12 @@ impl<D: Disk> Reader<'_, D> {
                         Vec::new()
                     };
                     let bytes = bytes.saturating_sub(kept.len() as u64);
-                    self.damaged(&opened.path, offset, bytes, "a block does not fit its checksum")?;
+                    let what = if is_misplaced {
+                        "a block is in the wrong place"
+                    } else {
+                        "a block does not fit its checksum"
+                    };
+                    self.damaged(&opened.path, offset, bytes, what)?;
                     if !kept.is_empty() && !feed.parts(&opened.path, VERSION, (offset, &kept)) {
                         break;
                     }

@@ -174,6 +174,9 @@ impl<D: Disk> Reader<'_, D> {
         }
         let mut is_whole = true;
         let mut is_begun = self.begin(&mut scan, &opened, Kind::Log)?;
+        if self.intent == Intent::Repair {
+            scan.leave_misplaced_out().map_err(failed)?;
+        }
         loop {
             let offset = scan.offset();
             let step = if is_begun { scan.step().map_err(failed)? } else { Step::Damage };
@@ -200,6 +203,7 @@ impl<D: Disk> Reader<'_, D> {
                     // Bytes that were not synced may be missing or incomplete, in any order.
                     let synced = synced.unwrap_or(0).max(scan.synced().map_err(failed)?);
                     let is_over = self.are_synced(after)?;
+                    let is_misplaced = scan.is_at_frame().map_err(failed)?;
                     // A repair keeps the readable part behind the damage.
                     let found = self.intent == Intent::Repair && scan.resume().map_err(failed)?;
                     if !found && is_over && offset == 0 && synced == 0 {
@@ -218,6 +222,8 @@ impl<D: Disk> Reader<'_, D> {
                     let bytes = if found { scan.offset() - offset } else { left };
                     let what = if left == 0 {
                         "it is shorter than it was"
+                    } else if is_misplaced {
+                        "a record is in the wrong place"
                     } else {
                         "a record does not fit its checksum"
                     };

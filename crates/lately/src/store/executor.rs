@@ -99,7 +99,7 @@ impl<'a> Executor<'a> {
                 FastPath::At(_, fetched) => fetched,
                 FastPath::Elsewhere => self.find(op, hash, place),
             };
-            let is_once = self.prefetch_salt(op, *place);
+            let is_once = self.prefetch_owner(op, *place);
             let has_member = self.prefetch_members(op, *place);
             if fetched == Fetched::Nothing && !is_once && !has_member {
                 out.push(self.apply_at(op, hash, *place));
@@ -153,10 +153,10 @@ impl<'a> Executor<'a> {
         }
     }
 
-    /// Prefetches the salt of a key whose operation has an id. Returns whether it has.
-    fn prefetch_salt(&mut self, op: &Op<'_>, place: Option<u32>) -> bool {
+    /// Prefetches the owner of the ids of a key whose operation has an id. Returns whether it has.
+    fn prefetch_owner(&mut self, op: &Op<'_>, place: Option<u32>) -> bool {
         let (Op::HitOnce { .. } | Op::HitOnceAt(_), Some(place)) = (op, place) else { return false };
-        self.parts().0.prefetch_salt(place);
+        self.parts().0.prefetch_owner(place);
         true
     }
 

@@ -37,8 +37,24 @@ pub(super) struct Ids {
     next: usize,
     /// Ids that were dropped too early since [`Ids::take_forgotten`].
     forgotten: u64,
-    /// Pairs of the salt of a key and another salt that the key has ids of, sorted. Only a rollback makes some.
-    joined: Vec<(u64, u64)>,
+    /// The number of an owner and another owner whose ids are its own, too, sorted. Only a rollback makes some.
+    joined: Vec<(u32, Owner)>,
+}
+
+/// Whose ids they are: those of a key, from its first one on until the key is forgotten or its hits are given back.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[repr(C, packed(4))]
+pub(super) struct Owner {
+    /// Numbers an owner in its shard, while it is in memory. A key that is restored from a dump has the salt that it had, but
+    /// not the ids that came after the dump. 0: there are no ids.
+    pub(super) number: u32,
+    /// The secret that the ids are hashed with. It is kept with them on disks.
+    pub(super) salt: u64,
+}
+
+impl Owner {
+    /// No ids.
+    pub(super) const NONE: Owner = Owner { number: 0, salt: 0 };
 }
 
 /// An id in 24 bytes: the fingerprint; its time and half of its owner; until when it is kept and the other half.
@@ -51,10 +67,10 @@ const TIME: u64 = (1 << TIME_BITS) - 1;
 const _: () = assert!(Timestamp::MAX.as_millis() < 1 << TIME_BITS, "every time fits");
 
 impl Id {
-    fn new(id: CountedId) -> Id {
+    fn new(owner: Owner, id: CountedId) -> Id {
         let (at_ms, until_ms) = (id.at.as_millis().cast_unsigned(), id.until.as_millis().cast_unsigned());
-        let half = |half: u64| (half & 0xffff) << TIME_BITS;
-        Id([id.fingerprint, at_ms | half(id.salt), until_ms | half(id.salt >> 16)])
+        let (half, number) = (|half: u64| (half & 0xffff) << TIME_BITS, u64::from(owner.number));
+        Id([id.fingerprint, at_ms | half(number), until_ms | half(number >> 16)])
     }
 
     fn at_ms(self) -> i64 {
@@ -65,14 +81,10 @@ impl Id {
         (self.0[2] & TIME).cast_signed()
     }
 
-    /// The low half of the salt of its key.
-    fn owner(self) -> u64 {
-        self.0[1] >> TIME_BITS | self.0[2] >> TIME_BITS << 16
+    /// The number of its owner.
+    fn owner(self) -> u32 {
+        u32::try_from(self.0[1] >> TIME_BITS | self.0[2] >> TIME_BITS << 16).expect("two halves")
     }
-}
-
-fn owner_of(salt: u64) -> u64 {
-    salt & u64::from(u32::MAX)
 }
 
 /// Which ids are known.
@@ -90,30 +102,40 @@ impl Known {
 }
 
 impl Ids {
-    /// Whether the key with this salt has a known id with this fingerprint, and a time that differs by less than the span.
-    pub(super) fn has(&self, fingerprint: u64, at: Timestamp, span_ms: i64, known: Known) -> bool {
+    /// Whether an owner has a known id with this fingerprint, and a time that differs by less than the span.
+    pub(super) fn has(
+        &self,
+        (owner, fingerprint): (Owner, u64),
+        at: Timestamp,
+        span_ms: i64,
+        known: Known,
+    ) -> bool {
         let Some(bucket) = self.buckets.get(self.bucket_of(fingerprint)) else { return false };
         let near_ms = span_ms.unsigned_abs();
         bucket.iter().any(|&id| {
-            id.0[0] == fingerprint && known.has(id) && id.at_ms().abs_diff(at.as_millis()) < near_ms
+            id.0[0] == fingerprint
+                && id.owner() == owner.number
+                && known.has(id)
+                && id.at_ms().abs_diff(at.as_millis()) < near_ms
         })
     }
 
     /// Adds an id, unless it is there.
-    pub(super) fn insert(&mut self, id: CountedId, known: Known) {
-        let new = Id::new(id);
+    pub(super) fn insert(&mut self, owner: Owner, id: CountedId, known: Known) {
+        let new = Id::new(owner, id);
         let index = self.bucket_of(id.fingerprint);
         let mut bucket = self.buckets.get_mut(index).into_iter().flatten();
-        match bucket.find(|same| same.0[..2] == new.0[..2]) {
+        let is_same = |id: &Id| id.0[..2] == new.0[..2] && id.owner() == new.owner();
+        match bucket.find(|id| is_same(id)) {
             Some(same) if same.until_ms() < new.until_ms() => *same = new,
             Some(_) => {}
-            None => self.insert_new(id, known),
+            None => self.insert_new(owner, id, known),
         }
     }
 
     /// Adds an id that [`Ids::has`] did not find. An id that is over may stay beside it.
-    pub(super) fn insert_new(&mut self, id: CountedId, known: Known) {
-        let id = Id::new(id);
+    pub(super) fn insert_new(&mut self, owner: Owner, id: CountedId, known: Known) {
+        let id = Id::new(owner, id);
         if self.buckets.is_empty() {
             self.buckets.push(ThinVec::new());
         }
@@ -129,15 +151,15 @@ impl Ids {
         }
     }
 
-    /// The other salts that the key with this salt has ids of.
-    pub(super) fn joined_to(&self, salt: u64) -> impl Iterator<Item = u64> + '_ {
-        joined_to(salt, &self.joined)
+    /// The others whose ids are those of an owner, too.
+    pub(super) fn joined_to(&self, owner: Owner) -> impl Iterator<Item = Owner> + '_ {
+        joined_to(owner, &self.joined)
     }
 
-    /// Makes the ids of another salt, and of those joined to that, ids of the key with this salt, too.
-    pub(super) fn join(&mut self, salt: u64, other: u64) {
-        let more = std::iter::once(other).chain(self.joined_to(other)).filter(|&more| more != salt);
-        let more: Vec<_> = more.map(|more| (salt, more)).collect();
+    /// Makes the ids of another owner, and of those joined to that, ids of an owner, too.
+    pub(super) fn join(&mut self, owner: Owner, other: Owner) {
+        let more = std::iter::once(other).chain(self.joined_to(other)).filter(|&more| more != owner);
+        let more: Vec<_> = more.map(|more| (owner.number, more)).collect();
         for pair in more {
             if let Err(index) = self.joined.binary_search(&pair) {
                 self.joined.insert(index, pair);
@@ -145,7 +167,7 @@ impl Ids {
         }
     }
 
-    /// Drops the joined salts whose ids are all over.
+    /// Drops the joined owners whose ids are all over.
     fn separate(&mut self, known: Known) {
         if self.joined.is_empty() {
             return;
@@ -153,7 +175,7 @@ impl Ids {
         let all = self.buckets.iter().flatten();
         let mut owners: Vec<_> = all.filter(|&&id| known.has(id)).map(|id| id.owner()).collect();
         owners.sort_unstable();
-        self.joined.retain(|&(_, other)| owners.binary_search(&owner_of(other)).is_ok());
+        self.joined.retain(|&(_, other)| owners.binary_search(&{ other.number }).is_ok());
         self.joined.shrink_to_fit();
     }
 
@@ -189,11 +211,13 @@ impl Ids {
         }
     }
 
-    /// Removes an id.
+    /// Removes an id, that of the newest owner with its salt.
     pub(super) fn remove(&mut self, id: CountedId) {
-        let id = Id::new(id);
-        let index = self.bucket_of(id.0[0]);
-        self.retain(index, |kept| kept.0[..2] != id.0[..2]);
+        let index = self.bucket_of(id.fingerprint);
+        let is_same = |kept: &Id| kept.0[0] == id.fingerprint && kept.at_ms() == id.at.as_millis();
+        let bucket = self.buckets.get(index).into_iter().flatten();
+        let Some(owner) = bucket.filter(|kept| is_same(kept)).map(|kept| kept.owner()).max() else { return };
+        self.retain(index, |kept| !is_same(kept) || kept.owner() != owner);
         self.shrink();
     }
 
@@ -219,7 +243,7 @@ impl Ids {
         before
     }
 
-    /// The ids of each key, by the low half of its salt.
+    /// The ids of each owner, by its number.
     pub(super) fn by_owner(&self, known: Known) -> ByOwner<'_> {
         let all = self.buckets.iter().flatten().copied().filter(|&id| known.has(id));
         let mut ids: Vec<_> = all.collect();
@@ -361,10 +385,11 @@ fn release(bucket: &mut ThinVec<Id>) {
     }
 }
 
-/// The salts that were joined to a salt, of sorted pairs.
-fn joined_to(salt: u64, joined: &[(u64, u64)]) -> impl Iterator<Item = u64> + '_ {
-    let first = joined.partition_point(|&(of, _)| of < salt);
-    joined[first..].iter().take_while(move |&&(of, _)| of == salt).map(|&(_, other)| other)
+/// The others that were joined to an owner, of sorted pairs.
+fn joined_to(owner: Owner, joined: &[(u32, Owner)]) -> impl Iterator<Item = Owner> + '_ {
+    let number = owner.number;
+    let first = joined.partition_point(|&(of, _)| of < number);
+    joined[first..].iter().take_while(move |&&(of, _)| of == number).map(|&(_, other)| other)
 }
 
 fn bucket_bytes(bucket: &ThinVec<Id>) -> usize {
@@ -377,35 +402,32 @@ fn bucket_bytes(bucket: &ThinVec<Id>) -> usize {
 /// The ids of a shard by their key.
 pub(super) struct ByOwner<'a> {
     ids: Vec<Id>,
-    joined: &'a [(u64, u64)],
+    joined: &'a [(u32, Owner)],
 }
 
 /// In place of the time of an id: what stands before it is a salt, and the ids after it are of that.
 const NEXT_SALT: u64 = u64::MAX;
 
 impl ByOwner<'_> {
-    /// The ids of a salt. Those of another one with the same half, too.
-    fn of(&self, salt: u64) -> impl Iterator<Item = Id> + '_ {
-        let owner = owner_of(salt);
-        let first = self.ids.partition_point(|id| id.owner() < owner);
-        self.ids[first..].iter().copied().take_while(move |id| id.owner() == owner)
+    fn of(&self, owner: Owner) -> impl Iterator<Item = Id> + '_ {
+        let number = owner.number;
+        let first = self.ids.partition_point(|id| id.owner() < number);
+        self.ids[first..].iter().copied().take_while(move |id| id.owner() == number)
     }
 
-    /// Appends the ids of the key with this salt to `out`: the salt, and for each id its fingerprint, its time and how long
-    /// after that it is kept. Ids of salts that were joined to it follow. Nothing if there are none.
-    ///
-    /// Another key may have the same half of a salt. Its ids are written, too, and match nothing.
-    pub(super) fn write(&self, salt: u64, out: &mut Vec<u8>) {
-        if salt == 0 {
+    /// Appends the ids of an owner to `out`: the salt, and for each id its fingerprint, its time and how long
+    /// after that it is kept. Ids of those that were joined to it follow. Nothing if there are none.
+    pub(super) fn write(&self, owner: Owner, out: &mut Vec<u8>) {
+        if owner == Owner::NONE {
             return;
         }
-        for salt in std::iter::once(salt).chain(joined_to(salt, self.joined)) {
-            let mut ids = self.of(salt).peekable();
+        for owner in std::iter::once(owner).chain(joined_to(owner, self.joined)) {
+            let mut ids = self.of(owner).peekable();
             if ids.peek().is_none() {
                 continue;
             }
             let is_first = out.is_empty();
-            out.extend_from_slice(&salt.to_le_bytes());
+            out.extend_from_slice(&{ owner.salt }.to_le_bytes());
             if !is_first {
                 leb128::push(out, NEXT_SALT);
             }

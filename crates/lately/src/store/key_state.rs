@@ -17,6 +17,7 @@ use crate::uniques::Uniques;
 
 use super::cached_denial::CachedDenial;
 use super::eviction_guard::{EvictionGuard, LimitGuard, PackedLimitGuard, PackedRateGuard, RateGuard};
+use super::ids::Owner;
 use super::recent_denials::RecentDenials;
 
 /// The state of a key: 16 bytes, and heap memory.
@@ -81,8 +82,8 @@ pub(crate) struct Extras {
     pub(super) guard: EvictionGuard,
     pub(super) denied: Entry,
     pub(super) last: RecentDenials,
-    /// The secret of the key's ids, or 0. It is kept by place.
-    pub(super) salt: u64,
+    /// Whose the key's ids are. It is kept by place.
+    pub(super) owner: Owner,
     /// The members of the key. They are kept by place.
     pub(super) uniques: Option<Box<Uniques>>,
 }
@@ -557,15 +558,15 @@ impl KeyState {
             KeyState::Watched(watched) => (watched.hits, Extras { arrival, guard, ..Extras::default() }),
             KeyState::Limited(limited) | KeyState::DenialCached(limited) => {
                 let Limited { watched, denied, last, .. } = *limited;
-                let (salt, uniques) = (0, None);
-                (watched.hits, Extras { limited_until, past, arrival, guard, denied, last, salt, uniques })
+                let (owner, uniques) = (Owner::NONE, None);
+                (watched.hits, Extras { limited_until, past, arrival, guard, denied, last, owner, uniques })
             }
         }
     }
 
     /// Merges `extras` into the state of the key.
     pub(super) fn give(&mut self, extras: Extras, settings: &Settings, now: Timestamp) {
-        let Extras { limited_until, past, arrival, guard, denied, last, salt: _, uniques: _ } = extras;
+        let Extras { limited_until, past, arrival, guard, denied, last, owner: _, uniques: _ } = extras;
         self.set_arrival(arrival.max(self.arrival()));
         self.put_guard(guard, now);
         if limited_until.is_some() || past.is_some() {

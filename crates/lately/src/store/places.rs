@@ -1,7 +1,8 @@
-//! What few operations need of a place in the table: the generation of its key, the secret of its ids, its members, and
+//! What few operations need of a place in the table: the generation of its key, whose its ids are, its members, and
 //! whether its hits were sent to other nodes.
 
 use super::chunks::Chunks;
+use super::ids::Owner;
 use super::key_state::Extras;
 use super::unsent::Unsent;
 use crate::allocation::allocated;
@@ -15,10 +16,9 @@ pub(super) struct Places {
     /// Absent generations are the first one: nothing is stored until a key is deleted.
     generations: Chunks<Generation>,
     generations_before: Chunks<Generation>,
-    /// The secrets that the ids of keys are hashed with. 0: the key has no ids.
-    /// Nothing is stored until a key has one.
-    salts: Vec<u64>,
-    salts_before: Vec<u64>,
+    /// Whose the ids of keys are. Nothing is stored until a key has one.
+    owners: Vec<Owner>,
+    owners_before: Vec<Owner>,
     /// The members of keys. Nothing is stored until a key has one.
     uniques: Vec<Option<Box<Uniques>>>,
     uniques_before: Vec<Option<Box<Uniques>>>,
@@ -33,7 +33,7 @@ impl Places {
     pub(super) fn clear(&mut self, places: u32) {
         self.generations = Chunks::new(places);
         self.generations_before = Chunks::default();
-        (self.salts, self.salts_before) = (Vec::new(), Vec::new());
+        (self.owners, self.owners_before) = (Vec::new(), Vec::new());
         (self.uniques, self.uniques_before, self.uniques_bytes) = (Vec::new(), Vec::new(), 0);
         if let Some(unsent) = &mut self.unsent {
             unsent.clear(places);
@@ -43,13 +43,13 @@ impl Places {
     /// The values for a new table. With `is_moving`, the slots of the old one move to it.
     pub(super) fn resize(&mut self, places: u32, is_moving: bool) {
         let generations = std::mem::replace(&mut self.generations, Chunks::new(places));
-        let room = if self.salts.is_empty() { 0 } else { places as usize };
-        let salts = std::mem::replace(&mut self.salts, vec![0; room]);
+        let room = if self.owners.is_empty() { 0 } else { places as usize };
+        let owners = std::mem::replace(&mut self.owners, vec![Owner::NONE; room]);
         let room = if self.uniques.is_empty() { 0 } else { places as usize };
         let uniques = std::mem::replace(&mut self.uniques, none(room));
         if is_moving {
             self.generations_before = generations;
-            self.salts_before = salts;
+            self.owners_before = owners;
             self.uniques_before = uniques;
         }
         if let Some(unsent) = &mut self.unsent {
@@ -60,8 +60,8 @@ impl Places {
     /// A slot has moved from a place of the old table.
     pub(super) fn moved(&mut self, from: u32, to: u32) {
         self.generations.set(to, self.generations_before.get(from));
-        if let Some(&salt) = self.salts_before.get(from as usize) {
-            self.salts[to as usize] = salt;
+        if let Some(&owner) = self.owners_before.get(from as usize) {
+            self.owners[to as usize] = owner;
         }
         if let Some(uniques) = self.uniques_before.get_mut(from as usize) {
             self.uniques[to as usize] = uniques.take();
@@ -74,7 +74,7 @@ impl Places {
     /// All slots have moved.
     pub(super) fn end_move(&mut self) {
         self.generations_before = Chunks::default();
-        self.salts_before = Vec::new();
+        self.owners_before = Vec::new();
         self.uniques_before = Vec::new();
         if let Some(unsent) = &mut self.unsent {
             unsent.end_move();
@@ -84,7 +84,7 @@ impl Places {
     /// The key at a place is gone.
     pub(super) fn free(&mut self, place: u32) {
         self.generations.set(place, Generation::default());
-        self.set_salt(place, 0);
+        self.set_owner(place, Owner::NONE);
         _ = self.take_uniques(place);
         if let Some(unsent) = &mut self.unsent {
             _ = unsent.take(place, u8::MAX);
@@ -99,35 +99,36 @@ impl Places {
         self.generations.set(place, generation);
     }
 
-    /// The salt and a copy of the members of the key at a place.
-    pub(super) fn salt_and_members(&self, place: u32) -> Extras {
+    /// The owner of the ids and a copy of the members of the key at a place.
+    pub(super) fn owner_and_members(&self, place: u32) -> Extras {
         let uniques = self.uniques.get(place as usize).cloned().flatten();
-        Extras { salt: self.salt(place), uniques, ..Extras::default() }
+        Extras { owner: self.owner(place), uniques, ..Extras::default() }
     }
 
-    pub(super) fn salt(&self, place: u32) -> u64 {
-        self.salts.get(place as usize).copied().unwrap_or(0)
+    /// The owner of the ids of the key at a place.
+    pub(super) fn owner(&self, place: u32) -> Owner {
+        self.owners.get(place as usize).copied().unwrap_or(Owner::NONE)
     }
 
-    /// Prefetches the salt of a place.
-    pub(super) fn prefetch_salt(&self, place: u32) {
-        if let Some(salt) = self.salts.get(place as usize) {
-            prefetch(salt);
+    /// Prefetches the owner of a place.
+    pub(super) fn prefetch_owner(&self, place: u32) {
+        if let Some(owner) = self.owners.get(place as usize) {
+            prefetch(owner);
         }
     }
 
-    /// Sets a salt in a table with this many places.
-    pub(super) fn set_first_salt(&mut self, place: u32, salt: u64, places: u32) {
-        if self.salts.is_empty() {
-            self.salts = vec![0; places as usize];
+    /// Sets an owner in a table with this many places.
+    pub(super) fn set_first_owner(&mut self, place: u32, owner: Owner, places: u32) {
+        if self.owners.is_empty() {
+            self.owners = vec![Owner::NONE; places as usize];
         }
-        self.set_salt(place, salt);
+        self.set_owner(place, owner);
     }
 
-    /// Sets the salt of a place, if there are any.
-    pub(super) fn set_salt(&mut self, place: u32, salt: u64) {
-        if let Some(held) = self.salts.get_mut(place as usize) {
-            *held = salt;
+    /// Sets the owner of a place, if there are any.
+    pub(super) fn set_owner(&mut self, place: u32, owner: Owner) {
+        if let Some(held) = self.owners.get_mut(place as usize) {
+            *held = owner;
         }
     }
 
@@ -194,17 +195,18 @@ impl Places {
     pub(super) fn bytes(&self) -> usize {
         let unsent = self.unsent.as_ref().map_or(0, Unsent::bytes);
         let generations = self.generations.bytes() + self.generations_before.bytes();
-        let salts = [&self.salts, &self.salts_before].map(|salts| allocated(8 * salts.capacity()));
+        let owners = [&self.owners, &self.owners_before]
+            .map(|owners| allocated(size_of::<Owner>() * owners.capacity()));
         let uniques = [&self.uniques, &self.uniques_before]
             .map(|uniques| allocated(size_of::<Option<Box<Uniques>>>() * uniques.capacity()));
         let uniques = self.uniques_bytes + uniques.iter().sum::<usize>();
-        generations + salts.iter().sum::<usize>() + uniques + unsent
+        generations + owners.iter().sum::<usize>() + uniques + unsent
     }
 
     /// Whether nothing is left of a table before.
     pub(super) fn has_moved(&self) -> bool {
         self.generations_before.is_empty()
-            && self.salts_before.is_empty()
+            && self.owners_before.is_empty()
             && self.uniques_before.is_empty()
             && self.unsent.as_ref().is_none_or(Unsent::has_moved)
     }

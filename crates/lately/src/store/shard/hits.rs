@@ -6,6 +6,7 @@ use std::hash::BuildHasher;
 use super::super::busy::Note;
 use super::super::check_key;
 use super::super::context::{Context, FastPath, Hit};
+use super::super::ids::Owner;
 use super::super::operation::HitOnce;
 use super::Shard;
 use crate::class::ClassId;
@@ -127,13 +128,13 @@ impl Shard {
         }
         if weight > 0 {
             let place = self.place_near(found, hit.key, hit.hash).expect("it was just hit");
-            let salt = self.salt_at(place);
-            let fingerprint = print.unwrap_or_else(|| fingerprint(salt, id));
+            let owner = self.owner_at(place);
+            let fingerprint = print.unwrap_or_else(|| fingerprint(owner.salt, id));
             let kept_from = at.max(self.now);
             let until_ms = kept_from.as_millis() + span.as_millis() - 1;
             let until = Timestamp::from_millis(until_ms).unwrap_or(Timestamp::MAX);
-            let id = CountedId { salt, fingerprint, at, until };
-            self.change_ids(context.ids, |ids, known| ids.insert_new(id, known));
+            let id = CountedId { salt: owner.salt, fingerprint, at, until };
+            self.change_ids(context.ids, |ids, known| ids.insert_new(owner, id, known));
             self.record_change(context, |shard| {
                 let generation = shard.generation_at(place);
                 Delta::Id { key: hit.key, generation, id }
@@ -162,45 +163,51 @@ impl Shard {
         context: &Context<'_>,
     ) -> bool {
         let (ids, known) = (&self.side.ids, context.ids.known(self.now));
-        let has = |print| ids.has(print, at, span.as_millis(), known);
-        has(print) || ids.joined_to(self.side.places.salt(place)).any(|salt| has(fingerprint(salt, id)))
+        let has = |owner, print| ids.has((owner, print), at, span.as_millis(), known);
+        let owner = self.side.places.owner(place);
+        has(owner, print) || ids.joined_to(owner).any(|other| has(other, fingerprint(other.salt, id)))
     }
 
     /// The fingerprint of an id of the key at `place`, if the key has ids.
     fn print_of(&self, place: u32, id: &[u8]) -> Option<u64> {
-        let salt = Some(self.side.places.salt(place)).filter(|&salt| salt != 0)?;
-        Some(fingerprint(salt, id))
+        let owner = Some(self.side.places.owner(place)).filter(|&owner| owner != Owner::NONE)?;
+        Some(fingerprint(owner.salt, id))
     }
 
-    /// The salt of the key at `place`. Its first id makes it.
-    fn salt_at(&mut self, place: u32) -> u64 {
-        let known = self.side.places.salt(place);
-        if known != 0 {
+    /// The owner of the ids of the key at `place`. Its first id makes it.
+    fn owner_at(&mut self, place: u32) -> Owner {
+        let known = self.side.places.owner(place);
+        if known != Owner::NONE {
             return known;
         }
-        self.side.salts += 1;
-        // Nobody sees it, nor a hash of it that could be compared.
-        let salt = self.side.hasher.hash_one((self.part, self.side.salts)).max(1);
-        self.set_salt(place, salt);
-        salt
+        // Nobody sees the salt, nor a hash of it that could be compared.
+        let salt = self.side.hasher.hash_one((self.part, self.side.owners)).max(1);
+        let owner = self.new_owner(salt);
+        self.set_owner(place, owner);
+        owner
     }
 
-    /// Sets the salt of the key at `place`.
-    pub(super) fn set_salt(&mut self, place: u32, salt: u64) {
+    /// An owner without ids.
+    pub(super) fn new_owner(&mut self, salt: u64) -> Owner {
+        self.side.owners = self.side.owners.wrapping_add(1).max(1);
+        Owner { number: self.side.owners, salt }
+    }
+
+    /// Sets the owner of the ids of the key at `place`.
+    pub(super) fn set_owner(&mut self, place: u32, owner: Owner) {
         let places = self.slots.places();
-        match salt {
-            0 => self.side.places.set_salt(place, 0),
-            _ => {
-                self.side.places.set_first_salt(place, salt, places);
-                self.account_side_tables();
-            }
+        if owner == Owner::NONE {
+            self.side.places.set_owner(place, owner);
+        } else {
+            self.side.places.set_first_owner(place, owner, places);
+            self.account_side_tables();
         }
     }
 
-    /// Prefetches the salt of the key at `place`, and where the buckets of ids are.
-    pub(in crate::store) fn prefetch_salt(&self, place: u32) {
+    /// Prefetches the owner of the ids of the key at `place`, and where the buckets of ids are.
+    pub(in crate::store) fn prefetch_owner(&self, place: u32) {
         prefetch(&raw const self.side.ids);
-        self.side.places.prefetch_salt(place);
+        self.side.places.prefetch_owner(place);
     }
 
     /// The fingerprint of an id of the key at `place`, if the key has ids. Prefetches where its bucket is.

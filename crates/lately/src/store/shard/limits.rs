@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::super::cached_denial::CachedDenial;
 use super::super::context::{Context, Hit};
 use super::super::eviction_guard::{EvictionGuard, LimitGuard, Protection, RateGuard};
+use super::super::ids::Owner;
 use super::super::slot::Slot;
 use super::Shard;
 use crate::class::Classes;
@@ -310,7 +311,7 @@ impl Shard {
             return Some(place);
         };
         if let Some(batch) = context.deltas.as_deref_mut() {
-            batch.given_back.push((entry, self.side.places.salt_and_members(place)));
+            batch.given_back.push((entry, self.side.places.owner_and_members(place)));
         }
         let ends_ids = self.end_ids_without_hits(place);
         let from = Timestamp::from_millis(window.first_ms()).unwrap_or(Timestamp::MIN);
@@ -344,7 +345,7 @@ impl Shard {
     fn end_ids_without_hits(&mut self, place: u32) -> bool {
         let has_none = self.entry_at(Some(place)).is_none_or(Entry::is_empty);
         if has_none {
-            self.set_salt(place, 0);
+            self.set_owner(place, Owner::NONE);
         }
         has_none
     }
@@ -379,7 +380,7 @@ impl Shard {
             all_taken.push(hits_of(&taken));
             let Some(GivenBack { entry, hits }) = taken else { continue };
             if let Some(batch) = context.deltas.as_deref_mut() {
-                batch.given_back.push((entry, self.side.places.salt_and_members(place)));
+                batch.given_back.push((entry, self.side.places.owner_and_members(place)));
             }
             let [from, to] = [of.0.start_ms, of.0.end_ms() - 1]
                 .map(|ms| Timestamp::from_millis(ms).unwrap_or(Timestamp::MIN));

@@ -61,8 +61,8 @@ struct SideTables {
     long_keys: LongKeys,
     places: Places,
     ids: Ids,
-    /// The number of salts that keys with ids got.
-    salts: u64,
+    /// The number of owners that ids got.
+    owners: u32,
     /// What the side tables add to the shard's bytes.
     bytes: usize,
     /// The place where the sweep for expired keys continues.
@@ -85,7 +85,7 @@ impl Shard {
                 long_keys: LongKeys::default(),
                 places: Places::default(),
                 ids: Ids::default(),
-                salts: 0,
+                owners: 0,
                 bytes: 0,
                 swept: 0,
                 unswept_keys: 0,
@@ -484,7 +484,7 @@ impl Shard {
     /// Removes the key at `place`. Returns its name and its state.
     fn take(&mut self, place: u32) -> (Box<[u8]>, (Entry, Extras)) {
         self.bytes -= self.slot_bytes(place);
-        let (salt, uniques) = (self.side.places.salt(place), self.side.places.take_uniques(place));
+        let (owner, uniques) = (self.side.places.owner(place), self.side.places.take_uniques(place));
         let slot = self.slots.take(place).expect("a key lives here");
         if self.slots.len() == 0 {
             self.side.places.clear(self.slots.places());
@@ -498,17 +498,17 @@ impl Shard {
         self.compact_long_keys();
         self.account_side_tables();
         let (entry, extras) = slot.into_parts();
-        (key, (entry, Extras { salt, uniques, ..extras }))
+        (key, (entry, Extras { owner, uniques, ..extras }))
     }
 
     /// Deletes all keys and frees their memory.
     pub(super) fn clear(&mut self, memory: &IdMemory) {
-        let (now, number, salts) = (self.now, self.number, self.side.salts);
+        let (now, number, owners) = (self.now, self.number, self.side.owners);
         memory.change(self.side.ids.account(), (0, 0), 0);
         let (sources, mut places) = (mem::take(&mut self.side.sources), mem::take(&mut self.side.places));
         *self = Shard { now, number, ..Shard::new(self.part, self.side.hasher.clone()) };
         places.clear(self.slots.places());
-        (self.side.sources, self.side.places, self.side.salts) = (sources, places, salts);
+        (self.side.sources, self.side.places, self.side.owners) = (sources, places, owners);
         self.account_side_tables();
     }
 

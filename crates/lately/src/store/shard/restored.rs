@@ -5,7 +5,7 @@ use std::panic::{UnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::super::context::Context;
-use super::super::ids::{IdMemory, read_saved};
+use super::super::ids::{IdMemory, Owner, read_saved};
 use super::super::key_state::Extras;
 use super::super::rollback::{Owed, Rollback, Taken};
 use super::super::saved_key::{Content, Mark, SavedKey};
@@ -84,7 +84,7 @@ impl Shard {
                 // The slot and the name stay: a replaced key takes no more memory than before.
                 self.change_state(place, context.classes, |state, _, _| mem::take(state));
                 self.set_generation(place, Generation(context.generation.load(Relaxed)));
-                self.side.places.set_salt(place, 0);
+                self.side.places.set_owner(place, Owner::NONE);
                 _ = self.side.places.take_uniques(place);
                 self.account_side_tables();
                 place
@@ -114,17 +114,36 @@ impl Shard {
     ) {
         let Some(place) = self.live_place(key, hash, context) else { return };
         let settings = context.classes.settings(self.class_of(key, Some(place), context));
-        let before = self.side.places.salt(place);
+        let before = self.side.places.owner(place);
         self.restore_ids(place, &[id], settings, context);
-        if before != 0 {
-            self.change_ids(context.ids, |ids, _| ids.join(id.salt, before));
+        let owner = self.side.places.owner(place);
+        if before != Owner::NONE {
+            self.change_ids(context.ids, |ids, _| ids.join(owner, before));
         }
+    }
+
+    /// The owner of the ids of the key at `place` that have this salt. It may be one that was joined, or a new one.
+    fn owner_with(&mut self, place: u32, salt: u64) -> Owner {
+        let owner = self.side.places.owner(place);
+        let mut joined = self.side.ids.joined_to(owner);
+        let known = if owner.salt == salt { Some(owner) } else { joined.find(|other| other.salt == salt) };
+        drop(joined);
+        known.unwrap_or_else(|| self.new_owner(salt))
     }
 
     /// Adds ids to the key at `place`, whose salt becomes that of the first.
     fn restore_ids(&mut self, place: u32, ids: &[CountedId], settings: &Settings, context: &Context<'_>) {
         let Some(&CountedId { salt, .. }) = ids.first() else { return };
-        self.set_salt(place, salt);
+        let first = self.owner_with(place, salt);
+        self.set_owner(place, first);
+        for ids in ids.chunk_by(|one, next| one.salt == next.salt) {
+            let owner = self.owner_with(place, ids[0].salt);
+            self.change_ids(context.ids, |all, _| all.join(first, owner));
+            self.add_ids(owner, ids, settings, context);
+        }
+    }
+
+    fn add_ids(&mut self, owner: Owner, ids: &[CountedId], settings: &Settings, context: &Context<'_>) {
         let now = self.now;
         self.change_ids(context.ids, |all, known| {
             for &(mut id) in ids {
@@ -134,8 +153,7 @@ impl Shard {
                     id.until = id.until.min(now.saturating_add(settings.dedupe().unwrap_or(Span::MIN)));
                 }
                 if id.until >= now {
-                    all.insert(id, known);
-                    all.join(salt, id.salt);
+                    all.insert(owner, id, known);
                 }
             }
         });
@@ -171,13 +189,13 @@ impl Shard {
         let generation = self.generation_at(place);
         let life = self.change_state(place, context.classes, |state, _, _| mem::take(state));
         let (entry, extras) = life.into_parts();
-        let salt = self.side.places.salt(place);
-        self.side.places.set_salt(place, 0);
+        let owner = self.side.places.owner(place);
+        self.side.places.set_owner(place, Owner::NONE);
         let uniques = self.side.places.take_uniques(place);
         self.account_side_tables();
         self.end_generation(
             (key, generation),
-            (entry, Extras { salt, uniques, ..extras }),
+            (entry, Extras { owner, uniques, ..extras }),
             Forgotten::Deleted,
             context,
         );
@@ -207,7 +225,7 @@ impl Shard {
                 hits.write_panes(settings, &mut denied);
             }
             ids.clear();
-            all_ids.write(self.side.places.salt(place), &mut ids);
+            all_ids.write(self.side.places.owner(place), &mut ids);
             members.clear();
             if let Some(uniques) = self.side.places.uniques(place) {
                 uniques.write(settings, &mut members);
@@ -258,10 +276,10 @@ impl Shard {
             }
             Delta::GivenBack { key, generation, .. } | Delta::TakenBack { key, generation, .. } => {
                 let Some((entry, extras)) = taken.given_back.pop() else { return };
-                // If its other hits have expired meanwhile, the key may be gone with its salt and members, or in another
+                // If its other hits have expired meanwhile, the key may be gone with its ids and members, or in another
                 // generation.
                 let place = self.slot_for(key, hash, context);
-                self.bring_salt_back(place, extras.salt, rollback, context);
+                self.bring_ids_back(place, extras.owner, rollback, context);
                 self.give_members(place, extras.uniques, context);
                 self.change(place, context.classes, |hits, settings, now| hits.absorb(entry, settings, now));
                 let current = self.generation_at(place);
@@ -280,7 +298,7 @@ impl Shard {
             Delta::Forget { key, generation, .. } => {
                 let Some((entry, mut extras)) = taken.deleted.pop().flatten() else { return };
                 let place = self.slot_for(key, hash, context);
-                self.bring_salt_back(place, extras.salt, rollback, context);
+                self.bring_ids_back(place, extras.owner, rollback, context);
                 self.give_members(place, extras.uniques.take(), context);
                 self.change_state(place, context.classes, |state, settings, now| {
                     state.hits_mut().absorb(entry, settings, now);
@@ -307,18 +325,15 @@ impl Shard {
         }
     }
 
-    /// Makes the ids of a salt known again to the key at `place`. The key may have another salt by now, and hits with ids of that
-    /// which are kept: then it has the ids of both.
-    fn bring_salt_back(&mut self, place: u32, salt: u64, rollback: &mut Rollback, context: &Context<'_>) {
-        match self.side.places.salt(place) {
-            _ if salt == 0 => {}
-            0 => {
-                self.set_salt(place, salt);
-                self.account_side_tables();
-            }
-            current if current == salt => {}
+    /// Makes the ids of an owner known again to the key at `place`. The key may have other ids by now, of hits which are kept: then
+    /// it has both.
+    fn bring_ids_back(&mut self, place: u32, owner: Owner, rollback: &mut Rollback, context: &Context<'_>) {
+        match self.side.places.owner(place) {
+            _ if owner == Owner::NONE => {}
+            Owner::NONE => self.set_owner(place, owner),
+            current if current == owner => {}
             current => {
-                self.change_ids(context.ids, |ids, _| ids.join(current, salt));
+                self.change_ids(context.ids, |ids, _| ids.join(current, owner));
                 rollback.mix();
             }
         }
