@@ -94,7 +94,7 @@ impl Template {
         let (name, part) = match text.split_once('/') {
             Some((name, bits)) if !name.is_empty() && Prefix::is_meant(bits) => {
                 let prefix = Prefix::parse(bits).ok_or(
-                    "a prefix has at most 32 bits of IPv4 and 128 of IPv6, as in {ip/24} or {ip/24/64}",
+                    "a prefix has at most 32 bits of IPv4 and 128 of IPv6, such as /24, or /24/64 for both",
                 )?;
                 (name, Part::Network(index, prefix))
             }

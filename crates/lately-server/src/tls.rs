@@ -44,13 +44,21 @@ pub(crate) fn load(files: &Tls) -> Result<Arc<ServerConfig>, FileError> {
             for certificate in certificates(path)? {
                 roots.add(certificate).map_err(|error| FileError::new(path, error))?;
             }
-            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
+            let verifier =
+                WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider)).build();
             builder.with_client_cert_verifier(verifier.map_err(|error| FileError::new(path, error))?)
         }
     };
     let key = read_file(&files.key)?;
     let key = PrivateKeyDer::from_pem_slice(&key)
         .map_err(|_| FileError::new(&files.key, "no private key in PEM"))?;
+    let usable = provider.key_provider.load_private_key(key.clone_key());
+    usable.map_err(|_| {
+        FileError::new(
+            &files.key,
+            "TLS takes keys of RSA from 2,048 bits on, ECDSA with P-256 or P-384, and Ed25519",
+        )
+    })?;
     let config = builder.with_single_cert(certificates(&files.cert)?, key);
     let config = config.map_err(|error| match error {
         rustls::Error::InconsistentKeys(_) => {

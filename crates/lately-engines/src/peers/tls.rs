@@ -69,21 +69,25 @@ impl PeerTls {
         }
         let (roots, provider) = (Arc::new(roots), Arc::new(default_provider()));
         let chain = certificates(cert)?;
-        let key_der =
-            || PrivateKeyDer::from_pem_slice(&read(key)?).map_err(|_| failed(key, "no private key in PEM"));
+        let key_der = PrivateKeyDer::from_pem_slice(&read(key)?);
+        let key_der = key_der.map_err(|_| failed(key, "no private key in PEM"))?;
+        let usable = provider.key_provider.load_private_key(key_der.clone_key());
+        usable.map_err(|_| {
+            failed(key, "TLS takes keys of RSA from 2,048 bits on, ECDSA with P-256 or P-384, and Ed25519")
+        })?;
         let verifier =
             WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider)).build();
         let verifier = verifier.map_err(|error| failed(ca, error))?;
         let server = ServerConfig::builder_with_provider(Arc::clone(&provider));
         let server = server.with_protocol_versions(&[&rustls::version::TLS13]);
         let server = server.map_err(|error| failed(cert, error))?.with_client_cert_verifier(verifier);
-        let server = server.with_single_cert(chain.clone(), key_der()?);
+        let server = server.with_single_cert(chain.clone(), key_der.clone_key());
         let mut server = server.map_err(|error| failed(cert, error))?;
         server.alpn_protocols = vec![b"h2".to_vec()];
         let client = ClientConfig::builder_with_provider(provider);
         let client = client.with_protocol_versions(&[&rustls::version::TLS13]);
         let client = client.map_err(|error| failed(cert, error))?.with_root_certificates(roots);
-        let client = client.with_client_auth_cert(chain, key_der()?);
+        let client = client.with_client_auth_cert(chain, key_der);
         let mut client = client.map_err(|error| failed(cert, error))?;
         client.alpn_protocols = vec![b"h2".to_vec()];
         Ok(Configs { server: Arc::new(server), client: Arc::new(client) })

@@ -198,7 +198,20 @@ fn a_bad_file_is_refused_with_line_and_column() {
         "[server]\nmax_clients = 0",
         ":2:15: invalid number of clients '0': give a whole number, 1 or more",
     );
-    check("[server]\nmax_clients = 99999999999999999999", ":2:15: invalid number of clients '9999999");
+    check(
+        "[server]\nmax_clients = 99999999999999999999",
+        ":2:15: invalid number of clients '99999999999999999999': no machine has so much memory",
+    );
+    for (value, shown) in
+        [("1979-05-27", "1979-05-27"), ("[5]", "[…]"), ("{ a = 5 }", "{…}"), ("[]", "[…]"), ("{}", "{…}")]
+    {
+        let clients = format!(":2:15: invalid number of clients '{shown}': give a whole number, 1 or more");
+        check(&format!("[server]\nmax_clients = {value}"), &clients);
+        check(
+            &format!("[server]\nresp = {value}"),
+            &format!(":2:8: invalid address '{shown}': give an IP address"),
+        );
+    }
     check("[server]\nmax_clients = -1", ":2:15: invalid number of clients '-1'");
     check("[server]\nhosts = [5]", ":2:9: invalid type: integer `5`, expected a text in quotes");
     let long = parse(&"x".repeat(1 << 20)).expect_err("no value");

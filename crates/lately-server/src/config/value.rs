@@ -3,7 +3,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::net::{IpAddr, SocketAddr};
-use std::num::NonZeroUsize;
+use std::num::{IntErrorKind, NonZeroUsize, ParseIntError};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::limits::{MAX_CEILING_BYTES, MAX_EXEMPT, MIN_CEILING_BYTES};
 use lately::limits::MAX_TOTAL;
 use lately::{Factor, Span};
 use lately_keys::Exempt;
-use serde::de::{self, Deserialize, Deserializer, Visitor};
+use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
 /// `host:port` with an IP address.
 pub(super) struct Address(pub(super) SocketAddr);
@@ -185,9 +185,14 @@ impl FromStr for Clients {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Clients, String> {
-        text.parse()
-            .map(Clients)
-            .map_err(|_| format!("invalid number of clients '{text}': give a whole number, 1 or more"))
+        let parsed: Result<_, ParseIntError> = text.parse();
+        parsed.map(Clients).map_err(|error| {
+            let right = match error.kind() {
+                IntErrorKind::PosOverflow => "no machine has so much memory",
+                _ => "give a whole number, 1 or more",
+            };
+            format!("invalid number of clients '{text}': {right}")
+        })
     }
 }
 
@@ -281,7 +286,7 @@ pub fn parse_address(text: &str) -> Result<SocketAddr, String> {
 /// Accepts a string, or an integer as its digits.
 struct TextVisitor<T>(PhantomData<T>);
 
-impl<T: FromStr<Err = String>> Visitor<'_> for TextVisitor<T> {
+impl<'de, T: FromStr<Err = String>> Visitor<'de> for TextVisitor<T> {
     type Value = T;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -315,6 +320,18 @@ impl<T: FromStr<Err = String>> Visitor<'_> for TextVisitor<T> {
 
     fn visit_u128<E: de::Error>(self, number: u128) -> Result<T, E> {
         self.visit_str(&number.to_string())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, _: A) -> Result<T, A::Error> {
+        self.visit_str("[…]")
+    }
+
+    /// A table, or a date of TOML, which comes as a table with its text.
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<T, A::Error> {
+        match map.next_entry::<String, String>() {
+            Ok(Some((name, text))) if name.starts_with('$') => self.visit_str(&text),
+            _ => self.visit_str("{…}"),
+        }
     }
 }
 

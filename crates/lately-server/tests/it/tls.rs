@@ -283,5 +283,8 @@ fn bad_files_are_no_start() {
     let foreign = others.file("key.pem");
     let reason = format!("cert.pem: the key in {} belongs to another certificate", foreign.display());
     check(cert.clone(), foreign, None, &reason);
+    let odd = certificates.file("odd.pem");
+    std::fs::write(&odd, "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n").expect("written");
+    check(cert.clone(), odd, None, "odd.pem: TLS takes keys of RSA from 2,048 bits on");
     check(cert, certificates.file("gone"), None, "gone: No such file");
 }
