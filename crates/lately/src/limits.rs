@@ -9,7 +9,8 @@ pub const MAX_KEY_BYTES: usize = 1_024;
 pub const MAX_TOTAL: u64 = i64::MAX.unsigned_abs();
 
 /// Distinct milliseconds that a key stores before older ones are merged into panes. A limit is exact while
-/// its window has hits in fewer milliseconds than this.
+/// its window has hits in fewer milliseconds than this, or is no longer than a second: a key with limits stores all milliseconds of
+/// the last second.
 pub const MAX_MOMENTS: usize = 257;
 
 /// Panes of the exact span. A dense ring then takes at most 8 MiB.

@@ -258,7 +258,7 @@ impl Large {
             return self.add_older(moment, settings, now);
         }
         let older = &mut older.get_or_insert_default().panes;
-        list.take_oldest(|Moment { at_ms, hits }| older.add(at_ms, hits, settings));
+        list.take_oldest(moment.at_ms, |Moment { at_ms, hits }| older.add(at_ms, hits, settings));
         self.settle_grown(settings, now);
         self.add(moment.at_ms, moment.hits, settings, now);
     }
@@ -512,7 +512,7 @@ fn is_crowded(list: &ListMut<'_>, at_ms: i64, hits: u64, settings: &Settings, no
     }
     let exact_from_ms = now.as_millis() - settings.exact().as_millis();
     let list = list.shared();
-    !list.is_full()
+    !list.is_full_for(at_ms)
         || list.contains(at_ms)
         || list.total() + hits > list::MAX_TOTAL
         || !list.keeps_moments() && list.oldest_ms().is_some_and(|oldest_ms| oldest_ms >= exact_from_ms)

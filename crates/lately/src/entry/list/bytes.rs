@@ -1,6 +1,7 @@
 //! The bytes of a list: a header, the origin of its times, and the moments.
 
 use super::super::moment::Moment;
+use super::MOST_MOMENTS;
 use crate::limits::MAX_MOMENTS;
 use crate::number::{Number, first_word};
 
@@ -10,10 +11,11 @@ pub(super) const SIX_BYTES: u64 = (1 << 48) - 1;
 /// less one, and whether the moments must be kept.
 const LEN_BITS: u64 = 0x1f << LEN_SHIFT;
 const LEN_SHIFT: u32 = 48;
-const COUNT_BITS: u64 = 0x1ff << COUNT_SHIFT;
+const COUNT_BITS: u64 = 0x3ff << COUNT_SHIFT;
 const COUNT_SHIFT: u32 = 53;
 const KEEPS_MOMENTS: u64 = 1 << 63;
-/// The count of a full list.
+const _: () = assert!((MOST_MOMENTS as u64 - 1) << COUNT_SHIFT <= COUNT_BITS);
+/// The count of a list that may be full.
 const FULL_BITS: u64 = (MAX_MOMENTS as u64 - 1) << COUNT_SHIFT;
 
 /// A summary of the moments.

@@ -1,8 +1,8 @@
 //! A summary of a list that is stored in the entry, so that the parts of the list can be prefetched together.
 
 use super::super::moment::PackedTime;
+use super::THIN_HEADER_BYTES;
 use super::bytes::{Header, ITEMS};
-use super::{MOST_MOMENTS, THIN_HEADER_BYTES};
 use crate::machine::prefetch;
 
 /// A summary of a list.
@@ -18,8 +18,8 @@ const TAIL_BYTES: usize = 32;
 /// the header nor, most likely, with the end.
 const FAR: u8 = 1 << 7;
 const NEAR_BYTES: usize = 2 * TAIL_BYTES;
-// The longest moment: a gap of seven bytes, and hits of eight.
-const _: () = assert!((ITEMS + MOST_MOMENTS * 15) / TAIL_BYTES < FAR as usize);
+/// The end of a longer list is not prefetched.
+const MOST_STEPS: usize = FAR as usize - 1;
 
 impl Head {
     /// The summary of a list whose newest moment is at this time.
@@ -31,9 +31,12 @@ impl Head {
 
     /// A summary with another newest moment and end, and the same cursor.
     #[inline]
-    #[expect(clippy::cast_possible_truncation, reason = "the longest list is not that long")]
+    #[expect(clippy::cast_possible_truncation, reason = "it is bounded")]
     pub(super) fn moved(self, newest_ms: i64, end: usize) -> Head {
-        Head { newest: PackedTime::pack(newest_ms), tail: (end / TAIL_BYTES) as u8 | self.tail & FAR }
+        Head {
+            newest: PackedTime::pack(newest_ms),
+            tail: (end / TAIL_BYTES).min(MOST_STEPS) as u8 | self.tail & FAR,
+        }
     }
 
     /// The end of the moments, in steps of [`TAIL_BYTES`].

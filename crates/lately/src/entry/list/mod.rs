@@ -1,5 +1,5 @@
 //! A sorted list of moments on the heap: the form of a key with too many hits for the entry itself, and at
-//! most [`MOST_MOMENTS`] distinct milliseconds.
+//! most [`MAX_MOMENTS`] distinct milliseconds and a few more. If limits need the list, all those of the last second.
 //!
 //! One allocation holds a header and the moments as bytes. A cursor in the header points to the first moment
 //! of the last window that was read, and has the number of hits before it and its time. So hits and reads of
@@ -33,8 +33,16 @@ pub(super) use items::{Items, list_of, list_of_any, list_of_few, read_items};
 const THIN_HEADER_BYTES: usize = 2 * size_of::<usize>();
 /// The number of moments that leave a full list together, if they are dense. They move to other memory.
 const LEAVE_TOGETHER: usize = 8;
-/// The longest list. After moments have left and one was added, [`MAX_MOMENTS`] remain.
-pub(super) const MOST_MOMENTS: usize = MAX_MOMENTS + LEAVE_TOGETHER - 1;
+/// The longest list whose moments are not all of one second. After moments have left and one was added, [`MAX_MOMENTS`] remain.
+const MANY_MOMENTS: usize = MAX_MOMENTS + LEAVE_TOGETHER - 1;
+/// The longest list.
+pub(super) const MOST_MOMENTS: usize = 1_024;
+/// A list that limits need may have all moments of this time, so that a limit of a second is exact at any rate.
+const SECOND_MS: i64 = 1_000;
+/// They leave together once they reach this much further back.
+const LEAVE_TOGETHER_MS: i64 = 20;
+// With the newest of those that are older than a second.
+const _: () = assert!(SECOND_MS + LEAVE_TOGETHER_MS < MOST_MOMENTS as i64);
 /// Totals are stored in six bytes.
 pub(super) const MAX_TOTAL: u64 = SIX_BYTES;
 
@@ -91,19 +99,25 @@ impl<'a> List<'a> {
         Some((self.newest_ms() - origin_ms(self.bytes)) / count)
     }
 
-    /// Whether there is no room for another moment.
+    /// Whether there is no room for a moment at this time.
     #[inline]
-    pub(super) fn is_full(self) -> bool {
+    pub(super) fn is_full_for(self, at_ms: i64) -> bool {
         let len = self.len();
-        len >= MAX_MOMENTS && len >= self.most()
+        len >= MAX_MOMENTS && len >= self.most() && !(self.keeps_moments() && self.is_of_a_second(at_ms))
     }
 
-    /// The most moments that the list should have.
+    /// The most moments that the list should have, if they are not of one second.
     fn most(self) -> usize {
         match self.gap_ms() {
-            Some(..LONE_GAP_MS) => MOST_MOMENTS,
+            Some(..LONE_GAP_MS) => MANY_MOMENTS,
             _ => MAX_MOMENTS,
         }
+    }
+
+    /// Whether all moments but the oldest one, and this one, are of about one second.
+    fn is_of_a_second(self, at_ms: i64) -> bool {
+        let second = self.moments().nth(1).map_or(at_ms, |moment| moment.at_ms);
+        self.newest_ms().max(at_ms) - second.min(at_ms) < SECOND_MS + LEAVE_TOGETHER_MS
     }
 
     /// Whether limits need the exact moments.
@@ -235,7 +249,7 @@ impl ListMut<'_> {
     #[inline]
     pub(super) fn has_room(&self, at_ms: i64, hits: u64) -> bool {
         let list = self.shared();
-        list.total() + hits <= MAX_TOTAL && (!list.is_full() || list.contains(at_ms))
+        list.total() + hits <= MAX_TOTAL && (!list.is_full_for(at_ms) || list.contains(at_ms))
     }
 
     /// Adds hits. There must be room for them.
@@ -279,7 +293,7 @@ impl ListMut<'_> {
         }
         let header = Header::read(self.bytes);
         let may_be_full = header.count >= MAX_MOMENTS && moment.at_ms > newest_ms;
-        let is_full = may_be_full && self.shared().is_full();
+        let is_full = may_be_full && self.shared().is_full_for(moment.at_ms);
         if is_full || moment.hits > MAX_TOTAL - header.total {
             return None;
         }
@@ -405,7 +419,9 @@ impl ListMut<'_> {
         let list = self.shared();
         let count = list.len();
         let each = len.saturating_sub(ITEMS).div_ceil(count.max(1));
-        let more = more_room(len, list.gap_ms()).min(list.most().saturating_sub(count) * each);
+        let is_of_a_second = list.keeps_moments() && count >= MAX_MOMENTS;
+        let most = if is_of_a_second { MOST_MOMENTS } else { list.most() };
+        let more = more_room(len, list.gap_ms()).min(most.saturating_sub(count) * each);
         let len = filled(THIN_HEADER_BYTES + len + more) - THIN_HEADER_BYTES;
         let more = len - self.bytes.len();
         self.bytes.reserve_exact(more);
@@ -458,9 +474,16 @@ impl ListMut<'_> {
         }
     }
 
-    /// Removes the oldest moments of a full list, so that [`MAX_MOMENTS`] remain after one more is added.
-    pub(super) fn take_oldest(&mut self, mut leave: impl FnMut(Moment)) {
-        let leaving = self.shared().len() + 1 - MAX_MOMENTS;
+    /// Removes the oldest moments of a list that is full for a moment at this time, so that [`MAX_MOMENTS`] remain after that one
+    /// is added. If limits need the list, those of the last second before it stay, and one more.
+    pub(super) fn take_oldest(&mut self, at_ms: i64, mut leave: impl FnMut(Moment)) {
+        let list = self.shared();
+        let mut leaving = list.len() + 1 - MAX_MOMENTS;
+        if list.keeps_moments() {
+            let last_ms = list.newest_ms().max(at_ms) - SECOND_MS;
+            let older = list.moments().take(leaving + 1).filter(|moment| moment.at_ms <= last_ms).count();
+            leaving = leaving.min(older.saturating_sub(1)).max(1);
+        }
         let mut reader = self.shared().moments();
         let (mut hits, mut passed_ms) = (0, 0);
         for moment in reader.by_ref().take(leaving) {
@@ -558,10 +581,10 @@ mod tests {
 
     #[test]
     fn a_nearly_full_list_allocates_no_spare_room() {
-        for (gap_ms, most) in [(60_000, MAX_MOMENTS), (LONE_GAP_MS - 1, MOST_MOMENTS)] {
+        for (gap_ms, most) in [(60_000, MAX_MOMENTS), (LONE_GAP_MS - 1, MANY_MOMENTS)] {
             let (head, bytes, _) = list(&vec![gap_ms; most]);
             let list = List { head: &head, bytes: &bytes };
-            assert!(list.is_full());
+            assert!(list.is_full_for(list.newest_ms() + 1));
             let end = Header::read(&bytes).end;
             assert!(bytes.len() < end + 32, "{end} of {} bytes", bytes.len());
         }
