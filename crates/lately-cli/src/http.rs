@@ -15,8 +15,8 @@ use crate::login::Login;
 /// A server's HTTP listener.
 pub(crate) struct Http {
     address: String,
-    /// The `run_id` of the server, so that another one refuses.
-    run_id: String,
+    /// The `run_id` of the server, if it is known, so that another one refuses.
+    run_id: Option<String>,
     scheme: &'static str,
     authorization: Option<String>,
     agent: Agent,
@@ -27,7 +27,7 @@ const NO_HTTP: &str = "does the server listen for HTTP there? --http names anoth
 const HALF: &str = "some keys may have been restored: restore the dump again with --replace";
 
 impl Http {
-    pub(crate) fn new(address: String, run_id: String, login: &Login) -> Result<Http, CliError> {
+    pub(crate) fn new(address: String, run_id: Option<String>, login: &Login) -> Result<Http, CliError> {
         // The body of an error has the cause.
         let mut config = Agent::config_builder().http_status_as_error(false);
         if let Some(tls) = login.https()? {
@@ -39,7 +39,10 @@ impl Http {
 
     /// Adds what every request has.
     fn signed<B>(&self, request: RequestBuilder<B>) -> RequestBuilder<B> {
-        let request = request.header(RUN_ID_HEADER, &self.run_id);
+        let request = match &self.run_id {
+            Some(run_id) => request.header(RUN_ID_HEADER, run_id),
+            None => request,
+        };
         match &self.authorization {
             Some(authorization) => request.header("authorization", authorization),
             None => request,

@@ -32,8 +32,12 @@ pub(crate) struct Server {
 impl ServerArgs {
     /// The address from the flag, or else from the environment. An empty value is ignored.
     pub(crate) fn address(&self) -> String {
+        self.named().unwrap_or_else(|| "127.0.0.1:7379".to_owned())
+    }
+
+    fn named(&self) -> Option<String> {
         let of_environment = || std::env::var("LATELY_SERVER").ok().filter(|address| !address.is_empty());
-        self.server.clone().or_else(of_environment).unwrap_or_else(|| "127.0.0.1:7379".to_owned())
+        self.server.clone().or_else(of_environment)
     }
 
     /// Whether the address is invalid.
@@ -58,10 +62,15 @@ impl ServerArgs {
         Ok((address, self.login.read()?.user_and_password()))
     }
 
-    /// The server's HTTP listener: at `address`, or else on the same host at the port that the server reports. Another
-    /// server that listens there refuses, because requests carry the `run_id`.
+    /// The server's HTTP listener: at `address`, or else on the same host at the port that the server reports. If the server is named,
+    /// another one that listens there refuses, because requests carry the `run_id`.
     pub(crate) fn http(&self, address: Option<&str>) -> Result<Http, CliError> {
-        address.map_or(Ok(()), check_http)?;
+        if let Some(address) = address {
+            check_http(address)?;
+            if self.named().is_none() {
+                return Http::new(address.to_owned(), None, &self.login.read()?);
+            }
+        }
         let asked = self.address();
         let info: String = self.connect()?.ask(redis::cmd("INFO").arg("server"))?;
         let field = |name: &str| {
@@ -72,7 +81,8 @@ impl ServerArgs {
         };
         let host = asked.rsplit_once(':').map_or("127.0.0.1", |(host, _)| host);
         let reported = format!("{host}:{}", field("http_port")?);
-        Http::new(address.unwrap_or(&reported).to_owned(), field("run_id")?.to_owned(), &self.login.read()?)
+        let address = address.unwrap_or(&reported).to_owned();
+        Http::new(address, Some(field("run_id")?.to_owned()), &self.login.read()?)
     }
 
     pub(crate) fn connect(&self) -> Result<Server, CliError> {

@@ -28,7 +28,7 @@ pub(crate) struct PlaceArgs {
     #[command(flatten)]
     server: ServerArgs,
 
-    /// Address of the server's HTTP listener, which carries the dump [default: as the server reports].
+    /// Address of the server's HTTP listener, which carries the dump. Without --server, no other is asked [default: as the server reports].
     #[arg(long, value_name = "ADDR", conflicts_with = "data")]
     http: Option<String>,
 }

@@ -241,6 +241,9 @@ fn another_server_is_not_dumped() {
 
 fn run_with_own_http(server: &Running, dump: &Path) {
     run(&["dump", "--server", &server.resp, "--http", &server.http, "-o", text(dump)]);
+    // Without --server there is no other one to be.
+    run(&["dump", "--http", &server.http, "-o", text(dump)]);
+    run(&["restore", "--http", &server.http, "--replace", text(dump)]);
 }
 
 /// Symptom: hits that were acknowledged during an upload were gone. Cause: the server checked that it had no keys before
