@@ -16,6 +16,28 @@ pub const DEFAULT_IDLE_TIMEOUT: Duration = Duration::from_secs(3_600);
 /// late.
 pub const TIMEOUT_CHECK_EVERY: Duration = Duration::from_millis(500);
 
+/// Time between two looks of an event loop at its load.
+pub const LOOK_EVERY: Duration = Duration::from_millis(80);
+
+/// An event loop is busy when it works this part of the time, in percent.
+pub const BUSY: u8 = 85;
+
+/// It hands clients over once this many cores were idle meanwhile, for [`LOOKS`] looks in a row.
+pub const SPARE_CORE: f64 = 0.3;
+
+/// See [`SPARE_CORE`]. A single look may be mistaken.
+pub const LOOKS: u32 = 3;
+
+/// A loop takes clients over if it is busy for no more than this part of the time, in percent.
+pub const MOST_BUSY_TAKER: u8 = 50;
+
+/// The spare loop gives its clients back once it was busy for no more than this part of the time, in percent, for
+/// [`QUIET_TIME`].
+pub const QUIET: u8 = 30;
+
+/// See [`QUIET`].
+pub const QUIET_TIME: Duration = Duration::from_secs(5);
+
 /// A client that reads no replies for this long is disconnected.
 pub const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 

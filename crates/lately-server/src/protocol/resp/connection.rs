@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use lately::Timestamp;
 use lately_resp::Args;
 use mio::event::Event;
+use mio::{Registry, Token};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::pending_replies::PendingReplies;
@@ -46,6 +47,8 @@ pub(super) struct Connection {
     heard: Instant,
     /// Bytes charged for it.
     charged_bytes: usize,
+    /// Bytes of requests since they are counted, to know which clients send much.
+    pub(super) sent_bytes: usize,
 }
 
 /// What happens once the replies are sent.
@@ -168,6 +171,7 @@ impl Connection {
             listed: false,
             heard: moment,
             charged_bytes: 0,
+            sent_bytes: 0,
         };
         connection.charge()?;
         Ok(connection)
@@ -186,6 +190,26 @@ impl Connection {
         }
     }
 
+    /// Whether it can go to another loop: it waits for requests, and for nothing else.
+    pub(super) fn may_move(&self) -> bool {
+        matches!((&self.state, &self.replies, &self.incoming), (State::Open, Replies::Sent, Incoming::Open))
+            && !self.unread
+            && !self.listed
+            && !self.stream.is_shaking_hands()
+            && !self.session.is_subscribed()
+    }
+
+    /// Leaves the event queue of its loop.
+    pub(super) fn leave(&mut self, registry: &Registry) -> io::Result<()> {
+        self.stream.leave(registry)
+    }
+
+    /// Enters the event queue of another loop.
+    pub(super) fn enter_loop(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
+        self.sent_bytes = 0;
+        self.stream.enter(registry, token)
+    }
+
     pub(super) fn client_id(&self) -> u64 {
         self.client.id()
     }
@@ -198,7 +222,7 @@ impl Connection {
     /// Stops reading after the input that has arrived by now.
     pub(super) fn drain(&mut self) {
         if matches!(self.incoming, Incoming::Open) {
-            self.incoming = Incoming::Last { left_bytes: self.sent_bytes() };
+            self.incoming = Incoming::Last { left_bytes: self.most_sent_bytes() };
         }
     }
 
@@ -500,7 +524,7 @@ impl Connection {
     fn close(&mut self, moment: Instant) -> bool {
         self.stream.end();
         (self.input, self.unread) = (Vec::new(), false);
-        let closing = Closing { since: moment, heard: self.heard, left_bytes: self.sent_bytes() };
+        let closing = Closing { since: moment, heard: self.heard, left_bytes: self.most_sent_bytes() };
         let stays = !matches!(self.incoming, Incoming::Ended) && !closing.is_over(moment);
         self.state = State::Closing(closing);
         stays
@@ -558,7 +582,7 @@ impl Connection {
     }
 
     /// The most that the client can have sent by now: the receive buffer, and what its own system holds.
-    fn sent_bytes(&self) -> usize {
+    fn most_sent_bytes(&self) -> usize {
         self.stream.receive_buffer_bytes() + DRAIN_BYTES
     }
 

@@ -80,6 +80,51 @@ impl Connections {
         }
     }
 
+    /// Adds a client of another loop.
+    pub(super) fn take_over(&mut self, mut connection: Box<Connection>, registry: &Registry) {
+        let entry = self.by_token.vacant_entry();
+        let token = entry.key();
+        // One that cannot be set up is closed.
+        if connection.enter_loop(registry, Token(token)).is_ok() {
+            entry.insert(*connection);
+            self.enlist(token);
+        }
+    }
+
+    /// Counts what clients send from now on.
+    pub(super) fn count_sent(&mut self) {
+        self.by_token.iter_mut().for_each(|(_, connection)| connection.sent_bytes = 0);
+    }
+
+    /// Takes out clients that sent up to half of what all have sent since that is counted.
+    pub(super) fn take_half(&mut self, registry: &Registry) -> Vec<Connection> {
+        let mut left = self.by_token.iter().map(|(_, connection)| connection.sent_bytes).sum::<usize>() / 2;
+        self.take_out(registry, |connection| {
+            let is_among_them = (1..=left).contains(&connection.sent_bytes);
+            left -= if is_among_them { connection.sent_bytes } else { 0 };
+            is_among_them
+        })
+    }
+
+    /// Takes out the clients that can go and are chosen.
+    pub(super) fn take_out(
+        &mut self,
+        registry: &Registry,
+        mut is_chosen: impl FnMut(&Connection) -> bool,
+    ) -> Vec<Connection> {
+        let all = self.by_token.iter();
+        let chosen = all.filter(|(_, connection)| connection.may_move() && is_chosen(connection));
+        let chosen: Vec<usize> = chosen.map(|(token, _)| token).collect();
+        let mut taken = Vec::new();
+        for token in chosen {
+            // A socket that cannot leave stays.
+            if self.by_token[token].leave(registry).is_ok() {
+                taken.push(self.by_token.remove(token));
+            }
+        }
+        taken
+    }
+
     /// Ends the oldest handshakes of TLS while there are more than [`MAX_HANDSHAKES`].
     fn bound_handshakes(&mut self) {
         if self.shaking.len() <= MAX_HANDSHAKES {

@@ -3,6 +3,8 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{self, TryRecvError};
 use std::time::{Duration, Instant};
 
@@ -11,9 +13,11 @@ use mio::{Events, Poll, Token, Waker};
 use rustls::ServerConfig;
 use tokio::sync::OwnedSemaphorePermit;
 
+use super::balance::{Arrival, Balance, Handle};
 use super::commit_group::CommitGroup;
-use super::connection::Task;
+use super::connection::{Connection, Task};
 use super::connections::Connections;
+use super::load::{Advice, CoreTime, Load};
 use crate::clock;
 use crate::limits::{DRAIN_TIMEOUT, EVENTS, TIMEOUT_CHECK_EVERY};
 use crate::service::Service;
@@ -30,35 +34,19 @@ pub(super) struct Accepted {
     pub(super) place: OwnedSemaphorePermit,
 }
 
-/// The listener's end of an event loop.
-pub(super) struct Handle {
-    accepted: mpsc::Sender<Accepted>,
-    waker: Arc<Waker>,
-}
-
-impl Handle {
-    /// Sends it a connection. Returns the connection when the loop has ended.
-    pub(super) fn send(&self, accepted: Accepted) -> Result<(), Accepted> {
-        self.accepted.send(accepted).map_err(|unsent| unsent.0)?;
-        // A loop that cannot be woken finds it at its next look.
-        let _ = self.waker.wake();
-        Ok(())
-    }
-
-    /// Tells the loop to end once its clients are answered.
-    pub(super) fn close(self) {
-        drop(self.accepted);
-        let _ = self.waker.wake();
-    }
-}
-
 pub(super) struct EventLoop {
     poll: Poll,
     events: Events,
     /// The last poll returned all events.
     all_noticed: bool,
-    accepted: mpsc::Receiver<Accepted>,
+    arrivals: mpsc::Receiver<Arrival>,
+    /// All loops, and which of them this is.
+    balance: Arc<Balance>,
+    index: usize,
+    load: Load,
     connections: Connections,
+    /// Whether there are connections. Without any, answers of the disk are not waited for.
+    has_clients: Arc<AtomicBool>,
     group: CommitGroup,
     next_check: Instant,
     /// During a stop: when clients that do not read their replies are disconnected.
@@ -66,36 +54,57 @@ pub(super) struct EventLoop {
 }
 
 impl EventLoop {
-    pub(super) fn new(service: Arc<Service>, stopper: Stopper) -> io::Result<(Handle, EventLoop)> {
-        let (sender, accepted) = mpsc::channel();
+    /// Makes the loop with this index, and opens the way to it.
+    pub(super) fn new(
+        service: Arc<Service>,
+        stopper: Stopper,
+        (balance, index): (Arc<Balance>, usize),
+    ) -> io::Result<EventLoop> {
+        let (sender, arrivals) = mpsc::channel();
         let poll = Poll::new()?;
         let waker = Arc::new(Waker::new(poll.registry(), WAKE)?);
-        let moment = clock::moment();
+        let (moment, has_clients) = (clock::moment(), Arc::new(AtomicBool::new(false)));
         service.on_verdict({
-            let waker = Arc::clone(&waker);
+            let (waker, has_clients) = (Arc::clone(&waker), Arc::clone(&has_clients));
             // Waking a loop that has ended fails, and does not matter.
-            move || drop(waker.wake())
+            move || {
+                if has_clients.load(Relaxed) {
+                    let _ = waker.wake();
+                }
+            }
         });
         let event_loop = EventLoop {
             poll,
             events: Events::with_capacity(EVENTS),
             all_noticed: true,
-            accepted,
+            arrivals,
+            index,
+            load: Load::new(moment),
             connections: Connections::new(service, stopper, moment),
             group: CommitGroup::new(),
             next_check: moment + TIMEOUT_CHECK_EVERY,
             cut_off: None,
+            has_clients,
+            balance,
         };
-        Ok((Handle { accepted: sender, waker }, event_loop))
+        event_loop.balance.open(index, Handle { arrivals: sender, waker });
+        Ok(event_loop)
     }
 
     /// Serves until the listener has closed and all clients are answered.
     pub(super) fn run(mut self) {
         let mut moment = clock::moment();
         while !self.is_over(moment) {
-            self.wait(self.patience(moment));
+            let patience = self.patience(moment);
+            // Without patience it has work, so it does not wait.
+            let begun = if patience.is_zero() { None } else { Some(clock::moment()) };
+            self.wait(patience);
             moment = clock::moment();
+            self.load.waited(begun.map_or(Duration::ZERO, |begun| moment.saturating_duration_since(begun)));
             self.process(moment);
+            if self.load.is_due(moment) {
+                self.look(moment, CoreTime::now);
+            }
         }
     }
 
@@ -136,14 +145,59 @@ impl EventLoop {
     /// Adds all accepted connections. One per round would be slow when there are many.
     fn admit(&mut self) {
         while self.cut_off.is_none() {
-            match self.accepted.try_recv() {
-                Ok(accepted) => self.connections.admit(accepted, self.poll.registry()),
+            match self.arrivals.try_recv() {
+                Ok(arrival) => self.let_in(arrival),
                 Err(TryRecvError::Empty) => return,
                 Err(TryRecvError::Disconnected) => {
                     self.cut_off = Some(self.connections.moment + DRAIN_TIMEOUT);
                     self.connections.drain();
                 }
             }
+        }
+    }
+
+    fn let_in(&mut self, arrival: Arrival) {
+        match arrival {
+            Arrival::Accepted(accepted) => self.connections.admit(accepted, self.poll.registry()),
+            Arrival::Moved(connection) => self.connections.take_over(connection, self.poll.registry()),
+        }
+        self.has_clients.store(true, Relaxed);
+    }
+
+    /// Looks how busy the loop is. It hands clients over to another loop, if that is of use, or gives those back that it took over.
+    fn look(&mut self, moment: Instant, cores: impl FnOnce() -> Option<CoreTime>) {
+        self.has_clients.store(!self.connections.is_empty(), Relaxed);
+        if self.balance.loops() == 1 || self.cut_off.is_some() {
+            return;
+        }
+        let (busy, advice) = self.load.look(moment, cores);
+        self.balance.set_busy(self.index, busy);
+        let (registry, connections) = (self.poll.registry(), &mut self.connections);
+        match advice {
+            Advice::Stay => {}
+            Advice::Count => connections.count_sent(),
+            Advice::HandOver => {
+                if let Some(taker) = self.balance.taker(self.index) {
+                    let taken = connections.take_half(registry);
+                    // Until its next look, nobody else hands it clients.
+                    self.balance.set_busy(taker, u8::MAX);
+                    taken.into_iter().for_each(|connection| self.give(taker, connection));
+                }
+            }
+            Advice::GiveBack if self.balance.is_usual(self.index) => {}
+            Advice::GiveBack => {
+                let taken = connections.take_out(registry, |_| true);
+                for (number, connection) in taken.into_iter().enumerate() {
+                    self.give(self.balance.usual(number), connection);
+                }
+            }
+        }
+    }
+
+    /// Gives a connection to another loop. If that has ended, it stays.
+    fn give(&mut self, index: usize, connection: Connection) {
+        if let Err(unsent) = self.balance.send(index, Arrival::Moved(Box::new(connection))) {
+            self.let_in(unsent);
         }
     }
 

@@ -11,7 +11,8 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use super::event_loop::{Accepted, EventLoop, Handle};
+use super::balance::{Arrival, Balance};
+use super::event_loop::{Accepted, EventLoop};
 use crate::limits::ACCEPT_RETRY;
 use crate::protocol::pause;
 use crate::service::{Service, Stats};
@@ -31,8 +32,8 @@ pub(crate) struct Resp {
 struct Loops {
     service: Arc<Service>,
     stopper: Stopper,
-    handles: Vec<Handle>,
-    /// The loop for the next connection, modulo the number of loops.
+    balance: Arc<Balance>,
+    /// The number of the next connection.
     next: usize,
     /// A loop sends its index here when it has ended.
     ended: UnboundedSender<usize>,
@@ -91,17 +92,16 @@ impl Resp {
 impl Loops {
     fn start(service: Arc<Service>, stopper: Stopper) -> io::Result<Loops> {
         let (ended, ends) = unbounded_channel();
-        let count = service.config.loops;
-        let mut loops = Loops { service, stopper, handles: Vec::new(), next: 0, ended, ends };
-        for index in 0..count {
-            let handle = loops.start_one(index)?;
-            loops.handles.push(handle);
-        }
+        let spare = usize::from(service.config.has_spare_loop);
+        let balance = Arc::new(Balance::new(service.config.loops, spare));
+        let loops = Loops { service, stopper, balance, next: 0, ended, ends };
+        (0..loops.balance.loops()).try_for_each(|index| loops.start_one(index))?;
         Ok(loops)
     }
 
-    fn start_one(&self, index: usize) -> io::Result<Handle> {
-        let (handle, event_loop) = EventLoop::new(Arc::clone(&self.service), self.stopper.clone())?;
+    fn start_one(&self, index: usize) -> io::Result<()> {
+        let place = (Arc::clone(&self.balance), index);
+        let event_loop = EventLoop::new(Arc::clone(&self.service), self.stopper.clone(), place)?;
         let ended = self.ended.clone();
         let run = move || {
             // A panic has been reported. The connections of this loop have ended.
@@ -109,32 +109,29 @@ impl Loops {
             // All receivers may have been dropped at a stop.
             let _ = ended.send(index);
         };
-        thread::Builder::new().name(format!("lately-loop-{index}")).spawn(run)?;
-        Ok(handle)
+        thread::Builder::new().name(format!("lately-loop-{index}")).spawn(run).map(drop)
     }
 
     /// Replaces a loop that has panicked.
-    fn replace(&mut self, index: usize) {
+    fn replace(&self, index: usize) {
         // If that fails, the other loops serve its share of new clients.
-        if let Ok(handle) = self.start_one(index) {
-            self.handles[index] = handle;
-        }
+        let _ = self.start_one(index);
     }
 
     /// Passes a connection to the next loop that runs.
     fn send(&mut self, accepted: Accepted) {
-        let mut unsent = Some(accepted);
-        for _ in 0..self.handles.len() {
-            let Some(accepted) = unsent else { return };
-            unsent = self.handles[self.next % self.handles.len()].send(accepted).err();
+        let mut unsent = Some(Arrival::Accepted(accepted));
+        for _ in 0..self.balance.loops() {
+            let Some(arrival) = unsent else { return };
+            unsent = self.balance.send(self.balance.usual(self.next), arrival).err();
             self.next = self.next.wrapping_add(1);
         }
     }
 
     /// Ends the loops, and waits for them.
     async fn end(self) {
-        let Loops { handles, ended, mut ends, .. } = self;
-        handles.into_iter().for_each(Handle::close);
+        let Loops { balance, ended, mut ends, .. } = self;
+        balance.close();
         drop(ended);
         while ends.recv().await.is_some() {}
     }

@@ -211,6 +211,7 @@ impl SocketBatch {
             } else {
                 connection.keep_long(std::mem::take(&mut self.long), part.consumed);
             }
+            connection.sent_bytes += part.consumed.saturating_sub(part.bytes.start);
             connection.ran(part.unread, part.flow, now, moment);
             let replies = start..part.replies;
             start = part.replies;

@@ -75,6 +75,17 @@ impl Stream {
         Ok((self.socket.socket.peer_addr()?, self.socket.socket.local_addr()?))
     }
 
+    /// Leaves the event queue of a loop.
+    pub(super) fn leave(&mut self, registry: &Registry) -> io::Result<()> {
+        registry.deregister(&mut self.socket.socket)
+    }
+
+    /// Enters the event queue of another loop. Events between the two are lost, so everything may be ready.
+    pub(super) fn enter(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
+        (self.socket.readable, self.socket.writable) = (true, true);
+        registry.register(&mut self.socket.socket, token, interest())
+    }
+
     /// Records an event.
     pub(super) fn notice(&mut self, event: &Event) {
         self.socket.notice(event);

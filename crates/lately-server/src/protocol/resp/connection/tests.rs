@@ -114,7 +114,7 @@ fn input_after_the_end_is_discarded_up_to_a_bound() {
     let (mut connection, mut client) = connect(&service(), start);
     let replied = connection.stream.write(&vec![b'x'; 64 << 20]).expect("the client is there");
     quit(&mut connection, start);
-    let most_bytes = connection.sent_bytes();
+    let most_bytes = connection.most_sent_bytes();
     client.set_nonblocking(true).expect("a socket");
     let (mut room, part) = (vec![0; 64 << 10], [0; 64 << 10]);
     let mut sent_bytes = 0;

@@ -8,17 +8,18 @@ use super::*;
 use crate::config::Config;
 use crate::limits::{
     CONNECTION_BYTES, CONNECTIONS_SHARE, DEFAULT_IDLE_TIMEOUT, DEFAULT_READ_TIMEOUT, HANDSHAKE_TIMEOUT,
-    LOGIN_IDLE, MAX_HANDSHAKES, SHORT_BYTES, WRITE_TIMEOUT,
+    LOGIN_IDLE, LOOK_EVERY, LOOKS, MAX_HANDSHAKES, QUIET_TIME, SHORT_BYTES, WRITE_TIMEOUT,
 };
 use crate::protocol::fixture::{client, engine_of, service, service_in_cluster};
 
 const MOMENT: Duration = Duration::from_secs(1);
 
-/// An event loop, its handle, and the time.
+/// An event loop and the time.
 struct Stage {
-    handle: Option<Handle>,
     event_loop: EventLoop,
     moment: Instant,
+    /// The time for which one core worked and the other one was idle, in ticks.
+    ticks: u64,
     /// TLS of the next clients.
     tls: Option<Arc<ServerConfig>>,
 }
@@ -29,16 +30,22 @@ impl Stage {
     }
 
     fn of(service: Arc<Service>) -> Stage {
-        let (handle, event_loop) = EventLoop::new(service, Stopper::new()).expect("an event queue");
+        Stage::at(service, (Arc::new(Balance::new(1, 0)), 0))
+    }
+
+    /// The loop with this index.
+    fn at(service: Arc<Service>, place: (Arc<Balance>, usize)) -> Stage {
+        let event_loop = EventLoop::new(service, Stopper::new(), place).expect("an event queue");
         let moment = event_loop.connections.moment;
-        Stage { handle: Some(handle), event_loop, moment, tls: None }
+        Stage { event_loop, moment, ticks: 0, tls: None }
     }
 
     /// An accepted client, with a socket that does not block.
     fn connect(&self) -> TcpStream {
         let (socket, place, client) = client();
-        let handle = self.handle.as_ref().expect("the loop goes on");
-        assert!(handle.send(Accepted { socket, tls: self.tls.clone(), place }).is_ok());
+        let accepted = Accepted { socket, tls: self.tls.clone(), place };
+        let EventLoop { balance, index, .. } = &self.event_loop;
+        assert!(balance.send(*index, Arrival::Accepted(accepted)).is_ok());
         client.set_nonblocking(true).expect("a socket");
         client
     }
@@ -70,7 +77,7 @@ impl Stage {
     }
 
     fn stop(&mut self) {
-        self.handle.take().expect("it goes on").close();
+        self.event_loop.balance.close();
     }
 
     fn is_over(&self) -> bool {
@@ -134,6 +141,88 @@ fn a_read_of_a_key_that_is_not_known_sets_its_connection_aside() {
     stage.turn();
     stage.pass(MOMENT);
     assert!(stage.is_over());
+}
+
+/// Two loops with one service, the second of which is spare.
+fn two_loops() -> (Stage, Stage) {
+    let (service, balance) = (service(), Arc::new(Balance::new(1, 1)));
+    let stage = |index| Stage::at(Arc::clone(&service), (Arc::clone(&balance), index));
+    (stage(0), stage(1))
+}
+
+impl Stage {
+    /// Lets the loop be busy, or wait, while one of two cores is idle.
+    fn work(&mut self, time: Duration, is_busy: bool) {
+        let end = self.moment + time;
+        while self.moment < end {
+            (self.moment, self.ticks) = (self.moment + LOOK_EVERY, self.ticks + 8);
+            if !is_busy {
+                self.event_loop.load.waited(LOOK_EVERY);
+            }
+            let cores = format!("cpu  {0} 0 0 {0} 0 0 0 0\ncpu0 0\ncpu1 0\n", self.ticks);
+            self.event_loop.look(self.moment, || CoreTime::parse(&cores));
+        }
+    }
+
+    fn clients(&self) -> usize {
+        self.event_loop.connections.by_token.len()
+    }
+}
+
+#[test]
+fn a_busy_loop_hands_clients_over_and_gets_them_back() {
+    let (mut first, mut spare) = two_loops();
+    let mut clients = [(); 6].map(|()| first.connect());
+    first.work(LOOK_EVERY, true);
+    // The last one sends nothing. The one before that waits for alerts, and all others have sent half of a request more.
+    first.ask(
+        &mut clients[4],
+        "SUBSCRIBE lately:alerts\r\n",
+        "*3\r\n$9\r\nsubscribe\r\n$13\r\nlately:alerts\r\n:1\r\n",
+    );
+    for (hits, client) in (1..).zip(&mut clients[..4]) {
+        first.ask(client, "HIT k\r\nHIT", &format!(":{hits}\r\n"));
+    }
+    first.work(LOOK_EVERY * LOOKS, true);
+    spare.turn();
+    assert_eq!((first.clients(), spare.clients()), (3, 3), "half of what was sent");
+    for (hits, client) in (5..).zip(&mut clients[..4]) {
+        client.write_all(b" k\r\nHIT").expect("the system takes it");
+        let all = replies(&mut first, client) + &replies(&mut spare, client);
+        assert_eq!(all, format!(":{hits}|"));
+    }
+    // They stay while they are of use, and come back when the loop is quiet for long.
+    spare.work(QUIET_TIME, true);
+    spare.work(QUIET_TIME, false);
+    assert_eq!(spare.clients(), 3);
+    spare.work(2 * LOOK_EVERY, false);
+    first.turn();
+    assert_eq!((first.clients(), spare.clients()), (6, 0));
+    for (hits, client) in (9..).zip(&mut clients[..4]) {
+        first.ask(client, " k\r\n", &format!(":{hits}\r\n"));
+    }
+}
+
+/// Whether the stop comes before a client is given to the other loop, or after.
+#[test]
+fn a_client_that_changes_loops_is_answered_before_a_stop() {
+    for stops_before in [false, true] {
+        let (mut first, mut spare) = two_loops();
+        let mut clients = [first.connect(), first.connect()];
+        first.work(LOOK_EVERY, true);
+        for (hits, client) in (1..).zip(&mut clients) {
+            first.ask(client, "HIT k\r\n", &format!(":{hits}\r\n"));
+        }
+        clients.iter_mut().for_each(|client| client.write_all(b"HIT k\r\n").expect("the system takes it"));
+        if stops_before {
+            first.stop();
+        }
+        first.work(LOOK_EVERY * LOOKS, true);
+        first.stop();
+        let all = clients.each_mut().map(|client| replies(&mut spare, client) + &replies(&mut first, client));
+        assert!([[":3|", ":4|"], [":4|", ":3|"]].contains(&all.each_ref().map(String::as_str)), "{all:?}");
+        clients.iter_mut().for_each(|client| assert!(is_closed(client)));
+    }
 }
 
 /// A round may take long, so one round accepts all waiting connections.
