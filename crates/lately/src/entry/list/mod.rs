@@ -42,7 +42,7 @@ const SECOND_MS: i64 = 1_000;
 /// They leave together once they reach this much further back.
 const LEAVE_TOGETHER_MS: i64 = 20;
 // With the newest of those that are older than a second.
-const _: () = assert!(SECOND_MS + LEAVE_TOGETHER_MS < MOST_MOMENTS as i64);
+const _: () = assert!((SECOND_MS + LEAVE_TOGETHER_MS).cast_unsigned() < MOST_MOMENTS as u64);
 /// Totals are stored in six bytes.
 pub(super) const MAX_TOTAL: u64 = SIX_BYTES;
 
