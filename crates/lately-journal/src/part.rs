@@ -43,15 +43,37 @@ fn checksum_of(head: &[u8], keys: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-/// The parts with a correct checksum, anywhere in damaged bytes. Parts from before version 3 have none.
-pub(crate) fn whole_parts(mut bytes: &[u8]) -> Vec<u8> {
+/// The parts with a correct checksum that follow in order, anywhere in damaged bytes. Parts from before version 3 have none.
+pub(crate) fn whole_parts(mut bytes: &[u8], order: &mut PartOrder) -> Vec<u8> {
     let mut whole = Vec::new();
     while !bytes.is_empty() {
         let part = first_part(bytes).unwrap_or_default();
-        whole.extend_from_slice(part);
+        if order.follow(part, VERSION) {
+            whole.extend_from_slice(part);
+        }
         bytes = &bytes[part.len().max(1)..];
     }
     whole
+}
+
+/// The order of the parts of a checkpoint: their numbers rise, and their times do not fall. A part that an earlier checkpoint left in the
+/// same place of the disk is older.
+#[derive(Default)]
+pub(crate) struct PartOrder(Option<(u16, Option<Timestamp>)>);
+
+impl PartOrder {
+    /// Whether all parts of a payload follow those before. Then the next ones must follow them.
+    pub(crate) fn follow(&mut self, mut payload: &[u8], version: u8) -> bool {
+        let mut last = self.0;
+        while let Some(WrittenPart { part, now, .. }) = take_part(&mut payload, version) {
+            if last.is_some_and(|(before, then)| part <= before || now < then) {
+                return false;
+            }
+            last = Some((part, now));
+        }
+        self.0 = last;
+        true
+    }
 }
 
 /// The part at the front of `bytes`, if its checksum is correct.
@@ -106,4 +128,31 @@ pub(crate) fn take_part<'a>(payload: &mut &'a [u8], version: u8) -> Option<Writt
 /// Decodes a time from the front of a payload.
 pub(crate) fn take_time(payload: &mut &[u8]) -> Option<Timestamp> {
     Timestamp::from_millis(i64::try_from(take_u64(payload)?).ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_of_an_earlier_checkpoint_does_not_follow() {
+        let store = Store::builder().build().expect("valid");
+        let part = |number: u16, at_ms: i64| {
+            store.hit(b"k", Timestamp::from_millis(at_ms).expect("a time")).expect("counted");
+            let mut payload = Vec::new();
+            write_part(&store, number, &mut payload);
+            payload
+        };
+        let earlier = [part(3, 1_000_000), part(5, 1_000_000)];
+        let now = [2, 3, 4, 6].map(|number| part(number, 2_000_000));
+        let mut order = PartOrder::default();
+        assert!(order.follow(&now[..2].concat(), VERSION));
+        assert!(!order.follow(&earlier[1], VERSION), "it is older");
+        assert!(!order.follow(&now[1], VERSION), "it was there");
+        assert!(!order.follow(&[&now[2][..], &earlier[1]].concat(), VERSION));
+        assert!(order.follow(&now[2..].concat(), VERSION));
+        // In damaged bytes, those that follow are found.
+        let bytes = [&b"?"[..], &now[0], &earlier[0], b"??", &now[1], &now[2][1..]].concat();
+        assert_eq!(whole_parts(&bytes, &mut PartOrder::default()), now[..2].concat());
+    }
 }

@@ -1,6 +1,8 @@
 //! Reads a file frame by frame, and finds the next frame behind damage.
 
+use std::collections::VecDeque;
 use std::io;
+use std::ops::Range;
 
 use crate::disk::DiskFile;
 use crate::frame::{HEAD_BYTES, Head, Kind, MAGIC_BYTES, OLDEST_VERSION, VERSION};
@@ -19,8 +21,10 @@ pub(crate) struct Scan<'a, F> {
     number: Option<u64>,
     /// How far the file was synced, according to the frames that were read.
     synced: u64,
-    /// The offsets of frames that are left out, in order.
-    misplaced: Vec<u64>,
+    /// Where frames are left out, in order.
+    misplaced: Vec<Range<u64>>,
+    /// Frames from this number on belong to a later file.
+    below: Option<u64>,
 }
 
 /// The next thing in a file.
@@ -59,6 +63,7 @@ impl<'a, F: DiskFile> Scan<'a, F> {
             number: None,
             synced: 0,
             misplaced: Vec::new(),
+            below: None,
         })
     }
 
@@ -104,7 +109,8 @@ impl<'a, F: DiskFile> Scan<'a, F> {
         let frame_bytes = HEAD_BYTES + head.len;
         // Numbers rise. A frame with a lower number is a remainder of an earlier file content.
         let is_next = self.number.is_none_or(|number| head.number > number)
-            && (self.misplaced.is_empty() || self.misplaced.binary_search(&self.offset()).is_err());
+            && self.below.is_none_or(|below| head.number < below)
+            && !self.is_misplaced(self.offset());
         if !is_next || !head.fits(self.peek(frame_bytes)?.get(HEAD_BYTES..).unwrap_or_default()) {
             return Ok(Step::Damage);
         }
@@ -115,27 +121,34 @@ impl<'a, F: DiskFile> Scan<'a, F> {
         Ok(Step::Frame { number: head.number, payload: &self.buffer[payload] })
     }
 
-    /// Leaves out the fewest whole frames, so that the numbers of all others rise: those of a write that went to a wrong place.
+    /// Leaves out few whole frames, so that the numbers of all others rise: those of a write that went to a wrong place.
     /// Without this, one of them with a high number hides all that follow it. Does not move.
     pub(crate) fn leave_misplaced_out(&mut self) -> io::Result<()> {
         let (offset, number, synced) = (self.offset(), self.number, self.synced);
-        let (mut offsets, mut numbers) = (Vec::new(), Vec::new());
+        let mut order = Order::default();
         loop {
-            let at = self.offset();
+            let start = self.offset();
             self.number = None;
             if let Step::Frame { number, .. } = self.step()? {
-                offsets.push(at);
-                numbers.push(number);
+                order.add(Place { number, start, end: self.offset() });
             } else if !self.resume()? {
                 break;
             }
         }
-        let mut kept = longest_rising(&numbers).into_iter().peekable();
-        let misplaced = (0..offsets.len()).filter(|&index| kept.next_if_eq(&index).is_none());
-        self.misplaced = misplaced.map(|index| offsets[index]).collect();
+        self.misplaced = order.misplaced();
         self.go_to(offset);
         (self.number, self.synced) = (number, synced);
         Ok(())
+    }
+
+    fn is_misplaced(&self, offset: u64) -> bool {
+        let next = self.misplaced.partition_point(|range| range.end <= offset);
+        self.misplaced.get(next).is_some_and(|range| range.start <= offset)
+    }
+
+    /// Frames from this number on belong to a later file. One of them here is in the wrong place.
+    pub(crate) fn end_before(&mut self, number: u64) {
+        self.below = Some(number);
     }
 
     /// Whether a whole frame is here, wherever it belongs.
@@ -206,20 +219,74 @@ impl<'a, F: DiskFile> Scan<'a, F> {
     }
 }
 
-/// The indices of the longest subsequence of numbers that rise (Schensted, "Longest increasing and decreasing subsequences",
-/// 1961).
-fn longest_rising(numbers: &[u64]) -> Vec<usize> {
-    // By length less one: the index where the best subsequence of that length ends, which is the one with the lowest number.
-    let mut ends: Vec<usize> = Vec::new();
-    let mut before = vec![None; numbers.len()];
-    for (index, &number) in numbers.iter().enumerate() {
-        let len = ends.partition_point(|&end| numbers[end] < number);
-        before[index] = len.checked_sub(1).map(|len| ends[len]);
-        if len == ends.len() { ends.push(index) } else { ends[len] = index }
+/// A frame: its number and where it is.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    number: u64,
+    start: u64,
+    end: u64,
+}
+
+/// Finds frames that are in a wrong place, by their numbers, which rise in a file. Where a number is lower than the one before it, either
+/// the frames before it are wrong, or those from it on: the fewer are.
+#[derive(Default)]
+struct Order {
+    /// The newest frames that are right, as far as is known: at most [`LOOKED_BACK`].
+    right: VecDeque<Place>,
+    /// Frames with lower numbers behind them.
+    lower: Vec<Place>,
+    /// Where wrong frames are.
+    wrong: Vec<Range<u64>>,
+}
+
+/// Frames that a write to a wrong place can have at most, to be found before all that follow are taken for wrong.
+const LOOKED_BACK: usize = 4_096;
+
+impl Order {
+    fn add(&mut self, place: Place) {
+        let rises = |last: Option<&Place>| last.is_none_or(|last| last.number < place.number);
+        if rises(self.right.back()) {
+            self.leave_out_lower();
+            self.keep(place);
+        } else if rises(self.lower.last()) && self.lower.len() <= LOOKED_BACK {
+            self.lower.push(place);
+            let first = self.lower[0].number;
+            let higher = self.right.iter().rev().take_while(|right| right.number >= first).count();
+            if self.lower.len() > higher {
+                self.right
+                    .drain(self.right.len() - higher..)
+                    .for_each(|place| self.wrong.push(place.start..place.end));
+                std::mem::take(&mut self.lower).into_iter().for_each(|place| self.keep(place));
+            }
+        } else {
+            self.wrong.push(place.start..place.end);
+        }
     }
-    let mut longest: Vec<_> = std::iter::successors(ends.last().copied(), |&index| before[index]).collect();
-    longest.reverse();
-    longest
+
+    fn keep(&mut self, place: Place) {
+        self.right.push_back(place);
+        if self.right.len() > LOOKED_BACK {
+            self.right.pop_front();
+        }
+    }
+
+    fn leave_out_lower(&mut self) {
+        self.lower.drain(..).for_each(|place| self.wrong.push(place.start..place.end));
+    }
+
+    /// Where wrong frames are, in order. Adjacent ones are one range.
+    fn misplaced(mut self) -> Vec<Range<u64>> {
+        self.leave_out_lower();
+        self.wrong.sort_unstable_by_key(|range| range.start);
+        self.wrong.dedup_by(|next, range| {
+            let is_next = next.start == range.end;
+            if is_next {
+                range.end = next.end;
+            }
+            is_next
+        });
+        self.wrong
+    }
 }
 
 #[cfg(test)]
@@ -227,20 +294,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_longest_rising_numbers_are_found() {
-        for (numbers, longest) in [
-            (&[][..], &[][..]),
-            (&[7], &[0]),
-            (&[1, 2, 3], &[0, 1, 2]),
-            (&[1, 9, 2, 3], &[0, 2, 3]),
-            (&[1, 2, 9, 1, 3, 4], &[0, 1, 4, 5]),
-            (&[5, 5, 6], &[0, 2]),
-            (&[8, 9, 1, 2, 3], &[2, 3, 4]),
-        ] {
-            let found = longest_rising(numbers);
-            let rising = found.windows(2).all(|pair| numbers[pair[0]] < numbers[pair[1]]);
-            assert!(rising && found.len() == longest.len(), "{numbers:?}: {found:?}");
-        }
-        assert_eq!(longest_rising(&[1, 9, 2, 3]), [0, 2, 3]);
+    fn frames_in_a_wrong_place_are_found() {
+        let check = |numbers: &[u64], expected: &[u64]| {
+            let mut order = Order::default();
+            let places = (0..).zip(numbers).map(|(start, &number)| Place { number, start, end: start + 1 });
+            places.for_each(|place| order.add(place));
+            let found: Vec<u64> = order.misplaced().into_iter().flatten().collect();
+            assert_eq!(found, expected, "{numbers:?}");
+        };
+        check(&[], &[]);
+        check(&[1, 2, 3], &[]);
+        check(&[1, 9, 3, 4], &[1]);
+        check(&[1, 2, 1, 4, 5], &[2]);
+        check(&[1, 8, 9, 3, 4, 5, 6], &[1, 2]);
+        check(&[5, 5, 6], &[1]);
+        check(&[8, 9, 1, 2, 3], &[0, 1]);
+        check(&[1, 2, 3, 1, 2], &[3, 4]);
+        check(&[1, 9, 3, 2, 4, 5], &[1, 3]);
+        let many: Vec<u64> = (0..20_000).chain([5]).chain(20_000..30_000).collect();
+        check(&many, &[20_000]);
     }
 }

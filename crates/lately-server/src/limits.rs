@@ -298,9 +298,6 @@ pub const MAX_RULE_LABEL_BYTES: usize = 256;
 /// The lowest rate of a dump or restore, in bytes a second.
 pub const HTTP_LEAST_BYTES: u64 = 32_000;
 
-/// When all places of an HTTP listener are taken, a connection without a request for this long may be closed for another one.
-pub const HTTP_IDLE: Duration = Duration::from_millis(10);
-
 /// Time between checks of the rates of HTTP clients.
 pub const HTTP_LOOK_EVERY: Duration = Duration::from_millis(100);
 

@@ -11,7 +11,7 @@ use crate::disk::{Disk, DiskFile};
 use crate::error::JournalError;
 use crate::frame::{HEAD_BYTES, Head, Kind, VERSION, take_u64};
 use crate::limits::MAX_FRAME_BYTES;
-use crate::part::{END, HEAD, PARTS, whole_parts};
+use crate::part::{END, HEAD, PARTS, PartOrder, whole_parts};
 use crate::replayer::Feed;
 use crate::scan::{Scan, Step};
 
@@ -45,7 +45,7 @@ impl<D: Disk> Reader<'_, D> {
         }
         let version = self.version;
         // After damage any number may follow.
-        let (mut expected, mut end) = (Some(0), None);
+        let (mut expected, mut end, mut order) = (Some(0), None, PartOrder::default());
         loop {
             let offset = scan.offset();
             match scan.step().map_err(failed)? {
@@ -56,6 +56,15 @@ impl<D: Disk> Reader<'_, D> {
                     expected = Some(number + 1);
                     match payload.split_first() {
                         Some((&HEAD, rest)) if rest == segment.to_le_bytes() => {}
+                        Some((&PARTS, rest)) if end.is_none() && !order.follow(rest, version) => {
+                            let bytes = payload.len() as u64;
+                            self.damaged(
+                                &opened.path,
+                                offset,
+                                bytes,
+                                "a block of an earlier checkpoint is in its place",
+                            )?;
+                        }
                         Some((&PARTS, rest)) if end.is_none() => {
                             if !feed.parts(&opened.path, version, (offset, rest)) {
                                 break;
@@ -72,8 +81,8 @@ impl<D: Disk> Reader<'_, D> {
                     let bytes = if found { scan.offset() - offset } else { left };
                     // The parts of a block have their own checksums. Only damaged parts are lost, not the
                     // whole block.
-                    let kept = if self.intent == Intent::Repair {
-                        whole_parts(&read_at(&opened.file, offset, bytes).map_err(failed)?)
+                    let kept = if self.intent == Intent::Repair && !is_misplaced {
+                        whole_parts(&read_at(&opened.file, offset, bytes).map_err(failed)?, &mut order)
                     } else {
                         Vec::new()
                     };

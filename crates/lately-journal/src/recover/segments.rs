@@ -20,6 +20,14 @@ pub(super) struct Segment {
     name: String,
     /// The end of the previous segment, and how far that was synced, as this segment knows.
     previous: Option<(u64, u64)>,
+    /// The number of its first frame, if that can be read.
+    first: Option<u64>,
+}
+
+/// What the first frame of a segment says: its own number, and see [`Segment`].
+struct Start {
+    first: u64,
+    previous: Option<(u64, u64)>,
 }
 
 impl<D: Disk> Reader<'_, D> {
@@ -43,8 +51,9 @@ impl<D: Disk> Reader<'_, D> {
         for &segment in segments {
             let opened = self.open(&names::log(segment))?;
             self.expect(&opened)?;
-            let previous = self.previous(&opened, segment)?;
-            log.push(Segment { segment, name: opened.name, previous });
+            let start = self.start(&opened, segment)?;
+            let (first, previous) = start.map(|Start { first, previous }| (first, previous)).unzip();
+            log.push(Segment { segment, name: opened.name, previous: previous.flatten(), first });
         }
         self.remove_unborn(&mut log)?;
         self.recovery.segments = log.len();
@@ -72,12 +81,8 @@ impl<D: Disk> Reader<'_, D> {
         Ok(())
     }
 
-    /// What a segment says about the previous one.
-    fn previous(
-        &mut self,
-        opened: &Opened<D::File>,
-        segment: u64,
-    ) -> Result<Option<(u64, u64)>, JournalError> {
+    /// The number of the first frame of a segment, and what it says about the previous segment.
+    fn start(&mut self, opened: &Opened<D::File>, segment: u64) -> Result<Option<Start>, JournalError> {
         let failed = |error| JournalError::Disk { what: "read", path: PathBuf::clone(&opened.path), error };
         let mut scan = Scan::new(&opened.file, None).map_err(failed)?;
         let begin = scan.begin(Kind::Log).map_err(failed)?;
@@ -85,7 +90,7 @@ impl<D: Disk> Reader<'_, D> {
             return Ok(None);
         }
         scan.skip_begin();
-        let Step::Frame { payload, .. } = scan.step().map_err(failed)? else { return Ok(None) };
+        let Step::Frame { number: first, payload } = scan.step().map_err(failed)? else { return Ok(None) };
         let mut payload = payload.strip_prefix(&[SEGMENT]).unwrap_or_default();
         let mut number = || take_u64(&mut payload);
         let (own, previous) = (number(), number().zip(number()));
@@ -100,7 +105,7 @@ impl<D: Disk> Reader<'_, D> {
         if own.is_some_and(|own| own != segment) {
             self.damaged(&opened.path, 0, 0, "it is another segment of the log")?;
         }
-        Ok(previous)
+        Ok(Some(Start { first, previous }))
     }
 
     /// Replays the log.
@@ -159,7 +164,7 @@ impl<D: Disk> Reader<'_, D> {
     /// nothing behind it is valid.
     fn segment(
         &mut self,
-        Segment { name, segment, .. }: &Segment,
+        Segment { name, segment, first, .. }: &Segment,
         after: &[Segment],
         feed: &mut Feed<'_>,
     ) -> Result<bool, JournalError> {
@@ -174,6 +179,18 @@ impl<D: Disk> Reader<'_, D> {
         }
         let mut is_whole = true;
         let mut is_begun = self.begin(&mut scan, &opened, Kind::Log)?;
+        let goes_back = first.is_some_and(|first| self.recovery.number > 0 && first <= self.recovery.number);
+        if goes_back {
+            let what = "its numbers go back: an earlier log is in its place, or a record of a later one in that before it";
+            self.damaged(&opened.path, 0, 0, what)?;
+        }
+        // Numbers go on in the next segment.
+        let next = after.first().and_then(|next| next.first);
+        if let (Some(first), Some(next)) = (*first, next)
+            && first < next
+        {
+            scan.end_before(next);
+        }
         if self.intent == Intent::Repair {
             scan.leave_misplaced_out().map_err(failed)?;
         }

@@ -517,6 +517,34 @@ fn a_repair_loses_no_record_to_one_in_the_wrong_place() {
     }
 }
 
+/// Symptom: a start without a word lost whole records of two logs. Cause: a write had put a record of a later log at the end of an earlier
+/// one, and the records between the two were taken for known. Fix: the numbers of a log end before those of the next one begin.
+#[test]
+fn a_record_of_a_later_log_is_damage_and_costs_itself_alone() {
+    let made = Made::segments();
+    let files = made.files();
+    for (index, file) in files.iter().enumerate() {
+        for later in &files[index + 1..] {
+            let mut bytes = vec![0; later.size];
+            made.disk.open(&later.name).expect("opened").read_bytes(&mut bytes, 0).expect("read");
+            let places =
+                file.frames[1..].iter().flat_map(|at| later.frames.iter().map(move |frame| (at, frame)));
+            for (at, frame) in places.filter(|(at, frame)| at.end - at.start == frame.end - frame.start) {
+                let what = format!("{} of {} at {} of {}", frame.start, later.name, at.start, file.name);
+                let disk = made.disk.copy();
+                let changed = disk.open(&file.name).expect("opened");
+                changed.write_bytes(&bytes[frame.start..frame.end], at.start as u64).expect("written");
+                changed.sync().expect("synced");
+                let refused = start(&disk, false).map(|(_, recovery)| recovery);
+                assert!(matches!(refused, Err(JournalError::Damaged { .. })), "{refused:?}, {what}");
+                let (life, recovery) = start(&disk, true).unwrap_or_else(|error| panic!("{error}, {what}"));
+                assert_same(&life.store, &made.without(|batch| Some(batch) == at.batch), &made, &what);
+                assert_repaired(&disk, &life, &recovery, &made, &what);
+            }
+        }
+    }
+}
+
 #[test]
 fn only_the_last_frame_of_a_closed_log_may_be_torn() {
     let files = Made::closed().files();

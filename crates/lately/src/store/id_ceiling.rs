@@ -1,4 +1,5 @@
-//! The part of the memory that ids may take. Past it, those are forgotten first that would be over next.
+//! The part of the memory that ids may take. Past it, those are forgotten first that no key has any more, and then those that would
+//! be over next.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -19,6 +20,9 @@ impl Store {
     /// Forgets ids at once until they take no more than their part. For keys that were loaded: the ceiling may be lower than
     /// before.
     pub(super) fn keep_loaded_ids_to_ceiling(&self) {
+        if self.ids.is_full(&self.memory) {
+            (0..SHARDS).for_each(|index| _ = self.lock(index, Timestamp::MIN).drop_dead_ids(&self.ids));
+        }
         while self.ids.is_full(&self.memory) {
             let before_bytes = self.ids.used_bytes();
             self.raise_floor(Timestamp::MIN);
@@ -33,13 +37,23 @@ impl Store {
     fn forget_ids(&self, now: Timestamp) {
         let to_visit = self.ids.to_visit();
         if to_visit.load(Relaxed) == 0 {
-            self.raise_floor(now);
-            to_visit.store(SHARDS, Relaxed);
+            to_visit.store(2 * SHARDS, Relaxed);
         }
         let mut visited = 0;
         while visited < IDS_VISITED {
             // Another thread may visit, too.
             let Ok(left) = to_visit.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)) else { break };
+            if left > SHARDS {
+                visited += self.lock(left - SHARDS - 1, now).drop_dead_ids(&self.ids);
+                continue;
+            }
+            if left == SHARDS {
+                if !self.ids.is_full(&self.memory) {
+                    to_visit.store(0, Relaxed);
+                    break;
+                }
+                self.raise_floor(now);
+            }
             visited += self.lock(left - 1, now).prune_ids(&self.ids);
         }
     }

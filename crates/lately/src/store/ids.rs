@@ -243,6 +243,20 @@ impl Ids {
         before
     }
 
+    /// Drops the ids of all owners but these, and those that were joined to them.
+    pub(super) fn keep_owners(&mut self, mut live: Vec<u32>) {
+        live.sort_unstable();
+        self.joined.retain(|(of, _)| live.binary_search(of).is_ok());
+        live.extend(self.joined.iter().map(|(_, other)| other.number));
+        live.sort_unstable();
+        for index in 0..self.buckets.len() {
+            if self.buckets[index].iter().any(|id| live.binary_search(&id.owner()).is_err()) {
+                self.retain(index, |id| live.binary_search(&id.owner()).is_ok());
+            }
+        }
+        self.shrink();
+    }
+
     /// The ids of each owner, by its number.
     pub(super) fn by_owner(&self, known: Known) -> ByOwner<'_> {
         let all = self.buckets.iter().flatten().copied().filter(|&id| known.has(id));
@@ -473,7 +487,8 @@ pub(super) struct IdMemory {
     floor_ms: AtomicI64,
     /// Ids that were forgotten before their span was over.
     forgotten: AtomicU64,
-    /// The shards that are still to be visited since the floor was raised, counted from the last one.
+    /// The shards that are still to be visited, counted from the last one: first each for ids that nothing has any more, and then,
+    /// if that was not enough, each again for those below the floor.
     to_visit: AtomicUsize,
 }
 

@@ -110,6 +110,12 @@ impl Places {
         self.owners.get(place as usize).copied().unwrap_or(Owner::NONE)
     }
 
+    /// The numbers of all owners.
+    pub(super) fn owners(&self) -> Vec<u32> {
+        let all = self.owners.iter().chain(&self.owners_before);
+        all.filter(|&&owner| owner != Owner::NONE).map(|owner| owner.number).collect()
+    }
+
     /// Prefetches the owner of a place.
     pub(super) fn prefetch_owner(&self, place: u32) {
         if let Some(owner) = self.owners.get(place as usize) {

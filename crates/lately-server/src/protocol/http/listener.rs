@@ -43,7 +43,7 @@ use super::stream::Stream;
 use crate::limits::{
     ACCEPT_RETRY, CONNECTIONS_SHARE, DRAIN_TIMEOUT, GRPC_CONNECTION_BYTES, GRPC_PING_EVERY,
     GRPC_PING_TIMEOUT, GRPC_STREAM_BYTES, GRPC_STREAM_SHARE, GRPC_UNARY_PART, HTTP_CONNECTION_BYTES,
-    HTTP_IDLE, HTTP_LOOK_EVERY, HTTP_PLACE_BYTES, HTTP_SEND_BYTES, HTTP_TIMEOUT, HTTP2_BODIES_SHARE,
+    HTTP_LOOK_EVERY, HTTP_PLACE_BYTES, HTTP_SEND_BYTES, HTTP_TIMEOUT, HTTP2_BODIES_SHARE,
     HTTP2_CONNECTION_BYTES, HTTP2_SEND_BYTES, HTTP2_STREAM_SHARE, HTTP2_STREAMS_SHARE,
     LEAST_HTTP_CONNECTIONS, LINGER, MAX_GRPC_CONNECTIONS, MAX_HTTP_CONNECTIONS, MAX_HTTP_HEAD_BYTES,
     MAX_HTTP_HEADERS, MAX_HTTP2_ERRORS, MAX_HTTP2_RESETS, MAX_HTTP2_STREAMS, MOST_ENDED, TLS_BYTES,
@@ -203,9 +203,6 @@ pub(crate) async fn serve(
     let _ = timeout(DRAIN_TIMEOUT, drained).await;
 }
 
-/// After this many waits of [`HTTP_IDLE`], one more connection is asked to end.
-const WAITS_PER_WANT: u32 = HTTP_LOOK_EVERY.subsec_millis() / HTTP_IDLE.subsec_millis();
-
 /// The connections of a listener.
 struct Connections {
     most: usize,
@@ -220,10 +217,9 @@ impl Connections {
         Connections { most, http2, running: JoinSet::new(), oldest: VecDeque::new() }
     }
 
-    /// Waits until there is room for another connection. Closes the oldest that the server is waiting for, or that is idle: whoever opens
-    /// connections and sends nothing on them must not keep others out.
+    /// Waits until there is room for another connection. Closes the oldest that the server is waiting for.
     async fn make_room(&mut self) {
-        for wait in 0_u32.. {
+        loop {
             // A connection that has ended keeps its memory until it is joined.
             while self.running.try_join_next().is_some() {}
             self.forget_ended();
@@ -236,16 +232,13 @@ impl Connections {
                 if let Some(index) = self.oldest.iter().position(|(_, pace)| pace.may_go()) {
                     self.oldest.remove(index).iter().for_each(|(connection, _)| connection.abort());
                 } else {
-                    if wait % WAITS_PER_WANT == 0 {
-                        // All are at work for their clients: of those that would go on with another request, the oldest does not.
-                        let _ = self.oldest.iter().any(|(_, pace)| pace.want());
-                    }
-                    self.oldest.iter().for_each(|(_, pace)| pace.note_idle());
+                    // All are at work for their clients: of those that would go on with another request, the oldest does not.
+                    let _ = self.oldest.iter().any(|(_, pace)| pace.want());
                 }
             }
             tokio::select! {
                 _ = self.running.join_next() => {}
-                () = pause(HTTP_IDLE) => {}
+                () = pause(HTTP_LOOK_EVERY) => {}
             }
         }
     }

@@ -81,11 +81,8 @@ pub(in crate::protocol) struct Pace {
     looks: AtomicU64,
     is_ended: AtomicBool,
     ended: Notify,
-    /// Whether the connection may be silent, as of gRPC.
-    may_be_silent: bool,
-    open_requests: AtomicUsize,
-    /// It has no open request, and had none since another connection began to wait for a place.
-    is_idle: AtomicBool,
+    /// Of a connection that may be silent, as of gRPC: the number of open requests.
+    open_requests: Option<AtomicUsize>,
     /// Transfers over HTTP/2 that it carries, which have paces of their own.
     carried: AtomicUsize,
     /// Of such a transfer: the connection.
@@ -108,12 +105,12 @@ impl Drop for Carrier {
     }
 }
 
-/// An open request of a connection.
+/// An open request of a connection that may be silent.
 pub(in crate::protocol) struct OpenRequest(Arc<Pace>);
 
 impl Drop for OpenRequest {
     fn drop(&mut self) {
-        self.0.open_requests.fetch_sub(1, Relaxed);
+        self.0.open_requests.iter().for_each(|open| _ = open.fetch_sub(1, Relaxed));
     }
 }
 
@@ -144,7 +141,7 @@ impl Transfer {
 impl Pace {
     /// The pace of a connection that may be silent: it has no least rate.
     pub(super) fn silent() -> Pace {
-        Pace { may_be_silent: true, ..Pace::default() }
+        Pace { open_requests: Some(AtomicUsize::new(0)), ..Pace::default() }
     }
 
     /// The pace of a dump or restore over HTTP/2, where requests share a connection: other requests do not count for it. The caller
@@ -166,8 +163,7 @@ impl Pace {
 
     /// Counts an open request, until the result is dropped.
     pub(in crate::protocol) fn open_request(self: &Arc<Pace>) -> OpenRequest {
-        self.open_requests.fetch_add(1, Relaxed);
-        self.is_idle.store(false, Relaxed);
+        self.open_requests.iter().for_each(|open| _ = open.fetch_add(1, Relaxed));
         OpenRequest(Arc::clone(self))
     }
 
@@ -192,7 +188,6 @@ impl Pace {
     /// The client begins anew, unless another wants its place: gives whether it may go on.
     pub(super) fn renew(&self) -> bool {
         self.behind_bytes.store(0, Relaxed);
-        self.is_idle.store(false, Relaxed);
         !self.is_wanted.load(Relaxed)
     }
 
@@ -233,7 +228,7 @@ impl Pace {
     /// The client is too slow.
     pub(super) fn look(&self) -> Result<(), TooSlow> {
         self.looks.fetch_add(1, Relaxed);
-        if self.may_be_silent {
+        if self.open_requests.is_some() {
             return Ok(());
         }
         let is_ours = self.is_ours.load(Relaxed);
@@ -316,17 +311,12 @@ impl Pace {
         self.transfer().as_ref().is_some_and(|transfer| transfer.is_cut)
     }
 
-    /// Another connection waits for a place. If this one has no request now, it may go, unless it gets one before it is looked at again.
-    pub(super) fn note_idle(&self) {
-        self.is_idle.store(self.open_requests.load(Relaxed) == 0, Relaxed);
-    }
-
     /// Whether the connection may be closed to make room for another: the server is waiting for its client.
     pub(super) fn may_go(&self) -> bool {
-        if self.may_be_silent {
-            return self.open_requests.load(Relaxed) == 0;
+        if let Some(open) = &self.open_requests {
+            return open.load(Relaxed) == 0;
         }
-        (self.behind_bytes.load(Relaxed) > 0 || self.is_idle.load(Relaxed)) && !self.carries()
+        self.behind_bytes.load(Relaxed) > 0 && !self.carries()
     }
 
     fn transfer(&self) -> MutexGuard<'_, Option<Transfer>> {
@@ -433,25 +423,6 @@ mod tests {
         assert!(!pace.may_go());
         drop(open);
         assert!(pace.may_go());
-    }
-
-    #[test]
-    fn an_idle_connection_may_go_once_another_waits_for_a_place() {
-        let pace = Arc::<Pace>::default();
-        assert!(!pace.may_go());
-        let open = pace.open_request();
-        pace.note_idle();
-        assert!(!pace.may_go());
-        drop(open);
-        assert!(!pace.may_go());
-        pace.note_idle();
-        assert!(pace.may_go());
-        // It is answered, or asks.
-        assert!(pace.renew() && !pace.may_go());
-        pace.note_idle();
-        assert!(pace.may_go());
-        drop(pace.open_request());
-        assert!(!pace.may_go());
     }
 
     #[test]

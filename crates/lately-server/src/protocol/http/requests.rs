@@ -21,7 +21,7 @@ use tokio::time::timeout;
 
 use super::dumps::discard;
 use super::listener::{Link, Speaks};
-use super::pace::{self, BYTES_A_LOOK, Pace};
+use super::pace::{BYTES_A_LOOK, Pace};
 use super::problem::problem;
 use crate::limits::{
     CONNECTIONS_SHARE, GRPC_CALLS_SHARE, HTTP_ANSWER_BYTES, HTTP_LOOK_EVERY, LEAST_GRPC_CALLS,
@@ -105,8 +105,6 @@ impl Requests {
     }
 
     async fn take(self: &Arc<Requests>, pace: &Arc<Pace>, version: Version) -> Option<OpenRequest> {
-        // Those of gRPC are counted by their calls: some may be open on a connection that is closed for another.
-        let of_connection = (self.speaks == Speaks::Http).then(|| pace.open_request());
         let places = Arc::clone(&self.places);
         let place = match Arc::clone(&places).try_acquire_owned() {
             Ok(place) => place,
@@ -130,8 +128,7 @@ impl Requests {
         progress.state().turned_look = pace.looks();
         self.open().push(Arc::clone(&progress));
         self.service.charge(0, REQUEST_BYTES);
-        let requests = Arc::clone(self);
-        Some(OpenRequest { requests, progress, _place: place, _of_connection: of_connection })
+        Some(OpenRequest { requests: Arc::clone(self), progress, _place: place })
     }
 
     /// Closes the connection whose client is the furthest behind. Returns whether there is one, or one is being closed.
@@ -183,7 +180,6 @@ struct OpenRequest {
     requests: Arc<Requests>,
     progress: Arc<Progress>,
     _place: OwnedSemaphorePermit,
-    _of_connection: Option<pace::OpenRequest>,
 }
 
 impl Drop for OpenRequest {

@@ -345,6 +345,17 @@ impl Shard {
         }
     }
 
+    /// Drops the ids of keys that were forgotten or replaced. Returns how many ids there were before. A change that is not committed
+    /// yet, and forgot a key, cannot bring its ids back any more: so only for want of memory.
+    pub(super) fn drop_dead_ids(&mut self, memory: &IdMemory) -> usize {
+        let before = self.side.ids.len();
+        if before > 0 {
+            let live = self.side.places.owners();
+            self.change_ids(memory, |ids, _| ids.keep_owners(live));
+        }
+        before
+    }
+
     /// Drops all ids that are over. Returns how many there were before.
     pub(super) fn prune_ids(&mut self, memory: &IdMemory) -> usize {
         if self.side.ids.len() == 0 {
