@@ -121,7 +121,7 @@ impl Load {
 mod tests {
     use super::*;
 
-    /// The advice of looks with this part of the time busy, and so many thousandths of two cores idle.
+    /// The advice of looks with this part of the time busy, and `idle` thousandths of a core idle.
     fn advice(busy: f64, idle: u64, looks: u32) -> Vec<Advice> {
         let mut moment = crate::clock::moment();
         let (mut load, mut time) = (Load::new(moment), CoreTime { idle: 5, all: 10, cores: 2 });
