@@ -105,13 +105,13 @@ impl<'a, F: DiskFile> Scan<'a, F> {
         if self.left() == 0 {
             return Ok(Step::End);
         }
-        let Some(head) = Head::read(self.peek(HEAD_BYTES)?) else { return Ok(Step::Damage) };
+        let Some(head) = self.whole_frame()? else { return Ok(Step::Damage) };
         let frame_bytes = HEAD_BYTES + head.len;
         // Numbers rise. A frame with a lower number is a remainder of an earlier file content.
         let is_next = self.number.is_none_or(|number| head.number > number)
             && self.below.is_none_or(|below| head.number < below)
             && !self.is_misplaced(self.offset());
-        if !is_next || !head.fits(self.peek(frame_bytes)?.get(HEAD_BYTES..).unwrap_or_default()) {
+        if !is_next {
             return Ok(Step::Damage);
         }
         self.number = Some(head.number);
@@ -153,9 +153,14 @@ impl<'a, F: DiskFile> Scan<'a, F> {
 
     /// Whether a whole frame is here, wherever it belongs.
     pub(crate) fn is_at_frame(&mut self) -> io::Result<bool> {
-        let Some(head) = Head::read(self.peek(HEAD_BYTES)?) else { return Ok(false) };
-        let frame_bytes = HEAD_BYTES + head.len;
-        Ok(head.fits(self.peek(frame_bytes)?.get(HEAD_BYTES..).unwrap_or_default()))
+        Ok(self.whole_frame()?.is_some())
+    }
+
+    /// The head of the frame that is here, if all of it has the right checksums.
+    fn whole_frame(&mut self) -> io::Result<Option<Head>> {
+        let Some(head) = Head::read(self.peek(HEAD_BYTES)?) else { return Ok(None) };
+        let payload = self.peek(HEAD_BYTES + head.len)?.get(HEAD_BYTES..).unwrap_or_default();
+        Ok(Some(head).filter(|head| head.fits(payload)))
     }
 
     /// Continues with the first whole frame behind damage. Returns false and stays if there is none.
