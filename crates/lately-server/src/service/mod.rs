@@ -469,6 +469,11 @@ impl Service {
         self.config.max_clients.min(usize::try_from(room).unwrap_or(usize::MAX).max(LEAST_CLIENTS))
     }
 
+    /// Whether the connections may hold this much more together, within their share of the ceiling.
+    pub(crate) fn has_connection_room(&self, bytes: usize) -> bool {
+        self.stats.connection_bytes.load(Relaxed) + bytes as u64 <= self.connections_share_bytes()
+    }
+
     /// Whether a connection that held `before_bytes` may hold `after_bytes`. All connections together have a share of
     /// the ceiling. When the share is used up, a connection with at most an equal part of it may still grow, until
     /// all together hold half as much again. Connections with more are disconnected at the next check

@@ -364,7 +364,11 @@ impl Connection {
         if self.unread {
             return Ok(Some(held));
         }
-        let Some(count) = self.read_behind(&mut room[held..held + READ_BYTES])? else { return Ok(None) };
+        // Input that is not executed in this turn has to be held. Where there is no room for it, it stays in the socket.
+        let has_room = self.service.has_connection_room(READ_BYTES);
+        let most =
+            if has_room || held == SHORT_BYTES || self.is_long() { READ_BYTES } else { SHORT_BYTES - held };
+        let Some(count) = self.read_behind(&mut room[held..held + most])? else { return Ok(None) };
         if self.is_long() {
             if self.input.capacity() - self.input.len() < count {
                 // Does not double, because capacity is charged.
@@ -607,12 +611,20 @@ impl Connection {
 
     /// Whether the connection may hold this much memory.
     fn may_hold(&self, held_bytes: usize) -> bool {
-        held_bytes <= self.charged_bytes || self.service.may_hold(self.charged_bytes, held_bytes)
+        let asked_bytes = held_bytes - self.unread_bytes();
+        asked_bytes <= self.charged_bytes || self.service.may_hold(self.charged_bytes, asked_bytes)
     }
 
     /// Ends the connection, if it holds too much while all together hold too much.
     pub(super) fn shed(&self) -> io::Result<()> {
-        if self.service.holds_too_much(self.charged_bytes) { self.refuse_to_hold() } else { Ok(()) }
+        let asked_bytes = self.charged_bytes.saturating_sub(self.unread_bytes());
+        if self.service.holds_too_much(asked_bytes) { self.refuse_to_hold() } else { Ok(()) }
+    }
+
+    /// The bytes of one read that the server has not executed yet, though they may be whole requests. There was room for them, so
+    /// the client is not closed for them.
+    fn unread_bytes(&self) -> usize {
+        if self.unread { self.input.capacity().min(SHORT_BYTES + READ_BYTES) } else { 0 }
     }
 
     /// Ends the connection and drops the send buffer, because the client does not read.

@@ -446,6 +446,43 @@ fn long_lists_of_slow_clients_stay_within_the_share_of_connections() {
     assert!(service.stats.evicted_connections.load(Relaxed) > 0);
 }
 
+/// Symptom: while requests over HTTP held the share of the connections, a client with a pipeline of short requests was closed.
+/// Cause: it was charged for input that it had sent and the server had not executed in its turn. Fix: without room, less is read; what
+/// was read before is executed.
+#[test]
+fn a_pipeline_is_answered_while_others_hold_the_share_of_the_connections() {
+    const REQUESTS: usize = 80;
+    let windows: String = (1..=128).map(|seconds| format!(" {seconds}s")).collect();
+    let requests = format!("HITS k{windows}\r\n").repeat(REQUESTS);
+    let whole = REQUESTS * ("*128\r\n".len() + 128 * ":0\r\n".len());
+    for others_come_after in [0, 3] {
+        let service = engine_of(Config { ceiling_bytes: 4 << 20, ..Config::default() });
+        let mut stage = Stage::of(Arc::clone(&service));
+        let mut client = stage.connect();
+        // So many clients that an equal part of the share is less than a read.
+        let address = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
+        let _others: Vec<_> =
+            (0..100).map(|_| service.clients.connect(address, address, service.now())).collect();
+        client.write_all(requests.as_bytes()).expect("the system takes it");
+        let mut taken = Vec::new();
+        for turn in 0..10_000 {
+            if turn == others_come_after {
+                service.charge(0, 3 << 20);
+            }
+            stage.turn();
+            if turn == others_come_after + 1 {
+                stage.pass(TIMEOUT_CHECK_EVERY);
+            }
+            if !take(&mut client, &mut taken) || taken.len() >= whole {
+                break;
+            }
+        }
+        assert_eq!(taken.len(), whole, "after {others_come_after} turns");
+        assert_eq!(service.stats.evicted_connections.load(Relaxed), 0);
+        service.charge(3 << 20, 0);
+    }
+}
+
 /// Symptom: pipelines of requests with many windows delayed others until all requests of a read were executed. Fix: a
 /// connection executes requests with a bounded number of arguments. Beyond that, one such connection has a turn in each
 /// round.
