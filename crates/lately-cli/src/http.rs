@@ -136,9 +136,17 @@ impl Http {
 }
 
 /// The cause of a failed request.
-fn cause(error: &ureq::Error) -> String {
+/// The cause of an error, in words.
+pub(crate) fn cause(error: &ureq::Error) -> String {
+    use ErrorKind::{ConnectionReset, UnexpectedEof};
     match error {
         ureq::Error::Protocol(_) => "what listens there does not speak HTTP".to_owned(),
+        ureq::Error::Io(error) => match (error.kind(), error.raw_os_error()) {
+            (UnexpectedEof, _) | (ConnectionReset, None) => {
+                "the connection ended without an answer: does what listens there speak HTTP?".to_owned()
+            }
+            _ => error.to_string(),
+        },
         error => error.to_string(),
     }
 }

@@ -129,7 +129,7 @@ impl Server {
         self.in_time(move |connection| commands.query(connection)).map_err(|error| self.failed(&error))
     }
 
-    fn failed(&self, error: &redis::RedisError) -> CliError {
+    pub(crate) fn failed(&self, error: &redis::RedisError) -> CliError {
         let hint = match error.kind() {
             _ if hint_of(error).is_some() => hint_of(error).unwrap_or_default(),
             _ if error.code().is_some() => "the server refused it and changed nothing",
@@ -185,15 +185,19 @@ fn hint_of(error: &redis::RedisError) -> Option<&'static str> {
 
 /// Whether it has the form HOST:PORT. A host with a slash, as in a URL, cannot be resolved.
 fn is_address(address: &str) -> bool {
-    has_port(address) && !address.contains('/')
+    has_port(address) && !address.starts_with(':') && !address.contains('/')
 }
 
 /// Refuses an address of HTTP without a port: a client would use that of the web.
 pub(crate) fn check_http(address: &str) -> Result<(), CliError> {
-    if has_port(address) {
-        return Ok(());
-    }
-    let cause = format!("invalid address '{address}': it has no port");
+    let wrong = match address.split_once("://") {
+        Some((scheme, _)) => format!("it begins with {scheme}://"),
+        None if address.starts_with(':') => "it has no host".to_owned(),
+        None if address.contains('/') => "it has a path".to_owned(),
+        None if !has_port(address) => "it has no port".to_owned(),
+        None => return Ok(()),
+    };
+    let cause = format!("invalid address '{address}': {wrong}");
     Err(CliError::new("--http", cause, "give HOST:PORT, such as 127.0.0.1:7380"))
 }
 

@@ -42,7 +42,7 @@ impl fmt::Display for KeyError {
         match self {
             KeyError::Template { text, cause } => write!(
                 f,
-                "invalid key '{text}': {cause}; give a field, such as ip, or a template, such as '{{ip}} {{path}}'"
+                "invalid template '{text}': {cause}; give a field, such as ip, or a template, such as '{{ip}} {{path}}'"
             ),
             KeyError::Fields { fields } => {
                 write!(f, "a key of {fields} fields is too long: give at most {MAX_KEY_FIELDS}")

@@ -22,7 +22,10 @@ pub enum OfflineError {
     #[error(transparent)]
     Journal(#[from] JournalError),
     /// The folder has keys, and `replace` was not given.
-    #[error("the folder has {keys} keys: the dump would replace keys with the same names")]
+    #[error(
+        "the folder has {keys} key{}: the dump would replace keys with the same names",
+        if *keys == 1 { "" } else { "s" }
+    )]
     NotEmpty {
         /// Keys in the folder.
         keys: usize,

@@ -72,7 +72,7 @@ pub(crate) struct BacktestArgs {
     alert: Option<String>,
 
     /// The config file with the alert.
-    #[arg(long, value_name = "FILE", requires = "alert")]
+    #[arg(long, value_name = "FILE", requires = "alert", conflicts_with = "limits")]
     config: Option<PathBuf>,
 
     #[command(flatten)]

@@ -9,7 +9,7 @@ use lately_logs::{Curve, Record, Row, Series, Tally, Template};
 
 use crate::error::{CliError, Outcome};
 use crate::limits::MAX_REPORT_KEYS;
-use crate::log_args::LogArgs;
+use crate::log_args::{LogArgs, ReadLogs};
 use crate::new_file::{self, NewFile};
 use crate::output;
 use crate::report::Counted;
@@ -82,7 +82,7 @@ fn windows(count: &Count) -> Result<Outcome, CliError> {
     let mut tally = Tally::builder(count.window);
     let mut read =
         count.logs.read("count", &Template::default(), |record| tally.hit(record.key, record.at))?;
-    read.check_some()?;
+    check_some(&mut read)?;
     let tally = tally.build();
     let rows = tally.rows(at, count.logs.top());
     output::data(|out| {
@@ -117,7 +117,7 @@ fn report(count: &Count, path: &Path) -> Result<Outcome, CliError> {
         tally.hit(key, at);
         all.hit(b"*", at);
     })?;
-    read.check_some()?;
+    check_some(&mut read)?;
     let (tally, all) = (tally.build(), all.build());
     let top = count.logs.top().unwrap_or(usize::MAX).min(MAX_REPORT_KEYS);
     let rows = tally.rows(at, Some(top));
@@ -146,6 +146,15 @@ fn report(count: &Count, path: &Path) -> Result<Outcome, CliError> {
     read.outcome()
 }
 
+/// Refuses logs without a line that parses. Logs that there are no lines at all.
+fn check_some(read: &mut ReadLogs<'_>) -> Result<(), CliError> {
+    read.check_some()?;
+    if read.lines() == 0 {
+        output::message(&format_args!("lately: count: there are no lines"));
+    }
+    Ok(())
+}
+
 /// Logs that the newest time is far ahead of the others.
 fn report_gap(tally: &Tally) {
     if let (Some(gap), Some(newest)) = (tally.gap(), tally.newest()) {
@@ -161,7 +170,7 @@ fn series(count: &Count, step: Span) -> Result<Outcome, CliError> {
     let all: Template =
         "*".parse().map_err(|error| CliError::new("--key", error, "see lately count --help"))?;
     let mut read = count.logs.read("count", &all, |record| series.hit(record.key, record.at))?;
-    read.check_some()?;
+    check_some(&mut read)?;
     let curves = series.curves(count.logs.top());
     let curves = curves.map_err(|error| CliError::new("--step", error, "give longer steps"))?;
     let with_key = count.logs.names_key();

@@ -4,6 +4,7 @@ use clap::Args;
 use ureq::Agent;
 
 use crate::error::{CliError, Outcome};
+use crate::http::cause;
 use crate::limits::SERVER_TIMEOUT;
 use crate::output;
 use crate::server::check_http;
@@ -40,7 +41,7 @@ pub(crate) fn run(health: &Health) -> Result<Outcome, CliError> {
             ureq::Error::Protocol(_) => "with TLS, name the listener of metrics: that has none",
             _ => "--http names the HTTP listener of a running server",
         };
-        CliError::new(&health.http, error, hint)
+        CliError::new(&health.http, cause(&error), hint)
     };
     let mut answer = agent.get(format!("http://{}/readyz", health.http)).call().map_err(failed)?;
     let text = answer.body_mut().read_to_string().map_err(failed)?;

@@ -70,6 +70,7 @@ impl<'a> Link<'a> {
         while self.server.is_none() {
             match self.args.connect() {
                 Ok(server) => {
+                    self.check_first(&server)?;
                     self.server = Some(server);
                     self.connection += 1;
                 }
@@ -85,6 +86,17 @@ impl<'a> Link<'a> {
             }
         }
         Ok(Some(self.connection))
+    }
+
+    /// Refuses a first server that does not speak RESP. This is not a temporary problem, either.
+    fn check_first(&self, server: &Server) -> Result<(), CliError> {
+        if self.connection > 0 {
+            return Ok(());
+        }
+        match server.wait_for::<redis::Value>(&redis::cmd("PING")) {
+            Err(error) if error.kind() == redis::ErrorKind::Parse => Err(server.failed(&error)),
+            _ => Ok(()),
+        }
     }
 
     /// Sends a command on the current connection.

@@ -83,7 +83,10 @@ impl State {
 fn lock(path: &Path) -> Result<File, CliError> {
     let mut lock = path.as_os_str().to_owned();
     lock.push(".lock");
-    let file = File::options().write(true).create(true).truncate(false).open(Path::new(&lock));
+    let mut options = File::options();
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let file = options.write(true).create(true).truncate(false).open(Path::new(&lock));
     let file = file.map_err(|error| failed(Path::new(&lock), error))?;
     match file.try_lock() {
         Ok(()) => Ok(file),

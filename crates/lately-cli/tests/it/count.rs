@@ -214,7 +214,8 @@ fn an_empty_log_has_no_rows() {
     for input in ["", "\n", "\r\n  \n"] {
         for args in [&["count", "-"][..], &["count", "--json", "-"], &["count", "--strict", "-"]] {
             let run = lately_reading(args, input.as_bytes());
-            assert_eq!((run.out.as_str(), run.err.as_str(), run.code), ("", "", Some(0)), "{args:?}");
+            let said = (run.out.as_str(), run.err.as_str(), run.code);
+            assert_eq!(said, ("", "lately: count: there are no lines\n", Some(0)), "{args:?}");
         }
     }
 }

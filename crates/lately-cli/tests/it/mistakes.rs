@@ -243,6 +243,19 @@ fn command_lines() {
         "--http: invalid address '127.0.0.1': it has no port",
         "give HOST:PORT, such as 127.0.0.1:7380",
     );
+    for (line, wrong) in [
+        ("dump --http http://127.0.0.1:7380", "'http://127.0.0.1:7380': it begins with http://"),
+        ("health --http 127.0.0.1:7380/readyz", "'127.0.0.1:7380/readyz': it has a path"),
+        ("restore FOLDER/notes --http :7380", "':7380': it has no host"),
+    ] {
+        let error = format!("--http: invalid address {wrong}");
+        check(line, &error, "give HOST:PORT, such as 127.0.0.1:7380");
+    }
+    check(
+        "hit k --server :7379",
+        "--server: invalid address ':7379'",
+        "give HOST:PORT, such as 127.0.0.1:7379",
+    );
     check(
         "serve --resp 127.0.0.1:0 --http 127.0.0.1:0 --grpc 127.0.0.1:0 --data FOLDER",
         "serve: FOLDER is no folder of counts: it has other files in it, such as notes",
@@ -273,6 +286,16 @@ fn command_lines() {
         "backtest - --limit 1m/5",
         "command line: --limit <MAX/WINDOW>: invalid limit '1m/5': invalid MAX '1m': give a whole number from 0 to 9223372036854775807, as in 100/1m",
         "see lately backtest --help",
+    );
+    check(
+        "backtest - --limit 5/1m --config FOLDER/notes",
+        "command line: the argument '--limit <MAX/WINDOW>' cannot be used with '--config <FILE>'",
+        "usage: lately backtest <--limit <MAX/WINDOW>|--alert <NAME>> <FILE>...",
+    );
+    check(
+        "count - --time {",
+        "command line: --time <TEMPLATE>: invalid template '{': a '{' is not closed; give a field, such as ip, or a template, such as '{ip} {path}'",
+        "see lately count --help",
     );
     check(
         "hit k abc",

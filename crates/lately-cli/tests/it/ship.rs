@@ -361,6 +361,8 @@ fn invalid_inputs_of_ship_are_refused() {
     check(ship(&["--once", "missing.log"]), "No such file");
     check(ship(&[log, "--once", "--format", "alb", "--strict"]), "does not parse");
     check(lately(&["ship", "--server", "nowhere", log]), "invalid address 'nowhere'");
+    check(lately(&["ship", "--once", "--server", &server.http, log]), "does not speak RESP");
+    check(lately(&["ship", "--server", &server.http, log]), "does not speak RESP");
 }
 
 /// While the server does not answer, lines wait. A stop does not wait for the server.

@@ -32,7 +32,10 @@ pub(crate) enum RestoreError {
     TooLarge { ceiling_bytes: u64 },
     #[error("the dump cannot be stored in {folder:?} while it is checked: {error}")]
     Spool { folder: PathBuf, error: io::Error },
-    #[error("{why}; {keys} keys of the dump were restored: restore it again with replace")]
+    #[error(
+        "{why}; {keys} key{} of the dump restored: restore it again with replace",
+        if *keys == 1 { " was" } else { "s were" }
+    )]
     Refused { why: String, keys: usize },
 }
 
@@ -365,6 +368,9 @@ mod tests {
             ahead.store.hit_n(b"k", 5, None, there).expect("counted");
             ahead.store.limit_until(b"locked", there.saturating_add(minutes(15)), there, None);
             assert!(ahead.store.limit(b"limited", 1, hours(1), 1, there).expect("decided").is_allowed());
+            for _ in 0..3 {
+                assert!(!ahead.store.limit(b"limited", 1, hours(1), 1, there).expect("decided").is_allowed());
+            }
             assert!(ahead.store.throttle(throttle, there).expect("decided").is_allowed());
             let bytes = dumped(&ahead);
             for offline in [false, true] {
@@ -372,6 +378,11 @@ mod tests {
                 let store = &here.store;
                 assert_eq!((store.len(), store.now()), (4, now), "{by:?}");
                 assert_eq!(store.hits(b"k", minutes(5), now).estimate, 5);
+                assert_eq!(
+                    store.denied(b"limited", Some(hours(1)), None, now).estimate,
+                    3,
+                    "{by:?} {offline}"
+                );
                 assert_eq!(store.limited_until(b"locked", now), Some(now.saturating_add(minutes(15))));
                 for decision in [
                     store.limit(b"limited", 1, hours(1), 1, now).expect("decided"),

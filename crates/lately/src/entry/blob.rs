@@ -155,12 +155,11 @@ impl Entry {
 
     /// Moves hits later than `now` to `now`, or with `is_by_pane` to the start of its pane.
     pub(crate) fn end_by(&mut self, now: Timestamp, is_by_pane: bool, settings: &Settings) {
-        if self.is_empty() || self.newest_ms() <= now.as_millis() {
-            return;
-        }
         let pane_ms = settings.pane_of(now.as_millis()) * settings.resolution().as_millis();
         let last_ms = if is_by_pane { pane_ms } else { now.as_millis() };
         let mut pieces = self.pieces(settings);
+        // Of panes read with other settings, the newest time does not say where they are.
+        let mut is_changed = self.newest_ms() > now.as_millis();
         for piece in &mut pieces.list {
             let start_ms = match piece {
                 Piece::Moment(moment) => moment.at_ms,
@@ -168,7 +167,11 @@ impl Entry {
             };
             if start_ms > last_ms {
                 *piece = Piece::Moment(Moment { at_ms: last_ms, hits: piece.hits() });
+                is_changed = true;
             }
+        }
+        if !is_changed {
+            return;
         }
         pieces.is_by_pane = is_by_pane;
         pieces.newest_ms = pieces.newest_ms.map(|newest_ms| newest_ms.min(last_ms));
