@@ -230,6 +230,11 @@ impl Connections {
             let is_one_ending = self.oldest.len() < self.running.len();
             if !is_one_ending {
                 if let Some(index) = self.oldest.iter().position(|(_, pace)| pace.may_go()) {
+                    // A stall of the process may have left requests in the sockets: whoever has sent one has its turn first.
+                    tokio::task::yield_now().await;
+                    if !self.oldest[index].1.may_go() {
+                        continue;
+                    }
                     self.oldest.remove(index).iter().for_each(|(connection, _)| connection.abort());
                 } else {
                     // All are at work for their clients: of those that would go on with another request, the oldest does not.
@@ -496,6 +501,56 @@ mod tests {
                 assert_eq!(connections.running.len(), count.min(2));
                 assert_eq!(service.connection_bytes(), 1_000 * count.min(2) as u64);
             }
+        });
+    }
+
+    /// Symptom: after a stall of two seconds, clients of kept connections that had sent a request were cut. Cause: new clients took
+    /// their places before the server had looked at its sockets. Fix: who has sent something is served first.
+    #[test]
+    fn who_sent_a_request_during_a_stall_keeps_the_connection() {
+        use std::io::{Read, Write};
+        use std::net::TcpStream;
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        // Time advances by the test alone, which is never idle.
+        let runtime = builder.enable_all().start_paused(true).build().expect("a runtime");
+        runtime.block_on(async {
+            let (service, stopper) = (service(), Stopper::new());
+            let most = Speaks::Http.most_connections(service.config.ceiling_bytes);
+            let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+            let address = listener.local_addr().expect("an address");
+            let router = axum::Router::new().route("/", axum::routing::get(async || "here"));
+            let server = serve((listener, Speaks::Http, service), Routes::new(router), None, stopper);
+            let server = tokio::spawn(server);
+            let connect = || TcpStream::connect(address).expect("it listens");
+            let ask = |client: &mut TcpStream| {
+                client.write_all(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").expect("the system takes it");
+            };
+            // Runs the server, with a look at each connection in each round. Returns how many clients have got an answer.
+            let answered = async |clients: &mut [TcpStream]| {
+                let mut answers = vec![String::new(); clients.len()];
+                for _ in 0..50 {
+                    tokio::time::advance(HTTP_LOOK_EVERY).await;
+                    for _ in 0..50 {
+                        tokio::task::yield_now().await;
+                    }
+                    for (client, answer) in clients.iter_mut().zip(&mut answers) {
+                        client.set_nonblocking(true).expect("a socket");
+                        // It would block, or the connection is closed.
+                        _ = client.read_to_string(answer);
+                    }
+                }
+                answers.iter().filter(|answer| answer.ends_with("here")).count()
+            };
+            let mut kept: Vec<TcpStream> = (0..most).map(|_| connect()).collect();
+            kept.iter_mut().for_each(ask);
+            assert_eq!(answered(&mut kept).await, most);
+            // The server has a stall: it does nothing meanwhile.
+            let mut new: Vec<TcpStream> = (0..most / 2).map(|_| connect()).collect();
+            new.iter_mut().for_each(ask);
+            kept.iter_mut().for_each(ask);
+            assert_eq!(answered(&mut kept).await, most, "of those that were there before");
+            assert_eq!(answered(&mut new).await, most / 2);
+            server.abort();
         });
     }
 
