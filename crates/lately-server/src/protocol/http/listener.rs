@@ -421,7 +421,15 @@ fn http2_builder(speaks: Speaks, ceiling_bytes: u64) -> http2::Builder<AtOnce> {
 /// on this connection: most of what it sends may still be to come. Neither has one whose place another waits for.
 async fn renew(Extension(link): Extension<Link>, request: Request, next: Next) -> Response {
     let (has_body, is_http2) = (!request.body().is_end_stream(), request.version() == Version::HTTP_2);
+    let is_whole = !has_body && !is_http2;
+    if is_whole {
+        // Its client waits for the answer, and keeps its connection until then.
+        link.pace.is_at_us();
+    }
     let mut response = next.run(request).await;
+    if is_whole {
+        link.pace.is_at_the_client();
+    }
     if (!link.pace.renew() || has_body) && !is_http2 {
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
