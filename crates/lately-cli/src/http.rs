@@ -135,8 +135,7 @@ impl Http {
     }
 }
 
-/// The cause of a failed request.
-/// The cause of an error, in words.
+/// The cause of a failed request, in words.
 pub(crate) fn cause(error: &ureq::Error) -> String {
     use ErrorKind::{ConnectionReset, UnexpectedEof};
     match error {

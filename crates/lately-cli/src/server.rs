@@ -183,20 +183,25 @@ fn hint_of(error: &redis::RedisError) -> Option<&'static str> {
     }
 }
 
-/// Whether it has the form HOST:PORT. A host with a slash, as in a URL, cannot be resolved.
+/// Whether it has the form HOST:PORT.
 fn is_address(address: &str) -> bool {
-    has_port(address) && !address.starts_with(':') && !address.contains('/')
+    wrong_in(address).is_none()
 }
 
-/// Refuses an address of HTTP without a port: a client would use that of the web.
-pub(crate) fn check_http(address: &str) -> Result<(), CliError> {
-    let wrong = match address.split_once("://") {
+/// Why an address has not the form HOST:PORT, if it has not.
+fn wrong_in(address: &str) -> Option<String> {
+    Some(match address.split_once("://") {
         Some((scheme, _)) => format!("it begins with {scheme}://"),
         None if address.starts_with(':') => "it has no host".to_owned(),
         None if address.contains('/') => "it has a path".to_owned(),
         None if !has_port(address) => "it has no port".to_owned(),
-        None => return Ok(()),
-    };
+        None => return None,
+    })
+}
+
+/// Refuses an address of HTTP that is no HOST:PORT. Without a port, a client would use that of the web.
+pub(crate) fn check_http(address: &str) -> Result<(), CliError> {
+    let Some(wrong) = wrong_in(address) else { return Ok(()) };
     let cause = format!("invalid address '{address}': {wrong}");
     Err(CliError::new("--http", cause, "give HOST:PORT, such as 127.0.0.1:7380"))
 }

@@ -146,7 +146,7 @@ fn report(count: &Count, path: &Path) -> Result<Outcome, CliError> {
     read.outcome()
 }
 
-/// Refuses logs without a line that parses. Logs that there are no lines at all.
+/// Refuses input in which no line parses. Says when there are no lines.
 fn check_some(read: &mut ReadLogs<'_>) -> Result<(), CliError> {
     read.check_some()?;
     if read.lines() == 0 {

@@ -158,7 +158,7 @@ impl Entry {
         let pane_ms = settings.pane_of(now.as_millis()) * settings.resolution().as_millis();
         let last_ms = if is_by_pane { pane_ms } else { now.as_millis() };
         let mut pieces = self.pieces(settings);
-        // Of panes read with other settings, the newest time does not say where they are.
+        // Panes that were read with other settings may be later than the newest time.
         let mut is_changed = self.newest_ms() > now.as_millis();
         for piece in &mut pieces.list {
             let start_ms = match piece {

@@ -459,7 +459,7 @@ fn a_pipeline_is_answered_while_others_hold_the_share_of_the_connections() {
         let service = engine_of(Config { ceiling_bytes: 4 << 20, ..Config::default() });
         let mut stage = Stage::of(Arc::clone(&service));
         let mut client = stage.connect();
-        // So many clients that an equal part of the share is less than a read.
+        // With a hundred clients, an equal part of the share is less than one read.
         let address = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
         let _others: Vec<_> =
             (0..100).map(|_| service.clients.connect(address, address, service.now())).collect();
