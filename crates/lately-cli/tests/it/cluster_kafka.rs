@@ -5,12 +5,12 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use rdkafka::ClientConfig;
 use rdkafka::mocking::MockCluster;
 use rdkafka::producer::{BaseProducer, BaseRecord, DefaultProducerContext, Producer};
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
-use rdkafka::util::Timeout;
 use redis::{FromRedisValue, RedisError, RedisResult};
 use tempfile::TempDir;
 use test_support::{Rng, Tansu};
@@ -87,7 +87,7 @@ impl Brokers {
     }
 
     fn flush(&self) {
-        self.producer.flush(Timeout::Never).expect("they are delivered");
+        self.producer.flush(Duration::from_secs(60)).expect("they are delivered");
     }
 }
 
