@@ -82,8 +82,9 @@ pub const SHORT_BYTES: usize = 4 << 10;
 /// Capacity that each of the first [`GROUP_BATCHES`] batches of a thread keeps of a buffer after a long request or reply.
 pub const KEPT_BYTES: usize = 64 << 10;
 
-/// Capacity that each of the other batches keeps, of which a thread with a journal has about thirty.
-pub const KEPT_OF_FURTHER_BATCHES: usize = BATCH_BYTES;
+/// Capacity that each of the other batches keeps, of which a thread with a journal has about thirty: enough for the changes
+/// and the replies of 64 limits.
+pub const KEPT_OF_FURTHER_BATCHES: usize = 4 * BATCH_BYTES;
 
 /// Bytes of keys after which a page of `SCAN` ends, whatever its `COUNT`. Checked after each [`SCAN_STEP`].
 pub const SCAN_BYTES: usize = 1 << 20;

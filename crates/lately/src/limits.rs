@@ -100,7 +100,7 @@ pub(crate) const FEWER_LOOKS_FOR_NEWCOMERS: u32 = 6;
 
 /// After this many new keys, a shard checks [`PLACES_OF_A_SWEEP`] of its slots for expired keys. So expired keys make room
 /// for new ones without a sweep.
-pub(crate) const KEYS_FOR_A_SWEEP: u32 = 8;
+pub(crate) const KEYS_FOR_A_SWEEP: u8 = 8;
 /// Slots that a shard checks after [`KEYS_FOR_A_SWEEP`] new keys.
 pub(crate) const PLACES_OF_A_SWEEP: u32 = 32;
 

@@ -42,7 +42,7 @@ impl KeyTemplate {
     pub(super) fn parse(text: &str) -> Result<KeyTemplate, String> {
         let example = "give {client}, or a header such as {header:x-real-ip}";
         if !text.contains(['{', '}']) && text != "*" {
-            return Err(format!("invalid key '{text}': it names no field: {example}"));
+            return Err(format!("invalid template '{text}': it names no field: {example}"));
         }
         let template: Template = text.parse().map_err(|error: lately_keys::KeyError| {
             let error = error.to_string();
@@ -51,13 +51,13 @@ impl KeyTemplate {
         })?;
         let field = |name: &String| match name.strip_prefix(HEADER) {
             None if name == CLIENT => Ok(Field::Client),
-            None => Err(format!("invalid key '{text}': unknown field '{name}': {example}")),
+            None => Err(format!("invalid template '{text}': unknown field '{name}': {example}")),
             Some(header) => match HeaderName::try_from(header) {
                 Ok(header) if LISTS.contains(&header.as_str()) => Err(format!(
-                    "invalid key '{text}': a client can forge '{header}': write {{client}}, which takes the address that the first of trusted_proxies saw"
+                    "invalid template '{text}': a client can forge '{header}': write {{client}}, which takes the address that the first of trusted_proxies saw"
                 )),
                 Ok(header) => Ok(Field::Header(header)),
-                Err(_) => Err(format!("invalid key '{text}': '{header}' is no name of a header")),
+                Err(_) => Err(format!("invalid template '{text}': '{header}' is no name of a header")),
             },
         };
         let fields = template.fields().iter().map(field).collect::<Result<_, _>>()?;
@@ -71,7 +71,7 @@ impl KeyTemplate {
                 _ => continue,
             };
             return Err(format!(
-                "invalid key '{text}': {wrong}: separate them as in {{client}}:{{header:x-user}}"
+                "invalid template '{text}': {wrong}: separate them as in {{client}}:{{header:x-user}}"
             ));
         }
         Ok(KeyTemplate { template, fields })
@@ -280,7 +280,7 @@ mod tests {
     fn wrong_templates_name_the_mistake() {
         let check = |text: &str, expected: &str| {
             let error = KeyTemplate::parse(text).expect_err(text);
-            assert!(error.starts_with(&format!("invalid key '{text}': {expected}")), "{error}");
+            assert!(error.starts_with(&format!("invalid template '{text}': {expected}")), "{error}");
             assert!(!error.contains("{path}"), "{error}");
         };
         check("", "it names no field: give {client}, or a header such as {header:x-real-ip}");

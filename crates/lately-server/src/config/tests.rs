@@ -380,7 +380,7 @@ fn check_limits(check: impl Fn(&str, &str)) {
     check(&many(MAX_EXEMPT + 1), ":5:10: too many exempt: a limit has at most 256");
     check(
         &limit("key = \"login:{ip}\""),
-        ":5:7: invalid key 'login:{ip}': unknown field 'ip': give {client}",
+        ":5:7: invalid template 'login:{ip}': unknown field 'ip': give {client}",
     );
     check(&limit("deny = 404"), ":5:8: invalid deny 404: give 403 (for nginx) or 429");
     check(&limit("deny = \"403\""), ":5:8: invalid deny \"403\": give 403");

@@ -77,7 +77,9 @@ impl From<Full> for HitError {
     }
 }
 
+/// All threads write here with each new key: what they only read has another cache line.
 #[derive(Debug)]
+#[repr(align(64))]
 pub(super) struct Memory {
     ceiling_bytes: Option<u64>,
     used_bytes: AtomicU64,

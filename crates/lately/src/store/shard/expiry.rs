@@ -19,19 +19,29 @@ impl Shard {
     /// sweep.
     #[inline]
     pub(super) fn sweep_for_new(&mut self, context: &Context<'_>) {
-        self.side.unswept_keys += 1;
-        if self.side.unswept_keys >= KEYS_FOR_A_SWEEP {
-            self.side.unswept_keys = 0;
+        self.unswept_keys += 1;
+        if self.unswept_keys >= KEYS_FOR_A_SWEEP {
+            self.unswept_keys = 0;
             self.sweep_on(context);
         }
     }
 
+    /// Removes keys that can never show in an answer again. During a replay the clock may be ahead of a key's changes, so hits
+    /// may still be put back at earlier times.
     #[inline(never)]
     fn sweep_on(&mut self, context: &Context<'_>) {
         let first = self.side.swept;
         let end = first.saturating_add(PLACES_OF_A_SWEEP).min(self.places());
+        let mut horizon = None;
         for place in first..end {
-            if self.is_out_of_sight(place, context.classes) {
+            let Some(slot) = self.slot_at(place) else { continue };
+            // Most keys have the class of the one before. A horizon takes two divisions.
+            let ms = match horizon {
+                Some((class, ms)) if class == slot.class => ms,
+                _ => context.classes.settings(slot.class).horizon_ms(self.now),
+            };
+            horizon = Some((slot.class, ms));
+            if self.is_nothing_since(slot, ms) {
                 self.expire(place, context);
             }
         }
@@ -46,14 +56,6 @@ impl Shard {
     pub(in crate::store) fn has_expired(&self, place: u32, classes: &Classes) -> bool {
         self.slot_at(place).is_some_and(|slot| {
             self.is_nothing_since(slot, classes.settings(slot.class).edges(self.now).kept_ms)
-        })
-    }
-
-    /// Whether the key at `place` can never show in an answer again. During a replay the clock may be ahead
-    /// of this key's changes, so hits may still be put back at earlier times.
-    fn is_out_of_sight(&self, place: u32, classes: &Classes) -> bool {
-        self.slot_at(place).is_some_and(|slot| {
-            self.is_nothing_since(slot, classes.settings(slot.class).horizon_ms(self.now))
         })
     }
 

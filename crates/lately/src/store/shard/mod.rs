@@ -50,6 +50,8 @@ pub(super) struct Shard {
     published: bool,
     /// Whether all keys so far were of the first generation. If so, a hit need not look it up.
     is_first_generation: bool,
+    /// New keys since the last step of the sweep.
+    unswept_keys: u8,
     /// The index of this shard in the store.
     part: u16,
 }
@@ -67,8 +69,6 @@ struct SideTables {
     bytes: usize,
     /// The place where the sweep for expired keys continues.
     swept: u32,
-    /// New keys since the last step of the sweep.
-    unswept_keys: u32,
     /// Used in one of the shards only.
     sources: Sources,
 }
@@ -79,6 +79,7 @@ impl Shard {
             slots: Table::default(),
             published: false,
             is_first_generation: true,
+            unswept_keys: 0,
             part,
             side: Box::new(SideTables {
                 hasher,
@@ -88,7 +89,6 @@ impl Shard {
                 owners: 0,
                 bytes: 0,
                 swept: 0,
-                unswept_keys: 0,
                 sources: Sources::default(),
             }),
             now: Timestamp::MIN,
@@ -318,10 +318,15 @@ impl Shard {
         }
         self.move_page();
         let slot = Slot::new(key, hash, class, &mut self.side.long_keys);
+        let is_long = slot.location().is_some();
         let place = self.slots.insert(hash, slot);
-        self.set_generation(place, Generation(context.generation.load(Relaxed)));
         self.bytes += self.slot_bytes(place);
-        self.account_side_tables();
+        let generation = Generation(context.generation.load(Relaxed));
+        // Most new keys leave the side tables as they are, and need not load them.
+        if is_long || !self.is_first_generation || generation != Generation::default() {
+            self.set_generation(place, generation);
+            self.account_side_tables();
+        }
         place
     }
 
