@@ -1,25 +1,36 @@
 //! The bounds of HTTP connections in number, size and time.
 
+use std::io;
+
 use axum::body::Body;
 use hyper::client::conn::http2;
 use hyper::{Request, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use lately_server::Config;
 use lately_server::limits::{
-    FAIR_BYTES, FAIR_SHARE, HTTP_LEAST_BYTES, HTTP_LOOK_EVERY, HTTP_TIMEOUT, MAX_DUMPS, MAX_HTTP_CONNECTIONS,
-    MAX_HTTP_HEAD_BYTES, MAX_HTTP_HEADERS,
+    FAIR_BYTES, FAIR_SHARE, HTTP_LEAST_BYTES, HTTP_LOOK_EVERY, HTTP_TIMEOUT, MAX_DUMPS, MAX_HTTP_HEAD_BYTES,
+    MAX_HTTP_HEADERS, MAX_HTTP2_CONNECTIONS,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
-use crate::common::{Running, Wire};
-use crate::timeouts::{MOMENT, Served, is_closed, on_paused_time, pass};
+use crate::common::{Running, Wire, config};
+use crate::timeouts::{MOMENT, Served, is_closed, on_paused_time, on_paused_time_with, pass};
 
 const REQUEST: &str = "GET /healthz HTTP/1.1\r\nHost: lately\r\nConnection: close\r\n\r\n";
 const HALF: &str = "GET /healthz HTTP/1.1\r\nHost: ";
 
 /// The number of looks until the timeout of a client.
 const LOOKS: u128 = HTTP_TIMEOUT.as_millis() / HTTP_LOOK_EVERY.as_millis();
+
+/// The connections of a listener at a ceiling of [`LOW_BYTES`].
+const CONNECTIONS: usize = 64;
+const LOW_BYTES: u64 = 32 << 20;
+
+fn with_few_connections<F: Future<Output = ()>>(test: impl FnOnce(Served) -> F) {
+    on_paused_time_with(Config { ceiling_bytes: LOW_BYTES, ..config() }, test);
+}
 
 /// Advances the time by hand, because it does not pass while a thread of a dump or a restore waits.
 async fn looks(server: &Served, looks: u128) {
@@ -64,16 +75,16 @@ async fn check_answered(mut client: TcpStream) {
 /// them ended. Fix: the oldest of the silent clients is disconnected.
 #[test]
 fn silent_clients_do_not_block_others() {
-    on_paused_time(|server| async move {
+    with_few_connections(|server| async move {
         let mut half = Vec::new();
-        for _ in 1..MAX_HTTP_CONNECTIONS {
+        for _ in 1..CONNECTIONS {
             half.push(sent(&server, HALF).await);
         }
         check_answered(sent(&server, REQUEST).await).await;
         half.push(sent(&server, HALF).await);
         pass(MOMENT).await;
         assert!(half.iter().all(|client| !is_closed(client)));
-        for gone in 1..=MAX_HTTP_CONNECTIONS {
+        for gone in 1..=CONNECTIONS {
             let begun = Instant::now();
             check_answered(sent(&server, REQUEST).await).await;
             assert!(begun.elapsed() < MOMENT);
@@ -92,16 +103,16 @@ fn silent_clients_do_not_block_others() {
 #[test]
 fn many_half_requests_are_served_a_bounded_number_at_a_time() {
     const ROUNDS: usize = 4;
-    on_paused_time(|server| async move {
+    with_few_connections(|server| async move {
         let request = format!("{HALF}{}", "x".repeat(MAX_HTTP_HEAD_BYTES - HALF.len() - 1));
         let mut clients = Vec::new();
-        for _ in 0..ROUNDS * MAX_HTTP_CONNECTIONS {
+        for _ in 0..ROUNDS * CONNECTIONS {
             clients.push(sent(&server, &request).await);
         }
         pass(MOMENT).await;
         // The others were disconnected to make room.
         let open = |clients: &[TcpStream]| clients.iter().filter(|client| !is_closed(client)).count();
-        assert_eq!(open(&clients), MAX_HTTP_CONNECTIONS);
+        assert_eq!(open(&clients), CONNECTIONS);
         check_answered(sent(&server, REQUEST).await).await;
         pass(HTTP_TIMEOUT).await;
         assert_eq!(open(&clients), 0);
@@ -109,12 +120,48 @@ fn many_half_requests_are_served_a_bounded_number_at_a_time() {
     });
 }
 
+/// Clients of HTTP/2 may send bodies ahead, so they have fewer places. They take no place of others.
+#[test]
+fn clients_of_http_2_close_each_other_and_not_those_of_http_1() {
+    on_paused_time(|server| async move {
+        // The preface and empty settings.
+        let http2 = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+        let mut kept = Vec::new();
+        for _ in 0..MAX_HTTP2_CONNECTIONS + 10 {
+            kept.push(sent(&server, "GET /healthz HTTP/1.1\r\nHost: lately\r\n\r\n").await);
+        }
+        let mut clients = Vec::new();
+        for _ in 0..MAX_HTTP2_CONNECTIONS {
+            clients.push(sent(&server, http2).await);
+        }
+        pass(MOMENT).await;
+        let is_gone = |client: &TcpStream| loop {
+            match client.try_read(&mut [0; 1_024]) {
+                Ok(0) => break true,
+                Ok(_) => {}
+                Err(error) => break error.kind() != io::ErrorKind::WouldBlock,
+            }
+        };
+        assert!(kept.iter().chain(&clients).all(|client| !is_gone(client)));
+        for _ in 0..5 {
+            clients.push(sent(&server, http2).await);
+            pass(HTTP_LOOK_EVERY).await;
+        }
+        let gone: Vec<_> = (0..clients.len()).filter(|&number| is_gone(&clients[number])).collect();
+        assert_eq!(gone, [0, 1, 2, 3, 4]);
+        for mut client in kept {
+            client.write_all(REQUEST.as_bytes()).await.expect("it is open");
+            check_answered(client).await;
+        }
+    });
+}
+
 /// Clients that send their requests at once are all answered.
 #[test]
 fn a_burst_of_requests_is_answered() {
-    on_paused_time(|server| async move {
+    with_few_connections(|server| async move {
         let mut clients = Vec::new();
-        for _ in 0..5 * MAX_HTTP_CONNECTIONS {
+        for _ in 0..5 * CONNECTIONS {
             clients.push(sent(&server, REQUEST).await);
         }
         for client in clients {
@@ -129,11 +176,11 @@ fn a_burst_of_requests_is_answered() {
 fn slow_uploads_do_not_block_others() {
     const HEAD: &str =
         "POST /v1/restore HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nl\r\n";
-    on_paused_time(|server| async move {
+    with_few_connections(|server| async move {
         let mut first = sent(&server, HEAD).await;
         looks(&server, 2).await;
         let mut uploads = Vec::new();
-        for _ in 0..2 * MAX_HTTP_CONNECTIONS {
+        for _ in 0..2 * CONNECTIONS {
             uploads.push(sent(&server, HEAD).await);
         }
         for second in 0..LOOKS / 10 - 2 {

@@ -6,7 +6,7 @@ use std::io;
 use std::time::Duration;
 
 use lately_server::limits::{DRAIN_TIMEOUT, HTTP_TIMEOUT};
-use lately_server::{Server, ServerError, Stopper};
+use lately_server::{Config, Server, ServerError, Stopper};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
@@ -24,10 +24,14 @@ pub(crate) struct Served {
 }
 
 pub(crate) fn on_paused_time<F: Future<Output = ()>>(test: impl FnOnce(Served) -> F) {
+    on_paused_time_with(config(), test);
+}
+
+pub(crate) fn on_paused_time_with<F: Future<Output = ()>>(config: Config, test: impl FnOnce(Served) -> F) {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let runtime = builder.enable_all().start_paused(true).build().expect("a runtime");
     runtime.block_on(async {
-        let server = Server::bind(config(), standing_clock()).await.expect("a free port");
+        let server = Server::bind(config, standing_clock()).await.expect("a free port");
         let (resp, http, stopper) = (server.resp_address(), server.http_address(), server.stopper());
         test(Served { resp, http, stopper, run: tokio::spawn(server.run()) }).await;
     });

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use lately_server::Config;
 use lately_server::config::Tls;
-use lately_server::limits::{HANDSHAKE_TIMEOUT, MAX_GRPC_CONNECTIONS};
+use lately_server::limits::HANDSHAKE_TIMEOUT;
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -21,9 +21,13 @@ use crate::common::{Running, Wire, config, standing_clock};
 type Client = StreamOwned<ClientConnection, TcpStream>;
 
 fn server(certificates: &Certificates, client_ca: Option<PathBuf>) -> Running {
+    server_with(config(), certificates, client_ca)
+}
+
+fn server_with(config: Config, certificates: &Certificates, client_ca: Option<PathBuf>) -> Running {
     let (cert, key) = (certificates.file("cert.pem"), certificates.file("key.pem"));
     let tls = Some(Tls { cert, key, client_ca });
-    Running::with(Config { tls, ..config() }, standing_clock())
+    Running::with(Config { tls, ..config }, standing_clock())
 }
 
 /// A client with this certificate, if any, that trusts the authority.
@@ -111,7 +115,9 @@ fn unfinished_handshakes_do_not_block_others() {
         return;
     }
     let certificates = Certificates::make();
-    let server = server(&certificates, None);
+    // Then a listener has 64 connections.
+    let low = Config { ceiling_bytes: 32 << 20, ..config() };
+    let server = server_with(low, &certificates, None);
     for address in [server.http, server.grpc] {
         let half = |bytes: &[u8]| {
             let mut half = TcpStream::connect(address).expect("it listens");
@@ -120,7 +126,7 @@ fn unfinished_handshakes_do_not_block_others() {
             half
         };
         // The start of a record with a handshake message.
-        let mut open: Vec<_> = (0..MAX_GRPC_CONNECTIONS).map(|_| half(b"\x16\x03\x01")).collect();
+        let mut open: Vec<_> = (0..64).map(|_| half(b"\x16\x03\x01")).collect();
         for _ in 0..4 {
             let mut http = client_offering(&[], address, &certificates, None);
             http.sock.set_read_timeout(Some(HANDSHAKE_TIMEOUT / 2)).expect("a timeout");

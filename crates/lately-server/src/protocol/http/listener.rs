@@ -36,6 +36,7 @@ use tower::util::BoxCloneSyncService;
 use tower::{Layer, Service as _};
 
 use super::heads::{Checked, Start};
+use super::http2_places::Http2Places;
 use super::pace::{Pace, TooSlow, Upload};
 use super::problem::raw_problem;
 use super::requests::{most_calls, most_requests};
@@ -46,7 +47,8 @@ use crate::limits::{
     HTTP_LOOK_EVERY, HTTP_PLACE_BYTES, HTTP_SEND_BYTES, HTTP_TIMEOUT, HTTP2_BODIES_SHARE,
     HTTP2_CONNECTION_BYTES, HTTP2_SEND_BYTES, HTTP2_STREAM_SHARE, HTTP2_STREAMS_SHARE,
     LEAST_HTTP_CONNECTIONS, LINGER, MAX_GRPC_CONNECTIONS, MAX_HTTP_CONNECTIONS, MAX_HTTP_HEAD_BYTES,
-    MAX_HTTP_HEADERS, MAX_HTTP2_ERRORS, MAX_HTTP2_RESETS, MAX_HTTP2_STREAMS, MOST_ENDED, TLS_BYTES,
+    MAX_HTTP_HEADERS, MAX_HTTP2_CONNECTIONS, MAX_HTTP2_ERRORS, MAX_HTTP2_RESETS, MAX_HTTP2_STREAMS,
+    MOST_ENDED, TLS_BYTES,
 };
 use crate::protocol::pause;
 use crate::service::access::Principal;
@@ -66,6 +68,7 @@ pub(crate) enum Speaks {
 }
 
 impl Speaks {
+    /// The connections of a listener at once.
     pub(super) fn most_connections(self, ceiling_bytes: u64) -> usize {
         let most = match self {
             Speaks::Http => MAX_HTTP_CONNECTIONS,
@@ -73,6 +76,15 @@ impl Speaks {
         };
         let fit = ceiling_bytes / CONNECTIONS_SHARE / HTTP_PLACE_BYTES;
         usize::try_from(fit).unwrap_or(most).clamp(LEAST_HTTP_CONNECTIONS, most)
+    }
+
+    /// Those among them that may speak HTTP/2.
+    pub(super) fn most_of_http2(self, ceiling_bytes: u64) -> usize {
+        let most = self.most_connections(ceiling_bytes);
+        match self {
+            Speaks::Http => most.min(MAX_HTTP2_CONNECTIONS),
+            Speaks::Grpc => most,
+        }
     }
 
     /// What a connection is charged to the ceiling.
@@ -167,7 +179,10 @@ pub(crate) async fn serve(
     stopper: Stopper,
 ) {
     let ceiling_bytes = service.config.ceiling_bytes;
-    let http2 = http2_builder(speaks, ceiling_bytes);
+    let http2 = Http2 {
+        builder: http2_builder(speaks, ceiling_bytes),
+        places: Http2Places::new(speaks.most_of_http2(ceiling_bytes)),
+    };
     let connection_bytes = speaks.connection_bytes(ceiling_bytes, tls.is_some());
     let routes = Routes::new(from_fn(renew).layer(routes));
     let mut connections = Connections::new(speaks.most_connections(ceiling_bytes), http2);
@@ -203,17 +218,24 @@ pub(crate) async fn serve(
     let _ = timeout(DRAIN_TIMEOUT, drained).await;
 }
 
+/// What connections of HTTP/2 need.
+#[derive(Clone)]
+struct Http2 {
+    builder: http2::Builder<AtOnce>,
+    places: Arc<Http2Places>,
+}
+
 /// The connections of a listener.
 struct Connections {
     most: usize,
-    http2: http2::Builder<AtOnce>,
+    http2: Http2,
     running: JoinSet<()>,
     /// The same connections, oldest first, without those that were closed for another. Some may have ended.
     oldest: VecDeque<(AbortHandle, Arc<Pace>)>,
 }
 
 impl Connections {
-    fn new(most: usize, http2: http2::Builder<AtOnce>) -> Connections {
+    fn new(most: usize, http2: Http2) -> Connections {
         Connections { most, http2, running: JoinSet::new(), oldest: VecDeque::new() }
     }
 
@@ -272,7 +294,7 @@ impl Connections {
 
 /// Serves a client until it is too slow. A slow upload gets an error, and so does a target that is none.
 async fn serve_one(
-    (pace, http2, _charged): (Arc<Pace>, http2::Builder<AtOnce>, ChargedHttp),
+    (pace, http2, _charged): (Arc<Pace>, Http2, ChargedHttp),
     stream: impl Future<Output = io::Result<Stream>>,
     service: Linked,
     stopper: Stopper,
@@ -327,7 +349,7 @@ async fn while_it_keeps_up(
 
 /// Answers requests until the client ends. At a stop, it does not wait for a client that has sent nothing.
 async fn answer(
-    (socket, http2): (&mut Stream, http2::Builder<AtOnce>),
+    (socket, http2): (&mut Stream, Http2),
     service: Linked,
     stopper: Stopper,
     has_fragment: &AtomicBool,
@@ -338,11 +360,18 @@ async fn answer(
     };
     // An error is the client's: it has gone.
     let Ok(Ok(start)) = start else { return };
-    let is_http2 = start.is_http2;
+    let place = if start.is_http2 {
+        tokio::select! {
+            place = http2.places.take(&service.link.pace) => Some(place),
+            () = stopper.stopped() => return,
+        }
+    } else {
+        None
+    };
     let io = TokioIo::new(Checked::new(socket, start, has_fragment));
     // An error is the client's: it has gone, or was answered.
-    if is_http2 {
-        let mut connection = pin!(http2.serve_connection(io, service));
+    if place.is_some() {
+        let mut connection = pin!(http2.builder.serve_connection(io, service));
         tokio::select! {
             _ = connection.as_mut() => return,
             () = stopper.stopped() => connection.as_mut().graceful_shutdown(),
@@ -391,7 +420,7 @@ fn http2_builder(speaks: Speaks, ceiling_bytes: u64) -> http2::Builder<AtOnce> {
         Speaks::Http => (HTTP2_CONNECTION_BYTES, HTTP2_BODIES_SHARE),
         Speaks::Grpc => (GRPC_CONNECTION_BYTES, CONNECTIONS_SHARE),
     };
-    let part_bytes = ceiling_bytes / share / speaks.most_connections(ceiling_bytes) as u64;
+    let part_bytes = ceiling_bytes / share / speaks.most_of_http2(ceiling_bytes) as u64;
     let connection_bytes =
         u32::try_from(part_bytes).unwrap_or(u32::MAX).clamp(*bounds.start(), *bounds.end());
     let (requests, stream_bytes) = match speaks {

@@ -8,6 +8,7 @@ mod dumps;
 mod events;
 mod guard;
 mod heads;
+mod http2_places;
 mod keys;
 mod listener;
 mod login;

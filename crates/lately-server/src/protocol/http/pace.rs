@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::limits::{FAIR_BYTES, FAIR_SHARE, HTTP_LEAST_BYTES, HTTP_LOOK_EVERY, HTTP_TIMEOUT};
+use crate::limits::{FAIR_BYTES, FAIR_SHARE, HTTP_LEAST_BYTES, HTTP_LOOK_EVERY, HTTP_TIMEOUT, PLACE_LOOKS};
 use crate::protocol::pause;
 
 /// Bytes that a client must move between two looks.
@@ -68,6 +68,8 @@ impl fmt::Display for Upload {
 pub(in crate::protocol) struct Pace {
     /// The server works, and the client waits for it.
     is_ours: AtomicBool,
+    /// The number of looks when that began.
+    ours_since: AtomicU64,
     /// While the client uploads and has no answer yet: what became of the part that came, for an error.
     upload: Mutex<Option<Upload>>,
     /// Bytes moved since the last look.
@@ -169,6 +171,7 @@ impl Pace {
 
     /// From here on the server works.
     pub(super) fn is_at_us(&self) {
+        self.ours_since.store(self.looks(), Relaxed);
         self.is_ours.store(true, Relaxed);
         self.connection.iter().for_each(|connection| connection.0.is_at_us());
     }
@@ -311,12 +314,15 @@ impl Pace {
         self.transfer().as_ref().is_some_and(|transfer| transfer.is_cut)
     }
 
-    /// Whether the connection may be closed to make room for another: the server is waiting for its client.
+    /// Whether the connection may be closed to make room for another: the server is waiting for its client, or has worked for
+    /// it for long.
     pub(super) fn may_go(&self) -> bool {
         if let Some(open) = &self.open_requests {
             return open.load(Relaxed) == 0;
         }
-        self.behind_bytes.load(Relaxed) > 0 && !self.carries()
+        let worked_looks = self.looks() - self.ours_since.load(Relaxed);
+        let is_answered_soon = self.is_ours.load(Relaxed) && worked_looks < PLACE_LOOKS as u64;
+        self.behind_bytes.load(Relaxed) > 0 && !is_answered_soon && !self.carries()
     }
 
     fn transfer(&self) -> MutexGuard<'_, Option<Transfer>> {
@@ -346,6 +352,26 @@ mod tests {
         assert_eq!(lasts(&Pace::default(), 1), LOOKS + 1);
         assert_eq!(lasts(&Pace::default(), BYTES_A_LOOK / 2), 2 * LOOKS);
         assert_eq!(lasts(&Pace::default(), BYTES_A_LOOK), u64::MAX);
+    }
+
+    /// Symptom: after a stall, clients whose requests were read but not answered yet were cut. Cause: their connections counted as
+    /// waiting for the client until the answer. Fix: while the server works on a request, for a second.
+    #[test]
+    fn a_connection_keeps_its_place_while_its_request_is_answered() {
+        let pace = Pace::default();
+        assert!(!pace.may_go(), "it has just come");
+        assert_eq!(pace.look(), Ok(()));
+        assert!(pace.may_go(), "the server waits for its client");
+        pace.is_at_us();
+        for _ in 0..PLACE_LOOKS {
+            assert!(!pace.may_go());
+            assert_eq!(pace.look(), Ok(()));
+        }
+        assert!(pace.may_go(), "the server has worked for it for long");
+        pace.is_at_us();
+        assert!(!pace.may_go());
+        pace.is_at_the_client();
+        assert!(pace.may_go());
     }
 
     /// A client cannot keep a dump that it does not read by what else it does on the connection.

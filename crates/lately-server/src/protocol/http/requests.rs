@@ -25,7 +25,7 @@ use super::pace::{BYTES_A_LOOK, Pace};
 use super::problem::problem;
 use crate::limits::{
     CONNECTIONS_SHARE, GRPC_CALLS_SHARE, HTTP_ANSWER_BYTES, HTTP_LOOK_EVERY, LEAST_GRPC_CALLS,
-    MAX_GRPC_CONNECTIONS, MAX_HTTP_CONNECTIONS, MAX_HTTP2_STREAMS, MAX_WAITING_REQUESTS, PLACE_LOOKS,
+    MAX_GRPC_CONNECTIONS, MAX_HTTP2_CONNECTIONS, MAX_HTTP2_STREAMS, MAX_WAITING_REQUESTS, PLACE_LOOKS,
     REQUEST_BYTES,
 };
 use crate::service::{Held, Service};
@@ -47,8 +47,8 @@ pub(super) struct MayBeSilent;
 /// The number of requests over HTTP that may be in progress at once on a listener.
 pub(super) fn most_requests(ceiling_bytes: u64) -> usize {
     let fit = ceiling_bytes / CONNECTIONS_SHARE / HTTP_ANSWER_BYTES as u64;
-    let most = MAX_HTTP_CONNECTIONS * MAX_HTTP2_STREAMS as usize;
-    usize::try_from(fit).unwrap_or(most).clamp(Speaks::Http.most_connections(ceiling_bytes), most)
+    let most = MAX_HTTP2_CONNECTIONS * MAX_HTTP2_STREAMS as usize;
+    usize::try_from(fit).unwrap_or(most).clamp(Speaks::Http.most_of_http2(ceiling_bytes), most)
 }
 
 /// The number of calls over gRPC that may be in progress at once.
