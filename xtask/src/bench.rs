@@ -25,7 +25,7 @@ Installs Redis's own programs where they are missing, as test does; a run that i
 into target/rivals, too, and goes on without it where it cannot be had.
 A full run takes half an hour and writes docs/benchmarks.json; `cargo xtask figures` then fills the tables of
 other documents. Let nothing else run meanwhile.
-Exit code 0: every figure is what it must be. 1: one is not, or an error, which is told.";
+Exit code 0: every figure is what it must be. 1: one is not, or there was an error. It prints which.";
 
 /// How much to measure.
 #[derive(Args)]
@@ -73,7 +73,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Outcome {
     if !status.success() {
         return Err(Failure::new(match status.code() {
             Some(MISSED) => "bench: not every figure is what it must be; those that are not are listed above",
-            _ => "bench: no figures; why is told above",
+            _ => "bench: no figures; the reason is above",
         }));
     }
     say::passed("bench");

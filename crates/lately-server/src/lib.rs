@@ -16,6 +16,7 @@ pub mod limits;
 mod log;
 mod offline;
 mod otlp;
+mod pause;
 mod protocol;
 mod reload;
 mod rule_reload;

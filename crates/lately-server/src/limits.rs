@@ -151,14 +151,15 @@ pub const MAX_QUEUED_COMMANDS: usize = 1 << 20;
 /// Bytes of commands one `MULTI` queues.
 pub const MAX_QUEUED_BYTES: usize = 64 << 20;
 
-/// HTTP connections of a listener at once: one for each [`HTTP_PLACE_BYTES`] of [`CONNECTIONS_SHARE`], at least
-/// [`LEAST_HTTP_CONNECTIONS`] and at most this many. Another one replaces the oldest that the server is waiting for, dumps and
-/// restores excepted. If there is none, it waits until one ends.
+/// HTTP connections of a listener at once: one for each [`HTTP_ANSWER_BYTES`] of [`CONNECTIONS_SHARE`], at most this many, and
+/// at least as many as may speak HTTP/2. Another one replaces the oldest that the server is waiting for, dumps and restores
+/// excepted. If there is none, it waits until one ends.
 pub const MAX_HTTP_CONNECTIONS: usize = 1_024;
-/// Those among them that speak HTTP/2. They may send bodies ahead, see [`HTTP2_BODIES_SHARE`]. Another one replaces the oldest
-/// in the same way.
+/// Those among them that speak HTTP/2: one for each [`HTTP_PLACE_BYTES`] of [`CONNECTIONS_SHARE`], at least
+/// [`LEAST_HTTP_CONNECTIONS`] and at most this many. They may send bodies ahead, see [`HTTP2_BODIES_SHARE`]. Another one replaces
+/// the oldest in the same way.
 pub const MAX_HTTP2_CONNECTIONS: usize = 64;
-/// See [`MAX_HTTP_CONNECTIONS`] and [`MAX_GRPC_CONNECTIONS`].
+/// See [`MAX_HTTP2_CONNECTIONS`] and [`MAX_GRPC_CONNECTIONS`].
 pub const LEAST_HTTP_CONNECTIONS: usize = 24;
 
 /// Memory of a connection of HTTP/2 that has had all its streams at once, without the streams.
@@ -200,16 +201,17 @@ pub const MAX_REJECTED_LINES: usize = 1_000;
 pub const REQUEST_BYTES: usize = 16 << 10;
 
 /// Memory that a request over HTTP may take: a piece of a long answer, and what of it waits in the buffer of a stream. A
-/// listener has as many places for requests as fit in [`CONNECTIONS_SHARE`], and at least one for each connection of HTTP/2 that
-/// it may have.
+/// listener has as many places for requests as fit in [`CONNECTIONS_SHARE`], and at least one for each connection.
 pub const HTTP_ANSWER_BYTES: usize = 128 << 10;
 
 /// Requests over HTTP/2 that wait for a place. Further ones are refused. Requests over HTTP/1 all wait.
 pub const MAX_WAITING_REQUESTS: usize = MAX_HTTP2_CONNECTIONS;
 
-/// A request that has waited for a place for this many looks of [`HTTP_LOOK_EVERY`] is refused. While the server has worked on
-/// a request for less, its connection is not closed for another.
+/// A request that has waited for a place for this many looks of [`HTTP_LOOK_EVERY`] is refused.
 pub const PLACE_LOOKS: usize = 10;
+
+/// While the server has worked on a request for fewer looks of [`HTTP_LOOK_EVERY`], its connection is not closed for another.
+pub const WORK_LOOKS: u64 = 3;
 
 /// Requests that an HTTP/2 client may send at once on a connection: one [`HTTP2_STREAMS_SHARE`]th of the places for requests,
 /// or for gRPC calls of one message, and at most this many.

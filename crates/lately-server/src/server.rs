@@ -17,6 +17,7 @@ use crate::history;
 use crate::limits::{CLOCK_STEP_MS, LISTEN_BACKLOG, PROGRESS_EVERY, READY_WITHIN, SWEEP_EVERY, WATCH_EVERY};
 use crate::log::Log;
 use crate::otlp;
+use crate::pause::pause;
 use crate::protocol;
 use crate::protocol::http::Speaks;
 use crate::protocol::resp::Resp;
@@ -436,7 +437,7 @@ async fn load(
         tokio::select! {
             loaded = &mut loading => break loaded,
             () = stopper.stopped() => return Ok(Vec::new()),
-            () = protocol::pause(waited) => {
+            () = pause(waited) => {
                 if let Some(ready) = ready.take() {
                     ready();
                 }

@@ -77,7 +77,7 @@ impl Rounds {
         let many = Measured::median(many);
         let row = |name: &str, value: f64, unit, must| Row::new(TABLE, name, value, unit, must);
         vec![
-            row("worst pause while growing from 0 to 10 M keys", pause, "ms", Must::AtMost(MOST_MS, 0.3))
+            row("worst pause while growing from 0 to 10 M keys", pause, "ms", Must::Nothing)
                 .note(pauses)
                 .by(Some(machine)),
             row("p99.9 growing from 0 to 10 M keys ÷ grown", ratio, "×", Must::AtMost(3.0, 3.0)).note(ratios),

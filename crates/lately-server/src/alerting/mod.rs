@@ -18,7 +18,7 @@ use tokio::time::MissedTickBehavior;
 use crate::alerts::notice::{Cause, Notice, Stage};
 use crate::limits::{ALERTS_EVERY, MAX_QUEUED_ALERTS};
 use crate::log::Log;
-use crate::protocol::pause;
+use crate::pause::pause;
 use crate::service::Service;
 use crate::stopper::Stopper;
 

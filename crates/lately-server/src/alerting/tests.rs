@@ -17,8 +17,8 @@ use crate::config::Config;
 use crate::limits::{
     ALERTMANAGER_ENDED, ALERTMANAGER_EVERY, DELIVERED_WITHIN, DELIVERY_TIMEOUT, MAX_QUEUED_ALERTS,
 };
+use crate::pause::pause;
 use crate::protocol::fixture::service_at;
-use crate::protocol::pause;
 
 const NOW_S: u64 = 1_700_000_040;
 

@@ -15,7 +15,7 @@ use crate::client;
 use crate::config::{FileError, Webhook, read_file};
 use crate::limits::{DELIVERED_WITHIN, MAX_RETRY_PAUSE, RETRY_PAUSE, WEBHOOK_SECRET_BYTES};
 use crate::log::Log;
-use crate::protocol::pause;
+use crate::pause::pause;
 use crate::service::{Service, Stats};
 
 /// The start of a secret, as Standard Webhooks has it.

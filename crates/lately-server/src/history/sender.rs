@@ -18,7 +18,7 @@ use crate::limits::{
     SAMPLES_A_REQUEST, SPLITS_A_PANE,
 };
 use crate::log::Log;
-use crate::protocol::pause;
+use crate::pause::pause;
 use crate::service::history::{HistoryState, Pane, PaneWalk};
 use crate::service::{Service, Stats};
 use crate::stopper::Stopper;

@@ -19,8 +19,8 @@ use tokio::net::TcpListener;
 use super::generated::WriteRequest;
 use super::*;
 use crate::config::{Config, Storage};
+use crate::pause::pause;
 use crate::protocol::fixture::service_at;
-use crate::protocol::pause;
 use crate::service::commit::Changes;
 use crate::service::history::HistoryState;
 

@@ -18,8 +18,8 @@ use super::generated::{
 use super::*;
 use crate::config::Config;
 use crate::limits::{MAX_LIMITS, METRIC_ITEMS_A_PART, POINTS_A_MESSAGE};
+use crate::pause::pause;
 use crate::protocol::fixture::service_at;
-use crate::protocol::pause;
 use crate::service::named_limits::tests::limit;
 use crate::service::tracer::{Span, TracedRequest};
 

@@ -7,11 +7,3 @@ pub(crate) mod http;
 #[cfg(test)]
 mod permissions;
 pub(crate) mod resp;
-
-use std::time::Duration;
-
-/// Ends after `span`.
-pub(crate) async fn pause(span: Duration) {
-    // A timeout around a future that never ends is the one way to wait that is not a sleep.
-    let _ = tokio::time::timeout(span, std::future::pending::<()>()).await;
-}

@@ -1,5 +1,4 @@
-//! Commits changes to the journal and the change feed, and rolls them back if the journal fails. No other code does
-//! that.
+//! Commits the changes of requests to the journal and the change feed, and rolls them back if the journal fails.
 
 use std::sync::Arc;
 

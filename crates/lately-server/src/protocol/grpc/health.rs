@@ -7,7 +7,7 @@ use super::messages::health::health_check_response::ServingStatus;
 use super::messages::health::{HealthCheckRequest, HealthCheckResponse};
 use super::methods::Call;
 use crate::limits::WATCH_EVERY;
-use crate::protocol::pause;
+use crate::pause::pause;
 
 /// The services that have a health; the empty name is the server.
 const SERVICES: [&str; 3] = ["", "envoy.service.ratelimit.v3.RateLimitService", "lately.v1.Lately"];

@@ -39,7 +39,7 @@ use crate::limits::{
     DEFAULT_SERIES_POINTS, EVENTS_EVERY, EVENTS_RATE_SECONDS, EVENTS_TOP_KEYS, EVENTS_TOP_SHARE,
     HISTORY_SECONDS, MAX_EVENT_STREAMS,
 };
-use crate::protocol::pause;
+use crate::pause::pause;
 use crate::service::{PerSecond, SeriesWalk, Service, TopKeys, TopQuestion, TopRow, TopWalk};
 use crate::stopper::Stopper;
 

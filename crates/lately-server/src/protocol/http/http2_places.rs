@@ -8,7 +8,7 @@ use tokio::task::yield_now;
 
 use super::pace::Pace;
 use crate::limits::HTTP_LOOK_EVERY;
-use crate::protocol::pause;
+use crate::pause::pause;
 
 pub(super) struct Http2Places {
     most: usize,

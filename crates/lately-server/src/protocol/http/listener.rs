@@ -43,14 +43,14 @@ use super::requests::{most_calls, most_requests};
 use super::stream::Stream;
 use crate::limits::{
     ACCEPT_RETRY, CONNECTIONS_SHARE, DRAIN_TIMEOUT, GRPC_CONNECTION_BYTES, GRPC_PING_EVERY,
-    GRPC_PING_TIMEOUT, GRPC_STREAM_BYTES, GRPC_STREAM_SHARE, GRPC_UNARY_PART, HTTP_CONNECTION_BYTES,
-    HTTP_LOOK_EVERY, HTTP_PLACE_BYTES, HTTP_SEND_BYTES, HTTP_TIMEOUT, HTTP2_BODIES_SHARE,
-    HTTP2_CONNECTION_BYTES, HTTP2_SEND_BYTES, HTTP2_STREAM_SHARE, HTTP2_STREAMS_SHARE,
+    GRPC_PING_TIMEOUT, GRPC_STREAM_BYTES, GRPC_STREAM_SHARE, GRPC_UNARY_PART, HTTP_ANSWER_BYTES,
+    HTTP_CONNECTION_BYTES, HTTP_LOOK_EVERY, HTTP_PLACE_BYTES, HTTP_SEND_BYTES, HTTP_TIMEOUT,
+    HTTP2_BODIES_SHARE, HTTP2_CONNECTION_BYTES, HTTP2_SEND_BYTES, HTTP2_STREAM_SHARE, HTTP2_STREAMS_SHARE,
     LEAST_HTTP_CONNECTIONS, LINGER, MAX_GRPC_CONNECTIONS, MAX_HTTP_CONNECTIONS, MAX_HTTP_HEAD_BYTES,
     MAX_HTTP_HEADERS, MAX_HTTP2_CONNECTIONS, MAX_HTTP2_ERRORS, MAX_HTTP2_RESETS, MAX_HTTP2_STREAMS,
     MOST_ENDED, TLS_BYTES,
 };
-use crate::protocol::pause;
+use crate::pause::pause;
 use crate::service::access::Principal;
 use crate::service::caller::Caller;
 use crate::service::sessions::Token;
@@ -70,21 +70,22 @@ pub(crate) enum Speaks {
 impl Speaks {
     /// The connections of a listener at once.
     pub(super) fn most_connections(self, ceiling_bytes: u64) -> usize {
+        let fit = match self {
+            Speaks::Http => ceiling_bytes / CONNECTIONS_SHARE / HTTP_ANSWER_BYTES as u64,
+            Speaks::Grpc => 0,
+        };
+        let fit = usize::try_from(fit).unwrap_or(MAX_HTTP_CONNECTIONS).min(MAX_HTTP_CONNECTIONS);
+        fit.max(self.most_of_http2(ceiling_bytes))
+    }
+
+    /// Those among them that may speak HTTP/2.
+    fn most_of_http2(self, ceiling_bytes: u64) -> usize {
         let most = match self {
-            Speaks::Http => MAX_HTTP_CONNECTIONS,
+            Speaks::Http => MAX_HTTP2_CONNECTIONS,
             Speaks::Grpc => MAX_GRPC_CONNECTIONS,
         };
         let fit = ceiling_bytes / CONNECTIONS_SHARE / HTTP_PLACE_BYTES;
         usize::try_from(fit).unwrap_or(most).clamp(LEAST_HTTP_CONNECTIONS, most)
-    }
-
-    /// Those among them that may speak HTTP/2.
-    pub(super) fn most_of_http2(self, ceiling_bytes: u64) -> usize {
-        let most = self.most_connections(ceiling_bytes);
-        match self {
-            Speaks::Http => most.min(MAX_HTTP2_CONNECTIONS),
-            Speaks::Grpc => most,
-        }
     }
 
     /// What a connection is charged to the ceiling.
@@ -179,10 +180,7 @@ pub(crate) async fn serve(
     stopper: Stopper,
 ) {
     let ceiling_bytes = service.config.ceiling_bytes;
-    let http2 = Http2 {
-        builder: http2_builder(speaks, ceiling_bytes),
-        places: Http2Places::new(speaks.most_of_http2(ceiling_bytes)),
-    };
+    let http2 = Http2::new(speaks, ceiling_bytes);
     let connection_bytes = speaks.connection_bytes(ceiling_bytes, tls.is_some());
     let routes = Routes::new(from_fn(renew).layer(routes));
     let mut connections = Connections::new(speaks.most_connections(ceiling_bytes), http2);
@@ -223,6 +221,13 @@ pub(crate) async fn serve(
 struct Http2 {
     builder: http2::Builder<AtOnce>,
     places: Arc<Http2Places>,
+}
+
+impl Http2 {
+    fn new(speaks: Speaks, ceiling_bytes: u64) -> Http2 {
+        let places = Http2Places::new(speaks.most_of_http2(ceiling_bytes));
+        Http2 { builder: http2_builder(speaks, ceiling_bytes), places }
+    }
 }
 
 /// The connections of a listener.
@@ -495,7 +500,7 @@ mod tests {
         runtime.block_on(async {
             let (service, stopper) = (service(), Stopper::new());
             let routes = Routes::new(axum::Router::new());
-            let http2 = http2_builder(Speaks::Http, service.config.ceiling_bytes);
+            let http2 = Http2::new(Speaks::Http, service.config.ceiling_bytes);
             let mut connections = Connections::new(64, http2);
             let address = SocketAddr::from(([127, 0, 0, 1], 1));
             for _ in 0..200 {
@@ -528,7 +533,7 @@ mod tests {
         runtime.block_on(async {
             let (service, stopper) = (service(), Stopper::new());
             let routes = Routes::new(axum::Router::new());
-            let http2 = http2_builder(Speaks::Http, service.config.ceiling_bytes);
+            let http2 = Http2::new(Speaks::Http, service.config.ceiling_bytes);
             let mut connections = Connections::new(2, http2);
             let address = SocketAddr::from(([127, 0, 0, 1], 1));
             for count in 1..100 {

@@ -23,6 +23,7 @@ use super::dumps::discard;
 use super::listener::{Link, Speaks};
 use super::pace::{BYTES_A_LOOK, Pace};
 use super::problem::problem;
+use super::routes::HEALTH;
 use crate::limits::{
     CONNECTIONS_SHARE, GRPC_CALLS_SHARE, HTTP_ANSWER_BYTES, HTTP_LOOK_EVERY, LEAST_GRPC_CALLS,
     MAX_GRPC_CONNECTIONS, MAX_HTTP2_CONNECTIONS, MAX_HTTP2_STREAMS, MAX_WAITING_REQUESTS, PLACE_LOOKS,
@@ -48,7 +49,7 @@ pub(super) struct MayBeSilent;
 pub(super) fn most_requests(ceiling_bytes: u64) -> usize {
     let fit = ceiling_bytes / CONNECTIONS_SHARE / HTTP_ANSWER_BYTES as u64;
     let most = MAX_HTTP2_CONNECTIONS * MAX_HTTP2_STREAMS as usize;
-    usize::try_from(fit).unwrap_or(most).clamp(Speaks::Http.most_of_http2(ceiling_bytes), most)
+    usize::try_from(fit).unwrap_or(most).clamp(Speaks::Http.most_connections(ceiling_bytes), most)
 }
 
 /// The number of calls over gRPC that may be in progress at once.
@@ -153,13 +154,17 @@ impl Requests {
     }
 }
 
-/// Runs a request over HTTP in a place of its own, or answers that there is none.
+/// Runs a request over HTTP in a place of its own, or answers that there is none. What a monitor asks needs none: slow requests
+/// never make a server look dead.
 pub(super) async fn in_a_place(
     State(requests): State<Arc<Requests>>,
     Extension(link): Extension<Link>,
     request: Request,
     next: Next,
 ) -> Response {
+    if HEALTH.contains(&request.uri().path()) && request.body().is_end_stream() {
+        return next.run(request).await;
+    }
     let refused = match requests.run(&link, request, async |request| next.run(request).await).await {
         Ok(response) => return response,
         Err(refused) => refused,

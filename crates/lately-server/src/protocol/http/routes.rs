@@ -79,10 +79,13 @@ const TOP: &str = "/v1/top";
 
 pub(super) const METRICS: &str = "/metrics";
 
+/// Whether the server runs, and whether it is ready.
+pub(super) const HEALTH: [&str; 2] = ["/healthz", "/readyz"];
+
 /// Routes for monitoring. They read no keys and change nothing. On a listener of their own every client may ask.
 static WATCHING: [Route; 3] = [
-    Route::new("/healthz", None, || get(health)),
-    Route::new("/readyz", None, || get(ready)),
+    Route::new(HEALTH[0], None, || get(health)),
+    Route::new(HEALTH[1], None, || get(ready)),
     Route::new(METRICS, Some(Verb::Read), || get(metrics)),
 ];
 

@@ -14,7 +14,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use super::balance::{Arrival, Balance};
 use super::event_loop::{Accepted, EventLoop};
 use crate::limits::ACCEPT_RETRY;
-use crate::protocol::pause;
+use crate::pause::pause;
 use crate::service::{Service, Stats};
 use crate::stopper::Stopper;
 use crate::tls::CurrentTls;

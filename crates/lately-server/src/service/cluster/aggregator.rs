@@ -94,7 +94,7 @@ impl<E: Engine> Aggregator<E> {
         loop {
             let is_stopping = tokio::select! {
                 () = signals.drained.stopped() => true,
-                () = crate::protocol::pause(pause) => false,
+                () = crate::pause::pause(pause) => false,
             };
             if is_stopping {
                 return self.stop().await;

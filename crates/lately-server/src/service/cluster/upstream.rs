@@ -272,7 +272,7 @@ impl<E: Engine> UpstreamReader<E> {
         let (mut pause, mut warned) = (flush, Warned::default());
         loop {
             let is_stopping = {
-                let mut flush = pin!(crate::protocol::pause(pause));
+                let mut flush = pin!(crate::pause::pause(pause));
                 loop {
                     tokio::select! {
                         () = signals.drained.stopped() => break true,

@@ -172,7 +172,7 @@ pub(crate) async fn run(service: Arc<Service>, engine: Remote, signals: Signals)
     let mut pause = flush;
     loop {
         let is_stopping = {
-            let mut flush = pin!(crate::protocol::pause(pause));
+            let mut flush = pin!(crate::pause::pause(pause));
             loop {
                 tokio::select! {
                     () = signals.drained.stopped() => break true,
@@ -271,7 +271,7 @@ impl<E: Engine> Worker<E> {
             if self.is_settled() && (upstream.is_none() || cluster.state().is_reconciled) {
                 return;
             }
-            crate::protocol::pause(cluster.config.flush).await;
+            crate::pause::pause(cluster.config.flush).await;
         }
     }
 

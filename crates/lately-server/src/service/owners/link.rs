@@ -134,7 +134,7 @@ impl Link {
                     "{name}: {failure}: it does not decide the exact limits of its keys, and their on_owner_down holds"
                 ));
             }
-            crate::protocol::pause(OWNER_RETRY).await;
+            crate::pause::pause(OWNER_RETRY).await;
         }
     }
 
