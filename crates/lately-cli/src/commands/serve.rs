@@ -101,8 +101,8 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "URL", requires = "cluster")]
     upstream: Vec<String>,
 
-    /// The node above this one in a tree of nodes that reach each other directly: peer://HOST:PORT. Give the option again for
-    /// further nodes of that level [default: none: the root, if --peer is given without --cluster].
+    /// The node above this one in a tree of nodes: peer://HOST:PORT. Give the option again for further nodes of that level.
+    /// Without it, a node with --peer and without --cluster is the root [default: none].
     #[arg(long, value_name = "URL", requires = "node")]
     parent: Vec<String>,
 
