@@ -26,7 +26,7 @@ mod stopper;
 mod tls;
 mod watch;
 
-pub use config::{Config, ConfigError, Storage};
+pub use config::{ClusterConfig, Config, ConfigError, PeerConfig, Storage};
 pub use lately_engines::PeerTls;
 #[cfg(feature = "kafka")]
 pub use lately_engines::{KafkaTopic, broker_settings, compact_hit, without_password};
@@ -34,7 +34,7 @@ pub use offline::{Dumped, OfflineError, dump_folder, restore_folder};
 pub use reload::Reloader;
 pub use server::{Server, ServerError, check_addresses, check_exact, check_files};
 pub use service::Service;
-pub use service::cluster::{ClusterConfig, ClusterError, PeerConfig};
+pub use service::cluster::ClusterError;
 pub use service::dumps::Restored;
 pub use stopper::Stopper;
 

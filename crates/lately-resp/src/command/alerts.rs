@@ -20,12 +20,14 @@ pub(super) static SPECS: [CommandSpec; 3] = [
         channels(args).map(|channels| Command::Subscribe { channels })
     })
     .flags(&[CommandFlag::NoMulti])
+    .while_subscribed()
     .doc(GROUP_OF_REDIS, "Gets a message when an alert starts or ends")
     .arguments(&[CHANNEL.multiple()]),
     CommandSpec::new("unsubscribe", -1, None, |args| {
         channels(args).map(|channels| Command::Unsubscribe { channels })
     })
     .flags(&[CommandFlag::NoMulti])
+    .while_subscribed()
     .doc(GROUP_OF_REDIS, "Gets no more messages")
     .arguments(&[CHANNEL.multiple().optional()]),
 ];

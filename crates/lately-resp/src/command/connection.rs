@@ -18,6 +18,7 @@ const PASSWORD: ArgumentSpec = ArgumentSpec::of("password", "string");
 pub(super) static SPECS: [CommandSpec; 7] = [
     CommandSpec::new("ping", -1, None, parse_ping)
         .flags(FAST)
+        .while_subscribed()
         .doc(GROUP, "Answers PONG, or the message")
         .arguments(&[ArgumentSpec::of("message", "string").optional()]),
     CommandSpec::new("echo", 2, None, |args| Ok(Command::Echo { message: required(args, 1)? }))
@@ -51,10 +52,12 @@ pub(super) static SPECS: [CommandSpec; 7] = [
     CommandSpec::new("reset", 1, None, |_| Ok(Command::Reset))
         .flags(LOGIN)
         .while_loading()
+        .while_subscribed()
         .doc(GROUP, "Puts the connection back into its first state"),
     CommandSpec::new("quit", -1, None, |_| Ok(Command::Quit))
         .flags(LOGIN)
         .while_loading()
+        .while_subscribed()
         .doc(GROUP, "Closes the connection"),
 ];
 

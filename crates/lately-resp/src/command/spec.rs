@@ -21,6 +21,10 @@ pub struct CommandSpec {
     pub flags: &'static [CommandFlag],
     /// Whether it may run before the keys are loaded.
     pub runs_while_loading: bool,
+    /// Whether a client of version 2 may send it while it is subscribed.
+    pub runs_while_subscribed: bool,
+    /// Whether it runs the queued commands of a transaction. If its arguments are wrong, it ends the transaction.
+    pub runs_transaction: bool,
     /// The index of the first key; 0 if there is none.
     pub first_key: i64,
     /// The index of the last key; negative values count from the end.
@@ -259,6 +263,8 @@ impl CommandSpec {
             verb,
             flags: &[],
             runs_while_loading: false,
+            runs_while_subscribed: false,
+            runs_transaction: false,
             first_key: 0,
             last_key: 0,
             key_step: 0,
@@ -280,6 +286,16 @@ impl CommandSpec {
 
     pub(crate) const fn while_loading(mut self) -> CommandSpec {
         self.runs_while_loading = true;
+        self
+    }
+
+    pub(crate) const fn while_subscribed(mut self) -> CommandSpec {
+        self.runs_while_subscribed = true;
+        self
+    }
+
+    pub(crate) const fn running_transaction(mut self) -> CommandSpec {
+        self.runs_transaction = true;
         self
     }
 

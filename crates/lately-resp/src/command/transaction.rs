@@ -11,6 +11,7 @@ pub(super) static SPECS: [CommandSpec; 3] = [
         .flags(FLAGS)
         .doc(GROUP, "Starts a transaction"),
     CommandSpec::new("exec", 1, None, |_| Ok(Command::Exec))
+        .running_transaction()
         .doc(GROUP, "Runs the queued commands as one batch")
         .complexity("Depends on the commands in the transaction"),
     CommandSpec::new("discard", 1, None, |_| Ok(Command::Discard))

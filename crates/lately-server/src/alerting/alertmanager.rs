@@ -9,13 +9,13 @@ use lately::Timestamp;
 use serde::Serialize;
 use tokio::sync::mpsc::Receiver;
 
-use crate::alerts::notice::{Cause, Notice, Stage, rfc3339};
 use crate::client;
 use crate::config::ALERTS_PATH;
 use crate::limits::{
     ALERTMANAGER_ENDED, ALERTMANAGER_ENDS, ALERTMANAGER_EVERY, MAX_RETRY_PAUSE, RETRY_PAUSE,
 };
 use crate::log::Log;
+use crate::service::notice::{Cause, Notice, Stage, rfc3339};
 use crate::service::{Service, Stats};
 
 /// An alert as Alertmanager takes it.

@@ -13,10 +13,10 @@ use tokio::time::MissedTickBehavior;
 
 use super::webhook::Message;
 use super::{alertmanager, line, webhook};
-use crate::alerts::notice::Notice;
 use crate::config::{Alert, Webhook};
 use crate::limits::{ALERTMANAGER_EVERY, MAX_QUEUED_ALERTS};
 use crate::log::Log;
+use crate::service::notice::Notice;
 use crate::service::{Service, Stats};
 use crate::stopper::Stopper;
 

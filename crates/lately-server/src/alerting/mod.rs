@@ -15,11 +15,11 @@ use lately::Cursor;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::time::MissedTickBehavior;
 
-use crate::alerts::notice::{Cause, Notice, Stage};
 use crate::limits::{ALERTS_EVERY, MAX_QUEUED_ALERTS};
 use crate::log::Log;
 use crate::pause::pause;
 use crate::service::Service;
+use crate::service::notice::{Cause, Notice, Stage};
 use crate::stopper::Stopper;
 
 pub(crate) use webhook::load_secret;

@@ -10,12 +10,12 @@ use hyper::Uri;
 use ring::hmac::{HMAC_SHA256, Key, sign};
 use tokio::sync::mpsc::Receiver;
 
-use crate::alerts::notice::Notice;
 use crate::client;
 use crate::config::{FileError, Webhook, read_file};
 use crate::limits::{DELIVERED_WITHIN, MAX_RETRY_PAUSE, RETRY_PAUSE, WEBHOOK_SECRET_BYTES};
 use crate::log::Log;
 use crate::pause::pause;
+use crate::service::notice::Notice;
 use crate::service::{Service, Stats};
 
 /// The start of a secret, as Standard Webhooks has it.

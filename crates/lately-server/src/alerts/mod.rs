@@ -3,7 +3,6 @@
 //! This is the part without I/O, without a clock and without the store: `service/alerts.rs` counts the totals and asks.
 
 pub(crate) mod baseline;
-pub(crate) mod notice;
 mod replay;
 mod rule;
 mod state;

@@ -5,16 +5,16 @@ use std::ops::Range;
 use std::time::Duration;
 
 use lately::Span;
-use lately_engines::{PeerTls, Peers};
+use lately_engines::{GroupProtocol, KafkaRole, PeerTls, Peers};
 use serde::de;
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
 use super::error::Problem;
+use super::node::{ClusterConfig, PeerConfig};
 use super::user::path;
 use super::value::{Address, Length, Timeout, shown};
 use crate::limits::{DEFAULT_PEER, MAX_READ_TIMEOUT, SESSION_WITHIN};
-use crate::service::cluster::{ClusterConfig, GroupProtocol, KafkaRole, PeerConfig};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table: [cluster]")]

@@ -12,6 +12,7 @@ mod history;
 mod host;
 mod key_template;
 mod limit;
+mod node;
 mod otlp;
 mod rule_folder;
 mod source;
@@ -26,6 +27,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use lately::{Pattern, Settings, Span};
+use lately_engines::KafkaRole;
 pub use lately_keys::Network;
 use serde::Deserialize;
 use toml::Spanned;
@@ -45,6 +47,7 @@ pub(crate) use limit::{
     DEFAULT_IPV4_PREFIX, DEFAULT_IPV6_PREFIX, DOMAIN_PREFIX, RATELIMIT_PREFIX, info_name,
 };
 pub use limit::{NamedLimit, OwnerDown};
+pub use node::{ClusterConfig, PeerConfig};
 pub use otlp::Otlp;
 pub(crate) use rule_folder::RuleFiles;
 pub use rule_folder::{RuleFolder, RuleFolderError};
@@ -56,7 +59,6 @@ pub use user::User;
 pub use value::parse_address;
 
 use crate::limits::{DEFAULT_CEILING_BYTES, DEFAULT_IDLE_TIMEOUT, DEFAULT_MAX_CLIENTS};
-use crate::service::cluster::{ClusterConfig, KafkaRole};
 use alert::AlertConfig;
 use class::ClassConfig;
 use cluster::ClusterSection;

@@ -1,4 +1,4 @@
-//! `[cluster]` of the config file.
+//! How a node counts together with others.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -1,7 +1,7 @@
 //! Valid and invalid config files, and the error messages.
 
 use lately::{Factor, Lockout};
-use lately_engines::PeerTls;
+use lately_engines::{GroupProtocol, PeerTls};
 use lately_journal::Durability;
 
 use super::*;
@@ -9,7 +9,6 @@ use crate::limits::{
     MAX_CONFIG_BYTES, MAX_EXEMPT, MAX_HOSTS, MAX_LIMIT_NAME_BYTES, MAX_LIMITS, MAX_TRUSTED_PROXIES,
     MAX_USER_NAME_BYTES, MAX_USER_PATTERNS, MAX_USERS,
 };
-use crate::service::cluster::{GroupProtocol, KafkaRole, PeerConfig};
 
 fn parse(text: &str) -> Result<Config, String> {
     Config::parse(text).map_err(|problem| problem.in_file(Path::new("lately.toml"), text).to_string())

@@ -9,10 +9,10 @@ use lately::{ManualClock, Timestamp};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::clock;
+use crate::config::ClusterConfig;
 use crate::config::Config;
 use crate::config::Storage;
 use crate::service::Service;
-use crate::service::cluster::ClusterConfig;
 
 pub(crate) fn service() -> Arc<Service> {
     engine_of(Config::default())

@@ -15,13 +15,13 @@ use tokio::sync::{Notify, broadcast};
 use super::commit::Changes;
 use super::effect::Effect;
 use super::{Asked, Service, TopQuestion};
-use crate::alerts::notice::{Cause, Notice, Stage};
 use crate::alerts::{AlertRule, Change, Condition, Reading, State, Watched, total_settings};
 use crate::config::Alert;
 use crate::limits::{
     ALERT_KEYS, BELOW_LAG_MS, LEAST_ALERT_WINDOW, MAX_ALERT_WEIGHT, MAX_ALERTS, MAX_ENDED_ALERTS,
     MAX_UNREAD_ALERTS, RUN_OPERATIONS, WALK_STEP,
 };
+use crate::service::notice::{Cause, Notice, Stage};
 
 /// The start of the keys that have totals. The pattern follows.
 const TOTAL: &[u8] = b"\0alert:";

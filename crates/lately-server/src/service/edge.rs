@@ -6,11 +6,10 @@
 use std::sync::Arc;
 
 use lately::{Count, HitError, HitOnce, Op, Outcome, Store, Timestamp};
-use lately_engines::{Delivery, HitRecord, HitRecords, WriteHits};
+use lately_engines::{Delivery, HitRecord, HitRecords, KafkaRole, WriteHits};
 use lately_resp::command::Verb;
 
 use super::Refused;
-use super::cluster::KafkaRole;
 use crate::config::Config;
 
 /// What a node with `role = "ingest"` replies to clients.

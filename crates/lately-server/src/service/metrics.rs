@@ -15,8 +15,8 @@ use super::owners::Link;
 use super::rule_tally::{NamedTally, RuleTally};
 use super::{AlertFigures, Service};
 use crate::VERSION;
-use crate::alerts::notice::Stage;
 use crate::limits::METRIC_ITEMS_A_PART;
+use crate::service::notice::Stage;
 
 /// A metric. The name of a counter ends in `_total`.
 #[derive(Clone, Copy, Debug)]

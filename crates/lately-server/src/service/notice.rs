@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::Number;
 use utoipa::ToSchema;
 
-use super::{AlertRule, Condition, Reading};
+use crate::alerts::{AlertRule, Condition, Reading};
 use crate::config::Alert;
 use crate::json::{Key, seconds};
 

@@ -12,8 +12,8 @@ use utoipa::ToSchema;
 
 use super::problem::Problem;
 use super::query::Query;
-use crate::alerts::notice::{AlertText, Notice, RuleText};
 use crate::json::seconds;
+use crate::service::notice::{AlertText, Notice, RuleText};
 use crate::service::{AlertFigures, Service};
 
 #[derive(Serialize, ToSchema)]

@@ -33,13 +33,13 @@ use super::query::Query;
 use super::requests::MayBeSilent;
 use super::status::StatusAnswer;
 use super::top::{TopHead, TopKeyAnswer};
-use crate::alerts::notice::Notice;
 use crate::json::seconds;
 use crate::limits::{
     DEFAULT_SERIES_POINTS, EVENTS_EVERY, EVENTS_RATE_SECONDS, EVENTS_TOP_KEYS, EVENTS_TOP_SHARE,
     HISTORY_SECONDS, MAX_EVENT_STREAMS,
 };
 use crate::pause::pause;
+use crate::service::notice::Notice;
 use crate::service::{PerSecond, SeriesWalk, Service, TopKeys, TopQuestion, TopRow, TopWalk};
 use crate::stopper::Stopper;
 

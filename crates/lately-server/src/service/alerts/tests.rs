@@ -9,9 +9,9 @@ use lately::{
 };
 
 use super::*;
+use crate::config::ClusterConfig;
 use crate::config::Config;
 use crate::protocol::fixture::service_at;
-use crate::service::cluster::ClusterConfig;
 use crate::service::{Batch, CoolestWalk, ScanWalk};
 
 const NOW_S: u64 = 1_700_000_040;

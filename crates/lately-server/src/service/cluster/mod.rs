@@ -10,7 +10,6 @@
 
 mod aggregator;
 mod children;
-mod config;
 mod contact;
 mod deletion_log;
 mod group;
@@ -41,16 +40,15 @@ use lately::Tier;
 use lately::{Delta, DeltaBatch, Forgotten, Span, Store, Timestamp};
 #[cfg(feature = "kafka")]
 use lately_engines::HitGate;
-use lately_engines::{KafkaStats, PeerStats, WriteHits};
+use lately_engines::{KafkaRole, KafkaStats, PeerStats, WriteHits};
 use tokio::sync::Notify;
 
+use crate::config::ClusterConfig;
 use crate::limits::{INTEREST_SHARE, READ_BLOCK_CEILING, READ_BLOCKS_WITHIN};
 use crate::service::Service;
 
-pub use config::{ClusterConfig, PeerConfig};
 use contact::Contact;
 use interest::{Answer, Interest, Question};
-pub(crate) use lately_engines::{GroupProtocol, KafkaRole};
 pub(crate) use nodes::Node;
 use nodes::Nodes;
 use outgoing::Outgoing;

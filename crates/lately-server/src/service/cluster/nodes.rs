@@ -206,8 +206,8 @@ mod tests {
     use lately_engines::{Block, Known, Memory, OwnedBlock, Place, Told, Write};
 
     use super::*;
+    use crate::config::ClusterConfig;
     use crate::config::Config;
-    use crate::service::cluster::ClusterConfig;
 
     const START_MS: i64 = 1_700_000_000_000;
     const MILLISECOND: Duration = Duration::from_millis(1);

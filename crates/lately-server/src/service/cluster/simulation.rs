@@ -32,9 +32,10 @@ use tempfile::TempDir;
 use test_support::{ReportOnPanic, Rng, print_uncaptured, seeds, trace};
 
 use super::aggregator::Aggregator;
+use super::children;
 use super::upstream::UpstreamReader;
 use super::worker::{Worker, start};
-use super::{ClusterConfig, PeerConfig, children};
+use crate::config::{ClusterConfig, PeerConfig};
 use crate::config::{Config, Storage};
 use crate::limits::UPSTREAM_MOST_CHANGED;
 use crate::service::Service;

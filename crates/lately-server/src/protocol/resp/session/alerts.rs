@@ -9,7 +9,7 @@ use tokio::sync::broadcast::error::TryRecvError;
 
 use super::{Session, integer};
 use crate::alerts::Condition;
-use crate::alerts::notice::Notice;
+use crate::service::notice::Notice;
 
 /// The alerts that a client has not got yet.
 pub(super) type Subscription = Receiver<Arc<Notice>>;
@@ -17,9 +17,6 @@ pub(super) type Subscription = Receiver<Arc<Notice>>;
 /// Why a client that has subscribed is disconnected: it does not take its messages, or it may not have them any more.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) struct Unsubscribed;
-
-/// What a client of RESP2 may send while it is subscribed, as in Redis.
-const OF_SUBSCRIBERS: [&str; 5] = ["subscribe", "unsubscribe", "ping", "quit", "reset"];
 
 impl Session {
     /// Whether the client has subscribed.
@@ -31,7 +28,7 @@ impl Session {
     /// Whether the client may not send a command because it has subscribed.
     #[inline]
     pub(super) fn is_bound_to_subscription(&self, spec: &CommandSpec) -> bool {
-        self.is_subscribed() && self.protocol == Protocol::V2 && !OF_SUBSCRIBERS.contains(&spec.name)
+        self.is_subscribed() && self.protocol == Protocol::V2 && !spec.runs_while_subscribed
     }
 
     pub(super) fn alerts(&self, out: &mut Vec<u8>) {

@@ -140,7 +140,7 @@ impl Session {
 
 /// Whether a request is an `EXEC`, whatever its arguments.
 pub(super) fn is_exec(args: ArgList<'_>) -> bool {
-    spec_of(args).is_ok_and(|spec| spec.name == "exec")
+    spec_of(args).is_ok_and(|spec| spec.runs_transaction)
 }
 
 /// Replies to an `EXEC` with arguments as Redis does.

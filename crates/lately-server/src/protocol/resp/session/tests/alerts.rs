@@ -1,9 +1,9 @@
 //! `ALERTS`, `SUBSCRIBE` and `UNSUBSCRIBE`.
 
 use super::*;
-use crate::alerts::notice::Notice;
 use crate::limits::MAX_UNREAD_ALERTS;
 use crate::protocol::resp::session::alerts::Unsubscribed;
+use crate::service::notice::Notice;
 
 const ALERTS: &str = "[[alert]]\nname = \"many\"\nmatch = \"k:*\"\nabove = 2\nwindow = \"10s\"\n\
     [[alert]]\nname = \"odd\"\nmatch = \"s\"\nspike = 2.5\nwindow = \"10s\"\nfor = \"3s\"\nleast = 5\n";
