@@ -20,7 +20,7 @@ pub(crate) struct NewFile {
 
 enum Place {
     /// A temporary file, which is removed unless it is finished.
-    Beside(NamedTempFile),
+    Unfinished(NamedTempFile),
     /// A device or a pipe, which cannot be replaced.
     Itself(File),
 }
@@ -46,7 +46,7 @@ impl NewFile {
         } else {
             let mut builder = tempfile::Builder::new();
             builder.prefix(".lately-").permissions(Permissions::from_mode(mode));
-            Place::Beside(builder.tempfile_in(folder(&target)).map_err(failed)?)
+            Place::Unfinished(builder.tempfile_in(folder(&target)).map_err(failed)?)
         };
         Ok(NewFile { path: path.to_owned(), target, place })
     }
@@ -54,7 +54,7 @@ impl NewFile {
     /// The file to write to.
     pub(crate) fn file(&mut self) -> &mut File {
         match &mut self.place {
-            Place::Beside(unfinished) => unfinished.as_file_mut(),
+            Place::Unfinished(unfinished) => unfinished.as_file_mut(),
             Place::Itself(file) => file,
         }
     }
@@ -65,7 +65,7 @@ impl NewFile {
     /// If it cannot be written to the disk or renamed.
     pub(crate) fn finish(self) -> Result<(), CliError> {
         let NewFile { path, target, place } = self;
-        if let Place::Beside(unfinished) = place {
+        if let Place::Unfinished(unfinished) = place {
             unfinished.as_file().sync_all().map_err(|error| failure(&path, &error))?;
             unfinished.persist(&target).map_err(|error| failure(&path, &error.error))?;
         }

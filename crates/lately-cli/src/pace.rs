@@ -12,7 +12,7 @@ pub(crate) struct Pace {
     worked_ms: u64,
     /// The time when the current bytes arrived.
     since: Option<Timestamp>,
-    has_said: bool,
+    has_warned: bool,
 }
 
 impl Pace {
@@ -21,8 +21,8 @@ impl Pace {
         if let Some(since) = self.since.take() {
             self.worked_ms += u64::try_from(now.as_millis() - since.as_millis()).unwrap_or(0);
         }
-        let slow = slow(self.bytes, self.worked_ms).filter(|_| !self.has_said);
-        self.has_said |= slow.is_some();
+        let slow = slow(self.bytes, self.worked_ms).filter(|_| !self.has_warned);
+        self.has_warned |= slow.is_some();
         slow
     }
 

@@ -23,15 +23,15 @@ pub const LOOK_EVERY: Duration = Duration::from_millis(80);
 pub const BUSY: u8 = 85;
 
 /// It hands clients over once this many cores were idle meanwhile, for [`LOOKS`] looks in a row.
-pub const SPARE_CORE: f64 = 0.3;
+pub const IDLE_CORE: f64 = 0.3;
 
-/// See [`SPARE_CORE`]. A single look may be mistaken.
+/// See [`IDLE_CORE`]. A single look may be mistaken.
 pub const LOOKS: u32 = 3;
 
 /// A loop takes clients over if it is busy for no more than this part of the time, in percent.
 pub const MOST_BUSY_TAKER: u8 = 50;
 
-/// The spare loop gives its clients back once it was busy for no more than this part of the time, in percent, for
+/// The extra loop gives its clients back once it was busy for no more than this part of the time, in percent, for
 /// [`QUIET_TIME`].
 pub const QUIET: u8 = 30;
 
@@ -95,16 +95,16 @@ pub const SCAN_WORK: u64 = 8 << 20;
 /// A request of several keys with more arguments than this runs a part of them at a time, of half as many keys.
 pub const LONG_ARGUMENTS: usize = 1_024;
 
-/// A connection whose requests took this long in a turn waits until the others had their turns. Its next operations
+/// A connection whose requests have taken this long waits until the others had their slices. Its next operations
 /// are given to the store in parts that take about as long.
-pub const TURN_TIME: Duration = Duration::from_micros(250);
+pub const TIME_SLICE: Duration = Duration::from_micros(250);
 
-/// A connection that executed requests with this many arguments in a turn waits until the others had their turns. An
+/// A connection that executed requests with this many arguments waits until the others had their slices. An
 /// operation of up to [`LIGHT_ARGUMENTS`] arguments, such as `HIT` or `LIMIT`, is not counted: it is bounded by
-/// [`TURN_TIME`] and by the bytes of a read and of replies.
-pub const TURN_ARGUMENTS: usize = LONG_ARGUMENTS;
+/// [`TIME_SLICE`] and by the bytes of a read and of replies.
+pub const SLICE_ARGUMENTS: usize = LONG_ARGUMENTS;
 
-/// See [`TURN_ARGUMENTS`].
+/// See [`SLICE_ARGUMENTS`].
 pub const LIGHT_ARGUMENTS: usize = 8;
 
 /// Lines of `CLIENT LIST` that are written at once: a millisecond.
@@ -173,7 +173,7 @@ pub const HTTP_CONNECTION_BYTES: usize = 48 << 10;
 pub const MAX_HTTP_HEAD_BYTES: usize = 16 << 10;
 
 /// Bytes that are read of an HTTP client before others have their turn.
-pub const HTTP_TURN_BYTES: usize = MAX_HTTP_HEAD_BYTES;
+pub const HTTP_SLICE_BYTES: usize = MAX_HTTP_HEAD_BYTES;
 
 /// Headers of an HTTP request.
 pub const MAX_HTTP_HEADERS: usize = 100;

@@ -131,7 +131,7 @@ pub(crate) fn run(serve: &Serve) -> Result<Outcome, CliError> {
     let mut config = configure(serve)?;
     let most = threads_in(config.ceiling_bytes, cores.max(threads).get());
     config.loops = threads.get().min(most);
-    config.has_spare_loop = serve.threads.is_none() && config.loops < most;
+    config.has_extra_loop = serve.threads.is_none() && config.loops < most;
     if config.loops < threads.get() {
         output::message(&format_args!(
             "lately: the memory ceiling of {} bytes has room for {} of {threads} threads: each needs {mib} MiB of it, and the rest of the server as much",
@@ -140,7 +140,7 @@ pub(crate) fn run(serve: &Serve) -> Result<Outcome, CliError> {
             mib = CEILING_PER_THREAD_BYTES >> 20,
         ));
     }
-    tune_allocator(config.loops + usize::from(config.has_spare_loop));
+    tune_allocator(config.loops + usize::from(config.has_extra_loop));
     let (storage, cluster) = (config.storage.clone(), config.cluster.clone());
     raise_file_limit(&mut config)?;
     // It accepts connections and serves HTTP; event loops have threads of their own.
@@ -191,7 +191,7 @@ fn tune_allocator(threads: usize) {
     }
 }
 
-/// The number of cores minus one, which is left to the system and to local clients. While it is idle, a spare loop uses it.
+/// The number of cores minus one, which is left to the system and to local clients. While it is idle, an extra loop uses it.
 fn threads_for(cores: NonZeroUsize) -> NonZeroUsize {
     NonZeroUsize::new(cores.get() - 1).unwrap_or(NonZeroUsize::MIN)
 }
@@ -211,11 +211,11 @@ fn threads_in(ceiling_bytes: u64, threads: usize) -> usize {
 /// # Errors
 /// If there is no room for a single client.
 fn raise_file_limit(config: &mut Config) -> Result<(), CliError> {
-    let Config { max_clients, loops, has_spare_loop, metrics, .. } = config;
+    let Config { max_clients, loops, has_extra_loop, metrics, .. } = config;
     let http_listeners = 1 + u64::from(metrics.is_some());
     let connections = MAX_HTTP_CONNECTIONS as u64 * http_listeners + MAX_GRPC_CONNECTIONS as u64;
     let others =
-        OWN_FILES + connections + FILES_PER_THREAD * (*loops - 1 + usize::from(*has_spare_loop)) as u64;
+        OWN_FILES + connections + FILES_PER_THREAD * (*loops - 1 + usize::from(*has_extra_loop)) as u64;
     let needed = others.saturating_add(*max_clients as u64);
     let limit = rlimit::increase_nofile_limit(needed).unwrap_or(0);
     lengthen_file_table(limit.min(needed));

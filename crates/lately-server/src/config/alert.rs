@@ -127,8 +127,8 @@ fn settle_one(alert: Spanned<AlertConfig>, names: &mut BTreeSet<String>) -> Resu
 
 /// A colon would end the name of a field in `INFO`.
 pub(super) fn is_name(name: &str) -> bool {
-    let is_usual = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
-    (1..=MAX_LIMIT_NAME_BYTES).contains(&name.len()) && name.bytes().all(is_usual)
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
+    (1..=MAX_LIMIT_NAME_BYTES).contains(&name.len()) && name.bytes().all(is_allowed)
 }
 
 /// The condition: exactly one of `above`, `below` and `spike`.

@@ -19,7 +19,7 @@ impl Config {
             tls,
             insecure,
             loops: _,
-            has_spare_loop: _,
+            has_extra_loop: _,
             max_clients,
             idle_timeout,
             storage,

@@ -177,9 +177,9 @@ fn invalid_name(name: &str) -> String {
 }
 
 fn is_name(name: &str) -> bool {
-    let is_usual = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.:".contains(&byte);
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.:".contains(&byte);
     let is_taken = TAKEN.iter().any(|taken| name.starts_with(taken));
-    (1..=MAX_LIMIT_NAME_BYTES).contains(&name.len()) && name.bytes().all(is_usual) && !is_taken
+    (1..=MAX_LIMIT_NAME_BYTES).contains(&name.len()) && name.bytes().all(is_allowed) && !is_taken
 }
 
 /// The domain and the entries of the descriptors of a limit. One without the other is for no descriptor.

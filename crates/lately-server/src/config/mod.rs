@@ -97,7 +97,7 @@ pub struct Config {
     /// Event loops that serve RESP clients, each on a thread of its own.
     pub loops: usize,
     /// One more event loop takes clients over while another one is busy and a core is idle.
-    pub has_spare_loop: bool,
+    pub has_extra_loop: bool,
     /// RESP clients served at once.
     pub max_clients: usize,
     /// How long a client may send nothing before it is disconnected; `None` is forever.
@@ -141,7 +141,7 @@ impl Default for Config {
             tls: None,
             insecure: false,
             loops: 1,
-            has_spare_loop: false,
+            has_extra_loop: false,
             max_clients: DEFAULT_MAX_CLIENTS,
             idle_timeout: Some(DEFAULT_IDLE_TIMEOUT),
             storage: None,
@@ -272,7 +272,7 @@ impl Config {
             tls: server.tls.as_ref().map(TlsConfig::settle).transpose()?,
             insecure: server.insecure.unwrap_or(defaults.insecure),
             loops: defaults.loops,
-            has_spare_loop: defaults.has_spare_loop,
+            has_extra_loop: defaults.has_extra_loop,
             max_clients: server.max_clients.map_or(defaults.max_clients, |clients| clients.0.get()),
             idle_timeout: server.idle_timeout.map_or(defaults.idle_timeout, |timeout| timeout.0),
             storage_path: file.storage.path(),

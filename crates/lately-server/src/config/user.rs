@@ -142,6 +142,6 @@ fn verbs_of(verbs: &Spanned<Vec<Spanned<String>>>) -> Result<Vec<Verb>, Problem>
 
 /// A colon would end the name in HTTP `Basic`.
 fn is_name(name: &str) -> bool {
-    let is_usual = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.@".contains(&byte);
-    (1..=MAX_USER_NAME_BYTES).contains(&name.len()) && name.bytes().all(is_usual)
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.@".contains(&byte);
+    (1..=MAX_USER_NAME_BYTES).contains(&name.len()) && name.bytes().all(is_allowed)
 }

@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
 use super::stream::Stream;
-use crate::limits::HTTP_TURN_BYTES;
+use crate::limits::HTTP_SLICE_BYTES;
 
 /// The start of every HTTP/2 connection (RFC 9113, 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -40,21 +40,21 @@ impl Start {
     }
 }
 
-/// The socket of a client. After [`HTTP_TURN_BYTES`] others have their turn. In HTTP/1 a read fails once a target has a `#`.
+/// The socket of a client. After [`HTTP_SLICE_BYTES`] others have their turn. In HTTP/1 a read fails once a target has a `#`.
 pub(super) struct Checked<'s> {
     /// Bytes that were read already.
     start: Vec<u8>,
     socket: &'s mut Stream,
     heads: Heads,
     has_fragment: &'s AtomicBool,
-    /// Bytes that were read in this turn.
-    turn_bytes: usize,
+    /// Bytes that were read in this slice.
+    slice_bytes: usize,
 }
 
 impl<'s> Checked<'s> {
     pub(super) fn new(socket: &'s mut Stream, start: Start, has_fragment: &'s AtomicBool) -> Checked<'s> {
         let heads = if start.is_http2 { Heads::Body } else { Heads::default() };
-        Checked { start: start.bytes, socket, heads, has_fragment, turn_bytes: 0 }
+        Checked { start: start.bytes, socket, heads, has_fragment, slice_bytes: 0 }
     }
 }
 
@@ -64,9 +64,9 @@ impl AsyncRead for Checked<'_> {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.turn_bytes >= HTTP_TURN_BYTES {
+        if self.slice_bytes >= HTTP_SLICE_BYTES {
             // The other clients come first.
-            self.turn_bytes = 0;
+            self.slice_bytes = 0;
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
@@ -80,7 +80,7 @@ impl AsyncRead for Checked<'_> {
             Poll::Ready(Ok(()))
         };
         let read_bytes = buf.filled().len() - before;
-        self.turn_bytes = if polled.is_ready() { self.turn_bytes + read_bytes } else { 0 };
+        self.slice_bytes = if polled.is_ready() { self.slice_bytes + read_bytes } else { 0 };
         if self.heads.has_fragment(&buf.filled()[before..]) {
             self.has_fragment.store(true, Relaxed);
             return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));

@@ -126,7 +126,7 @@ impl Requests {
             }
         };
         let progress = Arc::new(Progress { pace: Arc::clone(pace), state: Mutex::default() });
-        progress.state().turned_look = pace.looks();
+        progress.state().changed_look = pace.looks();
         self.open().push(Arc::clone(&progress));
         self.service.charge(0, REQUEST_BYTES);
         Some(OpenRequest { requests: Arc::clone(self), progress, _place: place })
@@ -205,7 +205,7 @@ struct ProgressState {
     /// The server waits for the client.
     is_at_the_client: bool,
     /// The look in which this changed, or in which the client caught up.
-    turned_look: u64,
+    changed_look: u64,
     /// Bytes that the client moved since.
     moved_bytes: u64,
     /// How far the client was behind before.
@@ -214,7 +214,7 @@ struct ProgressState {
 
 impl ProgressState {
     fn behind_bytes(&self, look: u64) -> u64 {
-        let due_bytes = if self.is_at_the_client { (look - self.turned_look) * BYTES_A_LOOK } else { 0 };
+        let due_bytes = if self.is_at_the_client { (look - self.changed_look) * BYTES_A_LOOK } else { 0 };
         (self.behind_bytes + due_bytes).saturating_sub(self.moved_bytes)
     }
 }
@@ -238,7 +238,7 @@ impl Progress {
         let mut state = self.state();
         state.moved_bytes += moved_bytes;
         let behind_bytes = state.behind_bytes(look);
-        *state = ProgressState { is_at_the_client, turned_look: look, moved_bytes: 0, behind_bytes };
+        *state = ProgressState { is_at_the_client, changed_look: look, moved_bytes: 0, behind_bytes };
     }
 
     /// By how much the client is behind the least rate, while the server waits for it.

@@ -31,13 +31,13 @@ pub(super) struct Balance {
     /// How busy each loop was when it looked last, in percent.
     busy: Box<[AtomicU8]>,
     /// New clients go to the first loops, this many. The others have those that they take over.
-    usual: usize,
+    regular: usize,
 }
 
 impl Balance {
-    pub(super) fn new(usual: usize, spare: usize) -> Balance {
-        let busy = (0..usual + spare).map(|_| AtomicU8::new(0)).collect();
-        Balance { handles: Mutex::default(), busy, usual }
+    pub(super) fn new(regular: usize, extra: usize) -> Balance {
+        let busy = (0..regular + extra).map(|_| AtomicU8::new(0)).collect();
+        Balance { handles: Mutex::default(), busy, regular }
     }
 
     /// The number of loops.
@@ -74,13 +74,13 @@ impl Balance {
     }
 
     /// The loop for the client with this number, in turn.
-    pub(super) fn usual(&self, number: usize) -> usize {
-        number % self.usual
+    pub(super) fn regular(&self, number: usize) -> usize {
+        number % self.regular
     }
 
     /// Whether new clients go to this loop.
-    pub(super) fn is_usual(&self, index: usize) -> bool {
-        index < self.usual
+    pub(super) fn is_regular(&self, index: usize) -> bool {
+        index < self.regular
     }
 
     /// Records how busy a loop is, in percent.
@@ -105,10 +105,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn new_clients_go_to_the_usual_loops_in_turn() {
+    fn new_clients_go_to_the_regular_loops_in_turn() {
         let balance = Balance::new(3, 1);
-        assert_eq!([0, 1, 2, 3, 4].map(|number| balance.usual(number)), [0, 1, 2, 0, 1]);
-        assert_eq!((balance.loops(), balance.is_usual(2), balance.is_usual(3)), (4, true, false));
+        assert_eq!([0, 1, 2, 3, 4].map(|number| balance.regular(number)), [0, 1, 2, 0, 1]);
+        assert_eq!((balance.loops(), balance.is_regular(2), balance.is_regular(3)), (4, true, false));
     }
 
     #[test]

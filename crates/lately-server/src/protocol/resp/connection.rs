@@ -104,7 +104,7 @@ pub(super) enum Task {
     /// Read and execute requests.
     Read,
     /// Execute more requests that take long, or a step of a handshake.
-    Turn,
+    NextSlice,
     /// Send the rest of the replies.
     Send,
     /// Run the next slice of the long command.
@@ -243,7 +243,7 @@ impl Connection {
                 let may_come = self.stream.is_readable() || matches!(self.incoming, Incoming::Last { .. });
                 // A step of a handshake takes long, too.
                 let takes_long = (self.unread && self.yields) || self.stream.is_shaking_hands();
-                let task = if takes_long { Task::Turn } else { Task::Read };
+                let task = if takes_long { Task::NextSlice } else { Task::Read };
                 (task, self.unread || may_come)
             }
             // `settle` closes it.
@@ -364,7 +364,7 @@ impl Connection {
         if self.unread {
             return Ok(Some(held));
         }
-        // Input that is not executed in this turn has to be held. Where there is no room for it, it stays in the socket.
+        // Input that is not executed in this slice has to be held. Where there is no room for it, it stays in the socket.
         let has_room = self.service.has_connection_room(READ_BYTES);
         let most =
             if has_room || held == SHORT_BYTES || self.is_long() { READ_BYTES } else { SHORT_BYTES - held };

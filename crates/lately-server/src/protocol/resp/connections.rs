@@ -152,7 +152,7 @@ impl Connections {
     /// Puts a connection on the list for its next task.
     pub(super) fn enlist(&mut self, token: usize) {
         match self.by_token[token].list() {
-            Some(Task::Resume | Task::Turn) => self.running.push_back(token),
+            Some(Task::Resume | Task::NextSlice) => self.running.push_back(token),
             Some(Task::Read | Task::Send | Task::Discard) => self.list.push_back(token),
             None => {}
         }

@@ -184,11 +184,11 @@ impl EventLoop {
                     taken.into_iter().for_each(|connection| self.give(taker, connection));
                 }
             }
-            Advice::GiveBack if self.balance.is_usual(self.index) => {}
+            Advice::GiveBack if self.balance.is_regular(self.index) => {}
             Advice::GiveBack => {
                 let taken = connections.take_out(registry, |_| true);
                 for (number, connection) in taken.into_iter().enumerate() {
-                    self.give(self.balance.usual(number), connection);
+                    self.give(self.balance.regular(number), connection);
                 }
             }
         }
@@ -202,7 +202,7 @@ impl EventLoop {
     }
 
     /// Serves each connection with work once, and then one of those whose requests take long: one slice of a command, or
-    /// one turn of requests.
+    /// one slice of requests.
     fn round(&mut self) {
         self.connections.verdicts();
         self.connections.end_waits();
@@ -226,7 +226,7 @@ impl EventLoop {
     /// Does the next task of a connection, long commands excepted. Its requests join the commit group.
     fn step(&mut self, token: usize) {
         let Some(task) = self.connections.by_token[token].task() else { return };
-        if matches!(task, Task::Read | Task::Turn | Task::Discard) {
+        if matches!(task, Task::Read | Task::NextSlice | Task::Discard) {
             self.group.make_room(token, &mut self.connections);
         }
         let (connection, moment) = (&mut self.connections.by_token[token], self.connections.moment);
@@ -234,7 +234,7 @@ impl EventLoop {
             Task::Resume => return self.connections.enlist(token),
             Task::Send => connection.send_rest(),
             Task::Discard => self.group.discard(connection, moment),
-            Task::Read | Task::Turn => match self.group.take_in(token, connection) {
+            Task::Read | Task::NextSlice => match self.group.take_in(token, connection) {
                 // It is settled once the group has run.
                 Ok(true) => return,
                 Ok(false) => Ok(()),

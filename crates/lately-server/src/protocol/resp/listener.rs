@@ -92,8 +92,8 @@ impl Resp {
 impl Loops {
     fn start(service: Arc<Service>, stopper: Stopper) -> io::Result<Loops> {
         let (ended, ends) = unbounded_channel();
-        let spare = usize::from(service.config.has_spare_loop);
-        let balance = Arc::new(Balance::new(service.config.loops, spare));
+        let extra = usize::from(service.config.has_extra_loop);
+        let balance = Arc::new(Balance::new(service.config.loops, extra));
         let loops = Loops { service, stopper, balance, next: 0, ended, ends };
         (0..loops.balance.loops()).try_for_each(|index| loops.start_one(index))?;
         Ok(loops)
@@ -123,7 +123,7 @@ impl Loops {
         let mut unsent = Some(Arrival::Accepted(accepted));
         for _ in 0..self.balance.loops() {
             let Some(arrival) = unsent else { return };
-            unsent = self.balance.send(self.balance.usual(self.next), arrival).err();
+            unsent = self.balance.send(self.balance.regular(self.next), arrival).err();
             self.next = self.next.wrapping_add(1);
         }
     }

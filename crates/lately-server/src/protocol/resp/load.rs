@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::Read;
 use std::time::{Duration, Instant};
 
-use crate::limits::{BUSY, LOOK_EVERY, LOOKS, QUIET, QUIET_TIME, SPARE_CORE};
+use crate::limits::{BUSY, IDLE_CORE, LOOK_EVERY, LOOKS, QUIET, QUIET_TIME};
 
 /// The time of all cores since the machine started, in ticks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -107,7 +107,7 @@ impl Load {
         }
         let now = cores();
         let Some(before) = std::mem::replace(&mut self.before, now) else { return Advice::Count };
-        let is_idle = now.is_some_and(|now| now.idle_since(before) >= SPARE_CORE);
+        let is_idle = now.is_some_and(|now| now.idle_since(before) >= IDLE_CORE);
         self.found = if is_idle { self.found + 1 } else { 0 };
         if self.found < LOOKS {
             return Advice::Stay;

@@ -143,7 +143,7 @@ fn a_read_of_a_key_that_is_not_known_sets_its_connection_aside() {
     assert!(stage.is_over());
 }
 
-/// Two loops with one service, the second of which is spare.
+/// Two loops with one service, the second of which is extra.
 fn two_loops() -> (Stage, Stage) {
     let (service, balance) = (service(), Arc::new(Balance::new(1, 1)));
     let stage = |index| Stage::at(Arc::clone(&service), (Arc::clone(&balance), index));
@@ -171,7 +171,7 @@ impl Stage {
 
 #[test]
 fn a_busy_loop_hands_clients_over_and_gets_them_back() {
-    let (mut first, mut spare) = two_loops();
+    let (mut first, mut extra) = two_loops();
     let mut clients = [(); 6].map(|()| first.connect());
     first.work(LOOK_EVERY, true);
     // The last one sends nothing. The one before that waits for alerts, and all others have sent half of a request more.
@@ -184,20 +184,20 @@ fn a_busy_loop_hands_clients_over_and_gets_them_back() {
         first.ask(client, "HIT k\r\nHIT", &format!(":{hits}\r\n"));
     }
     first.work(LOOK_EVERY * LOOKS, true);
-    spare.turn();
-    assert_eq!((first.clients(), spare.clients()), (3, 3), "half of what was sent");
+    extra.turn();
+    assert_eq!((first.clients(), extra.clients()), (3, 3), "half of what was sent");
     for (hits, client) in (5..).zip(&mut clients[..4]) {
         client.write_all(b" k\r\nHIT").expect("the system takes it");
-        let all = replies(&mut first, client) + &replies(&mut spare, client);
+        let all = replies(&mut first, client) + &replies(&mut extra, client);
         assert_eq!(all, format!(":{hits}|"));
     }
     // They stay while they are of use, and come back when the loop is quiet for long.
-    spare.work(QUIET_TIME, true);
-    spare.work(QUIET_TIME, false);
-    assert_eq!(spare.clients(), 3);
-    spare.work(2 * LOOK_EVERY, false);
+    extra.work(QUIET_TIME, true);
+    extra.work(QUIET_TIME, false);
+    assert_eq!(extra.clients(), 3);
+    extra.work(2 * LOOK_EVERY, false);
     first.turn();
-    assert_eq!((first.clients(), spare.clients()), (6, 0));
+    assert_eq!((first.clients(), extra.clients()), (6, 0));
     for (hits, client) in (9..).zip(&mut clients[..4]) {
         first.ask(client, " k\r\n", &format!(":{hits}\r\n"));
     }
@@ -207,7 +207,7 @@ fn a_busy_loop_hands_clients_over_and_gets_them_back() {
 #[test]
 fn a_client_that_changes_loops_is_answered_before_a_stop() {
     for stops_before in [false, true] {
-        let (mut first, mut spare) = two_loops();
+        let (mut first, mut extra) = two_loops();
         let mut clients = [first.connect(), first.connect()];
         first.work(LOOK_EVERY, true);
         for (hits, client) in (1..).zip(&mut clients) {
@@ -219,7 +219,7 @@ fn a_client_that_changes_loops_is_answered_before_a_stop() {
         }
         first.work(LOOK_EVERY * LOOKS, true);
         first.stop();
-        let all = clients.each_mut().map(|client| replies(&mut spare, client) + &replies(&mut first, client));
+        let all = clients.each_mut().map(|client| replies(&mut extra, client) + &replies(&mut first, client));
         assert!([[":3|", ":4|"], [":4|", ":3|"]].contains(&all.each_ref().map(String::as_str)), "{all:?}");
         clients.iter_mut().for_each(|client| assert!(is_closed(client)));
     }

@@ -24,7 +24,7 @@ use lately_resp::command::{ClientCommand, CommandFlag, CommandSpec, spec_of};
 use lately_resp::limits::BEFORE_LOGIN;
 use lately_resp::{ArgList, Command, CommandError, Encoder, Limits, Protocol, Selected, texts};
 
-use crate::limits::{LIGHT_ARGUMENTS, OUTPUT_BYTES, TURN_ARGUMENTS};
+use crate::limits::{LIGHT_ARGUMENTS, OUTPUT_BYTES, SLICE_ARGUMENTS};
 use crate::service::access::{Forbidden, Principal};
 use crate::service::caller::Caller;
 use crate::service::clients::{Client, Doing};
@@ -122,7 +122,7 @@ impl Session {
     }
 
     /// Executes requests of a batch until one changes the [`Flow`], the replies reach their bound, or the requests had
-    /// [`TURN_ARGUMENTS`] or took [`TURN_TIME`](crate::limits::TURN_TIME). Requests that can be executed together are collected in `run`; all replies are in `out` once the run is finished. `now` is the time
+    /// [`SLICE_ARGUMENTS`] or took [`TIME_SLICE`](crate::limits::TIME_SLICE). Requests that can be executed together are collected in `run`; all replies are in `out` once the run is finished. `now` is the time
     /// of the batch. Returns the number of requests.
     pub(crate) fn batch<'a>(
         &mut self,
@@ -148,14 +148,14 @@ impl Session {
     ) -> Ran<'a> {
         self.renew_principal();
         let (mut done, mut flow, mut last) = (0, Flow::Continue, None);
-        run.begin_turn(self.slowness, self.target(now), out);
+        run.begin_slice(self.slowness, self.target(now), out);
         // An `EXEC` has bounds of its own.
-        let most = if self.executed.is_some() { usize::MAX } else { TURN_ARGUMENTS };
+        let most = if self.executed.is_some() { usize::MAX } else { SLICE_ARGUMENTS };
         let mut arguments = 0;
         while flow == Flow::Continue
             && out.len() < OUTPUT_BYTES
             && arguments < most
-            && !run.is_turn_over()
+            && !run.is_slice_over()
             && let Some(args) = requests.next()
         {
             let mut parsed = spec_of(args).and_then(|spec| self.read(spec, args));
@@ -234,7 +234,7 @@ impl Session {
             };
             done += 1;
         }
-        if flow == Flow::Continue && (arguments >= most || run.is_turn_over()) {
+        if flow == Flow::Continue && (arguments >= most || run.is_slice_over()) {
             flow = Flow::Yield;
         }
         self.slowness = run.end_turn(self.target(now), out);

@@ -8,7 +8,7 @@ use lately_resp::{Command, CommandError, Encoder, Protocol};
 use super::decided::{self, Words};
 use super::integer;
 use super::written::{Written, refuse};
-use crate::limits::{OUTPUT_BYTES, RUN_OPERATIONS, TURN_TIME};
+use crate::limits::{OUTPUT_BYTES, RUN_OPERATIONS, TIME_SLICE};
 use crate::service::Service;
 use crate::service::{Batch, NamedRequest, Response, code_of, rate};
 
@@ -26,8 +26,8 @@ pub(crate) struct Run<'a> {
     pub(crate) written: Written,
     /// The time that the requests took.
     worked: Duration,
-    /// Where in `worked` the turn of the connection ends.
-    turn_ends: Duration,
+    /// Where in `worked` the slice of the connection ends.
+    slice_ends: Duration,
     /// The requests of this connection take long.
     slowness: Slowness,
     /// The next request of a named limit is allowed in any case.
@@ -51,10 +51,10 @@ impl Slowness {
 
     /// After `operations` took `time`.
     fn after(self, operations: usize, time: Duration) -> Slowness {
-        if time < TURN_TIME {
+        if time < TIME_SLICE {
             return Slowness(self.0.saturating_sub(1));
         }
-        let times = time.as_nanos() / TURN_TIME.as_nanos();
+        let times = time.as_nanos() / TIME_SLICE.as_nanos();
         let fit = (operations as u128 / times).clamp(1, RUN_OPERATIONS as u128);
         Slowness((RUN_OPERATIONS as u128 / fit).ilog2())
     }
@@ -92,20 +92,20 @@ impl<'a> Run<'a> {
         Run { batch: batch.reused(), replies, ends, written, ..Run::default() }
     }
 
-    /// Begins the turn of a connection. A slow one has its operations executed apart from those of others.
-    pub(super) fn begin_turn(&mut self, slowness: Slowness, target: Target<'_>, out: &mut Vec<u8>) {
+    /// Begins the slice of a connection. A slow one has its operations executed apart from those of others.
+    pub(super) fn begin_slice(&mut self, slowness: Slowness, target: Target<'_>, out: &mut Vec<u8>) {
         if slowness.is_any() {
             self.apply(target, out);
         }
-        (self.slowness, self.turn_ends) = (slowness, self.worked + TURN_TIME);
+        (self.slowness, self.slice_ends) = (slowness, self.worked + TIME_SLICE);
     }
 
-    /// Whether the requests of the turn have taken [`TURN_TIME`].
-    pub(super) fn is_turn_over(&self) -> bool {
-        self.worked >= self.turn_ends
+    /// Whether the requests of the slice have taken [`TIME_SLICE`].
+    pub(super) fn is_slice_over(&self) -> bool {
+        self.worked >= self.slice_ends
     }
 
-    /// Ends the turn. Returns how slow the connection is.
+    /// Ends the slice. Returns how slow the connection is.
     pub(super) fn end_turn(&mut self, target: Target<'_>, out: &mut Vec<u8>) -> Slowness {
         if self.slowness.is_any() {
             self.apply(target, out);
@@ -126,7 +126,7 @@ impl<'a> Run<'a> {
     }
 
     /// Repeats the last request for other keys, if it is of a kind that is often repeated. Stops when the replies reach
-    /// their bound or the turn is over. Returns the number added.
+    /// their bound or the slice is over. Returns the number added.
     pub(super) fn add_again(
         &mut self,
         mut keys: impl Iterator<Item = &'a [u8]>,
@@ -137,7 +137,7 @@ impl<'a> Run<'a> {
         let mut added = 0;
         loop {
             self.make_room(target, out);
-            if out.len() >= OUTPUT_BYTES || self.is_turn_over() {
+            if out.len() >= OUTPUT_BYTES || self.is_slice_over() {
                 break;
             }
             let room = self.room();

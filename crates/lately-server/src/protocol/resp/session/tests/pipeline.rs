@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::*;
 use std::time::Duration;
 
-use crate::limits::{RUN_OPERATIONS, RUN_TIMED_OPERATIONS, TURN_TIME};
+use crate::limits::{RUN_OPERATIONS, RUN_TIMED_OPERATIONS, TIME_SLICE};
 use crate::protocol::fixture::set_slow;
 use crate::service::named_limits::tests::limit;
 
@@ -58,7 +58,7 @@ const COMMANDS: [&str; 39] = [
 /// turn was bounded in bytes and arguments. Fix: it is bounded in time, and after requests that took long fewer are executed
 /// at once.
 #[test]
-fn a_turn_is_bounded_in_time() {
+fn a_slice_is_bounded_in_time() {
     const REQUESTS: usize = 400;
     let check = |time, request: &str, reply: &str, first: usize, later: usize| {
         let mut talk = Talk::new();
@@ -90,21 +90,27 @@ fn a_turn_is_bounded_in_time() {
     };
     let late = "HIT k 1 AT 1700000000";
     check(Duration::ZERO, late, ":N\r\n", REQUESTS, 0);
-    check(TURN_TIME, late, ":N\r\n", RUN_TIMED_OPERATIONS, RUN_TIMED_OPERATIONS);
-    check(1_000 * TURN_TIME, late, ":N\r\n", RUN_TIMED_OPERATIONS, 1);
+    check(TIME_SLICE, late, ":N\r\n", RUN_TIMED_OPERATIONS, RUN_TIMED_OPERATIONS);
+    check(1_000 * TIME_SLICE, late, ":N\r\n", RUN_TIMED_OPERATIONS, 1);
     let given_back = "*5\r\n:1\r\n:5\r\n:5\r\n:0\r\n:0\r\n";
-    check(TURN_TIME, "LIMIT k 5 1m COST -1", given_back, 1, 1);
-    check(1_000 * TURN_TIME, "LIMIT k 5 1m PEEK", given_back, RUN_OPERATIONS, 1);
+    check(TIME_SLICE, "LIMIT k 5 1m COST -1", given_back, 1, 1);
+    check(1_000 * TIME_SLICE, "LIMIT k 5 1m PEEK", given_back, RUN_OPERATIONS, 1);
     let denied = "*5\r\n:0\r\n:0\r\n:0\r\n:-1\r\n:0\r\n";
-    check(1_000 * TURN_TIME, "LIMIT k 0 1m", denied, RUN_OPERATIONS, 1);
-    check(1_000 * TURN_TIME, "LIMIT k 0 1m AT 1700000000", denied, RUN_TIMED_OPERATIONS, 1);
-    check(1_000 * TURN_TIME, "HIT k", ":N\r\n", RUN_OPERATIONS, 1);
+    check(1_000 * TIME_SLICE, "LIMIT k 0 1m", denied, RUN_OPERATIONS, 1);
+    check(1_000 * TIME_SLICE, "LIMIT k 0 1m AT 1700000000", denied, RUN_TIMED_OPERATIONS, 1);
+    check(1_000 * TIME_SLICE, "HIT k", ":N\r\n", RUN_OPERATIONS, 1);
     // The time of a run is known when the next request finds no room in it.
-    check(1_000 * TURN_TIME, "HITS k 1m 2m 3m 4m 5m 6m", "*6\r\n:0\r\n:0\r\n:0\r\n:0\r\n:0\r\n:0\r\n", 11, 1);
-    check(1_000 * TURN_TIME, "TYPE k", "+none\r\n", 1, 1);
+    check(
+        1_000 * TIME_SLICE,
+        "HITS k 1m 2m 3m 4m 5m 6m",
+        "*6\r\n:0\r\n:0\r\n:0\r\n:0\r\n:0\r\n:0\r\n",
+        11,
+        1,
+    );
+    check(1_000 * TIME_SLICE, "TYPE k", "+none\r\n", 1, 1);
     let unknown =
         format!("-ERR no such limit 'x': the config has none. Usage: {LIMIT}\r\n").replace('\\', "");
-    check(TURN_TIME / 4, "LIMIT k @x", &unknown, 4, 4);
+    check(TIME_SLICE / 4, "LIMIT k @x", &unknown, 4, 4);
 }
 
 /// Requests that are repeated with other keys, with other requests between them.
