@@ -476,7 +476,8 @@ mod tests {
     use std::sync::atomic::AtomicUsize;
 
     use super::*;
-    use crate::protocol::fixture::service;
+    use crate::config::Config;
+    use crate::protocol::fixture::{engine_of, service};
 
     /// Symptom: clients of HTTP/2 took more memory than the ceiling allows, by requests alone. Cause: all heads of all
     /// connections were read before the first request began. Fix: each request begins at once.
@@ -556,7 +557,9 @@ mod tests {
         // Time advances by the test alone, which is never idle.
         let runtime = builder.enable_all().start_paused(true).build().expect("a runtime");
         runtime.block_on(async {
-            let (service, stopper) = (service(), Stopper::new());
+            // With it a listener has 64 connections.
+            let low = Config { ceiling_bytes: 32 << 20, ..Config::default() };
+            let (service, stopper) = (engine_of(low), Stopper::new());
             let most = Speaks::Http.most_connections(service.config.ceiling_bytes);
             let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
             let address = listener.local_addr().expect("an address");
