@@ -12,7 +12,7 @@ use clap::Args;
 use lately::SystemClock;
 use lately_journal::{Durability, JournalError};
 use lately_server::config::{Mode, RuleFolder, parse_address};
-use lately_server::limits::{MAX_GRPC_CONNECTIONS, MAX_HTTP_CONNECTIONS};
+use lately_server::limits::{MAX_GRPC_CONNECTIONS, MAX_HTTP2_CONNECTIONS};
 use lately_server::{
     ClusterConfig, ClusterError, Config, PeerConfig, Reloader, Server, ServerError, Stopper, Storage,
 };
@@ -205,34 +205,45 @@ fn threads_in(ceiling_bytes: u64, threads: usize) -> usize {
     }
 }
 
-/// Raises the limit of open files to what RESP and HTTP clients need. If the system refuses, logs that and lowers
-/// `max_clients`.
+/// Raises the limit of open files to what RESP and HTTP clients need. If the system refuses, logs that, and lowers the number of
+/// HTTP connections and `max_clients`.
 ///
 /// # Errors
 /// If there is no room for a single client.
 fn raise_file_limit(config: &mut Config) -> Result<(), CliError> {
-    let Config { max_clients, loops, has_extra_loop, metrics, .. } = config;
+    let Config { max_clients, max_http_connections, loops, has_extra_loop, metrics, .. } = config;
     let http_listeners = 1 + u64::from(metrics.is_some());
-    let connections = MAX_HTTP_CONNECTIONS as u64 * http_listeners + MAX_GRPC_CONNECTIONS as u64;
-    let others =
-        OWN_FILES + connections + FILES_PER_THREAD * (*loops - 1 + usize::from(*has_extra_loop)) as u64;
-    let needed = others.saturating_add(*max_clients as u64);
+    let threads = *loops - 1 + usize::from(*has_extra_loop);
+    let without_http = OWN_FILES + MAX_GRPC_CONNECTIONS as u64 + FILES_PER_THREAD * threads as u64;
+    let with_clients = without_http.saturating_add(*max_clients as u64);
+    let needed = with_clients.saturating_add(*max_http_connections as u64 * http_listeners);
     let limit = rlimit::increase_nofile_limit(needed).unwrap_or(0);
     lengthen_file_table(limit.min(needed));
-    if limit < needed {
-        let clients = limit.saturating_sub(others);
-        if clients == 0 {
-            let cause = format!(
-                "the limit of {limit} open files is too low: the server needs {others}, and one for each client"
-            );
-            let hint = format!("raise it with ulimit -n {needed}; {} is the least", others + 1);
-            return Err(CliError::new("serve", cause, hint));
-        }
-        output::message(&format_args!(
-            "lately: the limit of {limit} open files leaves room for {clients} of max_clients = {max_clients}: raise it with ulimit -n {needed}"
-        ));
-        *max_clients = usize::try_from(clients).unwrap_or(*max_clients);
+    if limit >= needed {
+        return Ok(());
     }
+    // Clients of Redis come first, but HTTP always has some connections.
+    let for_http = limit.saturating_sub(with_clients) / http_listeners;
+    *max_http_connections = usize::try_from(for_http).unwrap_or(usize::MAX).max(MAX_HTTP2_CONNECTIONS);
+    let others = without_http + *max_http_connections as u64 * http_listeners;
+    let clients = limit.saturating_sub(others);
+    if clients == 0 {
+        let cause = format!(
+            "the limit of {limit} open files is too low: the server needs {others}, and one for each client"
+        );
+        let hint = format!("raise it with ulimit -n {needed}; {} is the least", others + 1);
+        return Err(CliError::new("serve", cause, hint));
+    }
+    let room = if clients < *max_clients as u64 {
+        let of = format!("{clients} of max_clients = {max_clients}");
+        *max_clients = usize::try_from(clients).unwrap_or(*max_clients);
+        of
+    } else {
+        format!("{max_http_connections} connections of HTTP")
+    };
+    output::message(&format_args!(
+        "lately: the limit of {limit} open files leaves room for {room}: raise it with ulimit -n {needed}"
+    ));
     Ok(())
 }
 

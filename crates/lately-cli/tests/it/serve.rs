@@ -141,7 +141,7 @@ fn a_server_without_files_for_a_client_does_not_start() {
         let error = String::from_utf8(run.stderr).expect("text");
         let expected = format!(
             "lately: serve: the limit of {files} open files is too low: the server needs 384, and one for each client\n\
-             hint: raise it with ulimit -n 10384; 385 is the least\n"
+             hint: raise it with ulimit -n 11344; 385 is the least\n"
         );
         assert_eq!((error, run.status.code()), (expected, Some(2)));
     }
@@ -149,7 +149,7 @@ fn a_server_without_files_for_a_client_does_not_start() {
     let mut client = TcpStream::connect(&server.resp).expect("it listens");
     ping(&mut client);
     check_healthy(&server);
-    check_message(server, "leaves room for 1 of max_clients = 10000: raise it with ulimit -n 10384\n");
+    check_message(server, "leaves room for 1 of max_clients = 10000: raise it with ulimit -n 11344\n");
 }
 
 #[test]
@@ -378,10 +378,15 @@ fn the_number_of_clients_follows_the_limit_of_files() {
     connect().read_to_string(&mut refusal).expect("an error");
     assert_eq!(refusal, "-ERR max number of clients reached\r\n");
     check_healthy(&server);
-    check_message(server, "leaves room for 172 of max_clients = 10000: raise it with ulimit -n 10384\n");
-    // The largest number that a config can have.
+    check_message(server, "leaves room for 172 of max_clients = 10000: raise it with ulimit -n 11344\n");
+    // Clients of Redis come first: with 200 of them, 100 files are left for HTTP beyond those that it always has.
     let folder = tempfile::tempdir().expect("a folder");
     let config = folder.path().join("lately.toml");
+    fs::write(&config, "[server]\nmax_clients = 200\n").expect("a file");
+    let server = serve_with_files(684, &["--config", config.to_str().expect("text")]);
+    check_healthy(&server);
+    check_message(server, "leaves room for 164 connections of HTTP: raise it with ulimit -n 1544\n");
+    // The largest number that a config can have.
     fs::write(&config, format!("[server]\nmax_clients = {}\n", usize::MAX)).expect("a file");
     let server = serve_with_files(556, &["--config", config.to_str().expect("text")]);
     check_message(server, &format!("leaves room for 172 of max_clients = {}: ", usize::MAX));

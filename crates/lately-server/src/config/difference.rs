@@ -21,6 +21,7 @@ impl Config {
             loops: _,
             has_extra_loop: _,
             max_clients,
+            max_http_connections: _,
             idle_timeout,
             storage,
             storage_path,

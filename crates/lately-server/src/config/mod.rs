@@ -58,7 +58,7 @@ pub(crate) use user::DEFAULT_USER;
 pub use user::User;
 pub use value::parse_address;
 
-use crate::limits::{DEFAULT_CEILING_BYTES, DEFAULT_IDLE_TIMEOUT, DEFAULT_MAX_CLIENTS};
+use crate::limits::{DEFAULT_CEILING_BYTES, DEFAULT_IDLE_TIMEOUT, DEFAULT_MAX_CLIENTS, MAX_HTTP_CONNECTIONS};
 use alert::AlertConfig;
 use class::ClassConfig;
 use cluster::ClusterSection;
@@ -100,6 +100,8 @@ pub struct Config {
     pub has_extra_loop: bool,
     /// RESP clients served at once.
     pub max_clients: usize,
+    /// HTTP connections of a listener at once, if the memory ceiling has room for so many.
+    pub max_http_connections: usize,
     /// How long a client may send nothing before it is disconnected; `None` is forever.
     pub idle_timeout: Option<Duration>,
     /// The data folder; `None` keeps counts in memory only.
@@ -143,6 +145,7 @@ impl Default for Config {
             loops: 1,
             has_extra_loop: false,
             max_clients: DEFAULT_MAX_CLIENTS,
+            max_http_connections: MAX_HTTP_CONNECTIONS,
             idle_timeout: Some(DEFAULT_IDLE_TIMEOUT),
             storage: None,
             storage_path: None,
@@ -274,6 +277,7 @@ impl Config {
             loops: defaults.loops,
             has_extra_loop: defaults.has_extra_loop,
             max_clients: server.max_clients.map_or(defaults.max_clients, |clients| clients.0.get()),
+            max_http_connections: defaults.max_http_connections,
             idle_timeout: server.idle_timeout.map_or(defaults.idle_timeout, |timeout| timeout.0),
             storage_path: file.storage.path(),
             storage: file.storage.settle(),

@@ -183,7 +183,11 @@ pub(crate) async fn serve(
     let http2 = Http2::new(speaks, ceiling_bytes);
     let connection_bytes = speaks.connection_bytes(ceiling_bytes, tls.is_some());
     let routes = Routes::new(from_fn(renew).layer(routes));
-    let mut connections = Connections::new(speaks.most_connections(ceiling_bytes), http2);
+    let most = match speaks {
+        Speaks::Http => service.config.max_http_connections,
+        Speaks::Grpc => usize::MAX,
+    };
+    let mut connections = Connections::new(most.min(speaks.most_connections(ceiling_bytes)), http2);
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
