@@ -11,7 +11,7 @@ use crate::running::{PATIENCE, becomes, serve, serve_with};
 fn clients_that_sent_during_a_stall_are_answered() {
     let folder = tempfile::tempdir().expect("a folder");
     let config = folder.path().join("lately.toml");
-    std::fs::write(&config, "[server]\nidle_timeout = \"1s\"\n").expect("a file");
+    std::fs::write(&config, "[server]\nidle_timeout = \"3s\"\n").expect("a file");
     let server = serve_with(&["--config", config.to_str().expect("text")]);
     let watch = serve();
     let mut clients: Vec<TcpStream> = (0..10)
@@ -28,7 +28,7 @@ fn clients_that_sent_during_a_stall_are_answered() {
         }
         let now = || watch.ask::<Vec<u64>>("TIME")[0];
         let begun = now();
-        assert!(becomes(|| now() >= begun + 3));
+        assert!(becomes(|| now() >= begun + 5));
         server.signal("CONT");
         for client in &mut clients {
             let mut reply = [0; 7];
