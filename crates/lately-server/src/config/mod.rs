@@ -100,7 +100,7 @@ pub struct Config {
     pub has_extra_loop: bool,
     /// RESP clients served at once.
     pub max_clients: usize,
-    /// HTTP connections of a listener at once, if the memory ceiling has room for so many.
+    /// The most HTTP connections of a listener at once. With a low memory ceiling there are fewer.
     pub max_http_connections: usize,
     /// How long a client may send nothing before it is disconnected; `None` is forever.
     pub idle_timeout: Option<Duration>,
