@@ -6,6 +6,7 @@
 //! not made again.
 
 mod apt;
+mod folder;
 mod nginx;
 mod node;
 mod python;
@@ -14,7 +15,8 @@ mod stamp;
 
 use std::path::{Path, PathBuf};
 
-use crate::run::{Failure, Outcome, find};
+use crate::run::{Outcome, find};
+use folder::create;
 
 /// The installed clients.
 pub(crate) struct Clients {
@@ -75,24 +77,4 @@ pub(crate) fn install_protoc() -> Outcome {
 pub(crate) fn install_goaccess() -> Outcome {
     let missing = find("goaccess").is_none();
     apt::install_packages(if missing { &["goaccess"] } else { &[] })
-}
-
-fn create(folder: &Path) -> Outcome {
-    std::fs::create_dir_all(folder).map_err(|error| at(folder, &error))
-}
-
-/// Empties `folder`, including its stamp, so that an incomplete folder is not taken for complete.
-fn remade(folder: &Path) -> Outcome {
-    if folder.exists() {
-        std::fs::remove_dir_all(folder).map_err(|error| at(folder, &error))?;
-    }
-    create(folder)
-}
-
-fn read(path: &Path) -> Outcome<String> {
-    std::fs::read_to_string(path).map_err(|error| at(path, &error))
-}
-
-fn at(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::new(format!("test: {}: {error}", path.display()))
 }

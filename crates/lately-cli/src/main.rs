@@ -30,7 +30,7 @@ mod words;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
 use cli::{Cli, Command};
 use error::{CliError, Outcome};
@@ -68,7 +68,7 @@ fn run(command: Command) -> Result<Outcome, CliError> {
         Command::Restore(restore) => commands::restore::run(&restore),
         Command::Check(check) => commands::check::run(&check),
         Command::Health(health) => commands::health::run(&health),
-        Command::Completions(completions) => commands::completions::run(&completions),
-        Command::Man(man) => commands::man::run(&man),
+        Command::Completions(completions) => commands::completions::run(&completions, Cli::command()),
+        Command::Man(man) => commands::man::run(&man, Cli::command()),
     }
 }

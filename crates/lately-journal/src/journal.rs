@@ -4,6 +4,7 @@
 //! refused and must be rolled back. From then on every batch is refused until the disk has recovered.
 
 mod keeper;
+mod lock;
 mod reserve;
 mod verdict;
 mod wakeup;
@@ -23,6 +24,7 @@ use crate::log::Log;
 use crate::loss::LossKind;
 use crate::names::{self, remove_before};
 use crate::recover::Recovery;
+use lock::lock;
 pub use verdict::{Hold, Receipt, Verdict};
 use wakeup::Wakeup;
 
@@ -136,10 +138,6 @@ pub struct JournalStats {
     pub failures: u64,
     /// See `failures`.
     pub failed: String,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<D: Disk> Journal<D> {

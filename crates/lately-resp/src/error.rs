@@ -2,14 +2,11 @@
 //! it.
 
 use std::borrow::Cow;
-use std::fmt::Display;
 
 use lately::limits::{MAX_ID_BYTES, MAX_KEY_BYTES, MAX_MEMBER_BYTES, MAX_SOURCE_BYTES};
 use lately::{LockoutError, TimeError};
 use thiserror::Error;
 
-use crate::args::ArgList;
-use crate::command::{CommandSpec, instead_of, usage_of};
 use crate::limits::{MAX_CLIENT_NAME_BYTES, MAX_ECHOED_BYTES};
 
 /// Error replies that depend on the state of the connection.
@@ -114,12 +111,14 @@ pub enum ProtocolError {
 #[non_exhaustive]
 pub enum CommandError {
     /// No such command.
-    #[error("ERR unknown command '{name}', with args beginning with: {args}{}", instead_of(name))]
+    #[error("ERR unknown command '{name}', with args beginning with: {args}{instead}")]
     UnknownCommand {
         /// The name, truncated.
         name: String,
         /// The arguments, quoted and truncated.
         args: String,
+        /// What to use instead, if it is a command of Redis.
+        instead: String,
     },
     /// No such subcommand.
     #[error("ERR unknown subcommand '{name}'. Try {} HELP.", container.to_ascii_uppercase())]
@@ -166,12 +165,12 @@ pub enum CommandError {
     #[error("ERR syntax error")]
     Syntax,
     /// A wrong argument of a command that Redis does not have, and the command's usage.
-    #[error("{error}. Usage: {}", usage_of(command))]
+    #[error("{error}. Usage: {usage}")]
     Usage {
         /// The error.
         error: Box<CommandError>,
-        /// The command's name.
-        command: &'static str,
+        /// The usage.
+        usage: String,
     },
     /// An argument that the store or the config refuses.
     #[error("ERR {error}")]
@@ -212,10 +211,12 @@ pub enum CommandError {
         option: &'static str,
     },
     /// A channel that there is not.
-    #[error("ERR unknown channel '{channel}': the one channel is {}", crate::command::ALERTS_CHANNEL)]
+    #[error("ERR unknown channel '{channel}': the one channel is {known}")]
     Channel {
         /// The channel, truncated.
         channel: String,
+        /// The channel that there is.
+        known: &'static str,
     },
     /// A command that a subscribed client of RESP2 may not send, in the words of Redis.
     #[error(
@@ -424,48 +425,9 @@ impl CommandError {
     pub fn forbidden_key(user: String, key: &[u8]) -> CommandError {
         CommandError::ForbiddenKey { user, key: echo(key) }
     }
-
-    /// An error of the store or the config about an argument, with the usage of the command of this name.
-    #[must_use]
-    pub fn about_argument(error: impl Display, command: &'static str) -> CommandError {
-        CommandError::Refused { error: error.to_string() }.with_usage_of(command)
-    }
-
-    /// The error with the usage of its command. Commands of Redis keep the words of Redis, which clients
-    /// compare.
-    pub(crate) fn of_command(self, spec: &'static CommandSpec) -> CommandError {
-        if spec.is_in_redis() { self } else { self.with_usage_of(spec.name) }
-    }
-
-    fn with_usage_of(self, command: &'static str) -> CommandError {
-        CommandError::Usage { error: Box::new(self), command }
-    }
-
-    pub(crate) fn unknown_command(args: ArgList<'_>) -> CommandError {
-        let name = args.get(0).unwrap_or_default();
-        let mut quoted: Vec<u8> = Vec::new();
-        for arg in args.from(1).iter() {
-            if quoted.len() >= MAX_ECHOED_BYTES {
-                break;
-            }
-            let room = MAX_ECHOED_BYTES - quoted.len();
-            quoted.push(b'\'');
-            quoted.extend_from_slice(&until_nul(arg)[..until_nul(arg).len().min(room)]);
-            quoted.extend_from_slice(b"' ");
-        }
-        CommandError::UnknownCommand {
-            name: echo(until_nul(name)),
-            args: String::from_utf8_lossy(&quoted).into_owned(),
-        }
-    }
 }
 
 /// The start of the input, as text.
 pub(crate) fn echo(given: &[u8]) -> String {
     String::from_utf8_lossy(&given[..given.len().min(MAX_ECHOED_BYTES)]).into_owned()
-}
-
-/// Redis prints C strings here.
-fn until_nul(bytes: &[u8]) -> &[u8] {
-    memchr::memchr(0, bytes).map_or(bytes, |end| &bytes[..end])
 }

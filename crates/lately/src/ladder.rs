@@ -156,6 +156,18 @@ impl Ladder {
     }
 }
 
+/// The retention has at most 2 to this number of the narrowest panes of sketches of members.
+pub(crate) const UNIQUE_OCTAVES: u32 = 24;
+
+/// The narrowest panes of sketches of members. They double from there on.
+pub(crate) fn unique_pane_ms(resolution_ms: i64, retain_ms: i64) -> i64 {
+    let mut width_ms = resolution_ms;
+    while retain_ms >> UNIQUE_OCTAVES >= width_ms {
+        width_ms *= 2;
+    }
+    width_ms
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,11 +2,10 @@
 
 use crate::divisor::Divisor;
 use crate::error::SettingsError;
-use crate::ladder::{Ladder, MAX_RESOLUTION_MS, PRECISION_UNIT, RUNGS_MS};
+use crate::ladder::{Ladder, MAX_RESOLUTION_MS, PRECISION_UNIT, RUNGS_MS, unique_pane_ms};
 use crate::limits::{MAX_EXACT_PANES, PRECISION_RANGE};
 use crate::merge::Levels;
 use crate::time::{Span, Timestamp, ceil_div, days, milliseconds, minutes, seconds};
-use crate::uniques::narrowest_ms;
 
 /// The default window, unless the settings set one.
 pub const DEFAULT_WINDOW: Span = minutes(5);
@@ -362,7 +361,7 @@ impl SettingsBuilder {
             top: self.top,
             hidden: self.hidden,
             unique: self.unique,
-            unique_pane_ms: narrowest_ms(resolution_ms, retain_ms),
+            unique_pane_ms: unique_pane_ms(resolution_ms, retain_ms),
             oldest_grid_ms: ladder.edge_grid_ms(retain_ms, exact),
             ladder,
             levels,

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::at;
+use super::folder::at;
 use crate::run::{self, Failure, Outcome};
 
 /// The program, on the PATH or where Debian has it.

@@ -4,9 +4,10 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use super::folder::{at, read, remade};
 use super::python::pip_install;
 use super::stamp::Stamp;
-use super::{at, read, remade};
+
 use crate::limits::NODE_MAJOR;
 use crate::run::{self, Outcome, find};
 use crate::say;

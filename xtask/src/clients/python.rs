@@ -4,8 +4,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use super::folder::{read, remade};
 use super::stamp::Stamp;
-use super::{read, remade};
+
 use crate::limits::PYTHON_MINOR;
 use crate::run::{self, Failure, Outcome};
 use crate::say;

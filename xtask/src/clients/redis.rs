@@ -7,7 +7,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use super::at;
+use super::folder::at;
 use crate::run::{self, Failure, Outcome, find};
 
 /// Creates `redis-server` in `programs`, unless it is on the PATH.

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::at;
+use super::folder::at;
 use crate::run::Outcome;
 
 /// The stamp of a folder that is made from `ingredients`: manifests, and the versions of the tools that read

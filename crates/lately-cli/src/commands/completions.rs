@@ -1,9 +1,8 @@
 //! `lately completions`: completion scripts for shells.
 
-use clap::{Args, CommandFactory};
+use clap::Args;
 use clap_complete::Shell;
 
-use crate::cli::Cli;
 use crate::error::{CliError, Outcome};
 use crate::output;
 
@@ -16,9 +15,10 @@ pub(crate) struct Completions {
     shell: Shell,
 }
 
-pub(crate) fn run(completions: &Completions) -> Result<Outcome, CliError> {
+/// Prints the script of `lately`, which is all commands.
+pub(crate) fn run(completions: &Completions, mut lately: clap::Command) -> Result<Outcome, CliError> {
     let mut script = Vec::new();
-    clap_complete::generate(completions.shell, &mut Cli::command(), "lately", &mut script);
+    clap_complete::generate(completions.shell, &mut lately, "lately", &mut script);
     output::data(|out| out.write_all(&script))?;
     Ok(Outcome::Done)
 }

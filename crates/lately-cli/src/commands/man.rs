@@ -2,9 +2,8 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, CommandFactory};
+use clap::Args;
 
-use crate::cli::Cli;
 use crate::error::{CliError, Outcome};
 use crate::table::printable_path;
 
@@ -17,9 +16,10 @@ pub(crate) struct Man {
     folder: PathBuf,
 }
 
-pub(crate) fn run(man: &Man) -> Result<Outcome, CliError> {
+/// Writes the pages of `lately`, which is all commands.
+pub(crate) fn run(man: &Man, lately: clap::Command) -> Result<Outcome, CliError> {
     // Without the pages of `lately help`, which would repeat all others.
-    let command = Cli::command().disable_help_subcommand(true);
+    let command = lately.disable_help_subcommand(true);
     let failed = |error| {
         let cause = format!("{}: {error}", printable_path(&man.folder));
         CliError::new("man", cause, "name a folder that exists and can be written")

@@ -6,7 +6,8 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::Duration;
 
-use super::{Fault, Journal, lock};
+use super::lock::lock;
+use super::{Fault, Journal};
 use crate::checkpoint::Checkpoint;
 use crate::disk::Disk;
 use crate::limits::{

@@ -3,7 +3,7 @@
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::lock;
+use super::lock::lock;
 
 /// One thread sleeps on it. A wakeup that comes before the thread sleeps is kept.
 #[derive(Default)]

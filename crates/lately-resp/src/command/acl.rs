@@ -1,10 +1,10 @@
 //! `ACL` and its subcommands. Users come from the config file, so nothing can be changed here.
 
 use crate::command::Command;
-use crate::command::spec::{CommandSpec, ContainerName};
+use crate::command::spec::{CommandSpec, ContainerName, Group};
 use crate::error::CommandError;
 
-const GROUP: &str = "server";
+const GROUP: Group = Group::Server;
 
 pub(super) static ACL: CommandSpec =
     CommandSpec::new("acl", -2, None, |_| Err(CommandError::Arity { name: "acl" }))

@@ -2,14 +2,14 @@
 
 use crate::args::ArgList;
 use crate::command::Command;
-use crate::command::spec::{ArgumentSpec, CommandFlag, CommandSpec, Verb};
+use crate::command::spec::{ArgumentSpec, CommandFlag, CommandSpec, Group, Verb};
 use crate::error::{CommandError, echo};
 
 /// The channel of alerts that start or end, the only one.
 pub const ALERTS_CHANNEL: &str = "lately:alerts";
 
-const GROUP: &str = "alerts";
-const GROUP_OF_REDIS: &str = "pubsub";
+const GROUP: Group = Group::Alerts;
+const GROUP_OF_REDIS: Group = Group::PubSub;
 const CHANNEL: ArgumentSpec = ArgumentSpec::of("channel", "string");
 
 pub(super) static SPECS: [CommandSpec; 3] = [
@@ -36,6 +36,6 @@ fn channels(args: ArgList<'_>) -> Result<ArgList<'_>, CommandError> {
     let channels = args.from(1);
     match channels.iter().find(|channel| *channel != ALERTS_CHANNEL.as_bytes()) {
         None => Ok(channels),
-        Some(channel) => Err(CommandError::Channel { channel: echo(channel) }),
+        Some(channel) => Err(CommandError::Channel { channel: echo(channel), known: ALERTS_CHANNEL }),
     }
 }

@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use crate::args::ArgList;
 use crate::command::Command;
 use crate::command::options::{at_most, is_word, required};
-use crate::command::spec::{ArgumentSpec, CommandSpec, ContainerName, Verb};
+use crate::command::spec::{ArgumentSpec, CommandSpec, ContainerName, Group, Verb};
 use crate::error::{CommandError, echo};
 use crate::integer::parse_integer;
 use crate::limits::{MAX_CLIENT_IDS, MAX_CLIENT_NAME_BYTES};
 
-const GROUP: &str = "connection";
+const GROUP: Group = Group::Connection;
 const ON_OR_OFF: ArgumentSpec = ArgumentSpec::group(
     "enabled",
     "oneof",

@@ -4,12 +4,12 @@ use crate::args::ArgList;
 use crate::command::Command;
 use crate::command::client::client_name;
 use crate::command::options::{is_word, required};
-use crate::command::spec::{ArgumentSpec, CommandFlag, CommandSpec};
+use crate::command::spec::{ArgumentSpec, CommandFlag, CommandSpec, Group};
 use crate::error::{CommandError, echo};
 use crate::integer::parse_integer;
 use crate::reply::Protocol;
 
-const GROUP: &str = "connection";
+const GROUP: Group = Group::Connection;
 const FAST: &[CommandFlag] = &[CommandFlag::Fast];
 const LOGIN: &[CommandFlag] = &[CommandFlag::NoAuth, CommandFlag::Fast];
 const USER: ArgumentSpec = ArgumentSpec::of("username", "string");

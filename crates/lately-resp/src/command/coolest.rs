@@ -8,7 +8,7 @@ use crate::command::options::{
     A_COUNT, A_DURATION, at_most, count, how_many, is_word, keys_from, prefix_after, required, set_once,
     span, unexpected, value_of,
 };
-use crate::command::spec::{ArgumentSpec, CommandFlag, CommandSpec, Verb};
+use crate::command::spec::{ArgumentSpec, CommandFlag, CommandSpec, Group, Verb};
 use crate::error::CommandError;
 use crate::limits::MAX_COUNTED_KEYS;
 
@@ -40,7 +40,7 @@ const KEYS: &[ArgumentSpec] =
 pub(super) static SPECS: [CommandSpec; 1] =
     [CommandSpec::new("coolest", -3, Some(Verb::Read), parse_coolest)
         .flags(&[CommandFlag::MovableKeys])
-        .doc("limits", "Returns the keys with the fewest hits in a window")
+        .doc(Group::Limits, "Returns the keys with the fewest hits in a window")
         .complexity("O(N) with N the number of keys named, or with PREFIX of all keys")
         .arguments(&[
             ArgumentSpec::of("k", "integer"),

@@ -1,6 +1,8 @@
 //! Replies that describe the commands: `COMMAND`, `COMMAND INFO`, `COMMAND DOCS`, `COMMAND LIST` and the
 //! `HELP` subcommands. All are generated from the table.
 
+use std::fmt::Display;
+
 use crate::args::ArgList;
 use crate::command::server::CommandQuery;
 use crate::command::spec::{
@@ -80,10 +82,29 @@ fn write_keys(out: &mut Encoder<'_>, request: ArgList<'_>) {
 }
 
 /// How a command is used: `HIT <key> [<count>] [AT <time>] [ID <id>] [MEMBER <member>]`.
-pub(crate) fn usage_of(command: &str) -> String {
+pub(super) fn usage_of(command: &str) -> String {
     let arguments = find_command(command.as_bytes()).map_or(&[][..], |spec| spec.arguments);
     let arguments: String = arguments.iter().map(|argument| format!(" {}", usage(argument))).collect();
     command.to_ascii_uppercase().replace('|', " ") + &arguments
+}
+
+impl CommandError {
+    /// An error of the store or the config about an argument, with the usage of the command of this name.
+    #[must_use]
+    pub fn about_argument(error: impl Display, command: &'static str) -> CommandError {
+        CommandError::Refused { error: error.to_string() }.with_usage_of(command)
+    }
+
+    fn with_usage_of(self, command: &str) -> CommandError {
+        CommandError::Usage { error: Box::new(self), usage: usage_of(command) }
+    }
+}
+
+impl CommandSpec {
+    /// An error of its arguments, with its usage. Commands of Redis keep the words of Redis, which clients compare.
+    pub(super) fn explain(&self, error: CommandError) -> CommandError {
+        if self.group.is_of_redis() { error } else { error.with_usage_of(self.name) }
+    }
 }
 
 /// The reply of `CLIENT HELP` and similar commands: lines for people.
@@ -146,12 +167,7 @@ fn categories(spec: &CommandSpec) -> Vec<&'static str> {
         Some(Verb::Hit | Verb::Limit | Verb::Delete) => vec!["@write"],
         Some(Verb::Admin) => vec!["@admin", "@dangerous"],
     };
-    match spec.group {
-        "generic" => categories.push("@keyspace"),
-        "connection" => categories.push("@connection"),
-        "transactions" => categories.push("@transaction"),
-        _ => {}
-    }
+    categories.extend(spec.group.category());
     categories.push(if spec.has(CommandFlag::Fast) { "@fast" } else { "@slow" });
     categories
 }
@@ -161,8 +177,12 @@ fn write_docs(out: &mut Encoder<'_>, spec: &CommandSpec) {
     let has_arguments = !spec.arguments.is_empty();
     let has_subcommands = !spec.subcommands.is_empty();
     out.map(4 + usize::from(has_arguments) + usize::from(has_subcommands));
-    let facts =
-        [("summary", spec.summary), ("since", SINCE), ("group", spec.group), ("complexity", spec.complexity)];
+    let facts = [
+        ("summary", spec.summary),
+        ("since", SINCE),
+        ("group", spec.group.name()),
+        ("complexity", spec.complexity),
+    ];
     for (name, value) in facts {
         out.bulk(name);
         out.bulk(value);

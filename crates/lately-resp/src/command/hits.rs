@@ -8,11 +8,11 @@ use crate::command::options::{
     A_ID, A_MEMBER, at_most, count, first_key, is_word, key, keys_from, only_at, required, set_once, span,
     time_after, unexpected, value_of,
 };
-use crate::command::spec::{ArgumentSpec, CommandFlag, CommandSpec, Verb};
+use crate::command::spec::{ArgumentSpec, CommandFlag, CommandSpec, Group, Verb};
 use crate::error::CommandError;
 use crate::limits::{MAX_COUNTED_KEYS, MAX_WINDOWS};
 
-const GROUP: &str = "hits";
+const GROUP: Group = Group::Hits;
 pub(super) const KEY: ArgumentSpec = ArgumentSpec::of("key", "key");
 const WINDOW: ArgumentSpec = ArgumentSpec::of("window", "string");
 pub(super) const AT: ArgumentSpec = ArgumentSpec::of("time", "string").after("AT").optional();

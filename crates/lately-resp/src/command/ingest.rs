@@ -6,14 +6,14 @@ use crate::args::ArgList;
 use crate::command::Command;
 use crate::command::hits::KEY;
 use crate::command::options::{at_most, count, key, required, time};
-use crate::command::spec::{ArgumentSpec, CommandFlag, CommandSpec, Verb};
+use crate::command::spec::{ArgumentSpec, CommandFlag, CommandSpec, Group, Verb};
 use crate::error::CommandError;
 use crate::limits::MAX_COUNTED_KEYS;
 
 pub(super) static SPECS: [CommandSpec; 1] = [CommandSpec::new("ingest", -2, Some(Verb::Hit), parse)
     .flags(&[CommandFlag::DenyOutOfMemory])
     .keys(4, -1, 3)
-    .doc("hits", "Counts the hits of a stretch of a source once, or returns how far the source was read")
+    .doc(Group::Hits, "Counts the hits of a stretch of a source once, or returns how far the source was read")
     .complexity("O(N) with N the number of keys")
     .arguments(&[
         ArgumentSpec::of("source", "string"),

@@ -1,7 +1,33 @@
 //! Commands of Redis that Lately does not have, and what to use instead.
 
+use crate::args::ArgList;
+use crate::error::{CommandError, echo};
+use crate::limits::MAX_ECHOED_BYTES;
+
+/// The error of a request whose command is not in the table.
+pub(super) fn unknown_command(args: ArgList<'_>) -> CommandError {
+    let name = echo(until_nul(args.get(0).unwrap_or_default()));
+    let mut quoted: Vec<u8> = Vec::new();
+    for arg in args.from(1).iter() {
+        if quoted.len() >= MAX_ECHOED_BYTES {
+            break;
+        }
+        let room = MAX_ECHOED_BYTES - quoted.len();
+        quoted.push(b'\'');
+        quoted.extend_from_slice(&until_nul(arg)[..until_nul(arg).len().min(room)]);
+        quoted.extend_from_slice(b"' ");
+    }
+    let (args, instead) = (String::from_utf8_lossy(&quoted).into_owned(), instead_of(&name));
+    CommandError::UnknownCommand { name, args, instead }
+}
+
+/// Redis prints C strings here.
+fn until_nul(bytes: &[u8]) -> &[u8] {
+    memchr::memchr(0, bytes).map_or(bytes, |end| &bytes[..end])
+}
+
 /// What to use instead of a command, in brackets. Empty for an unknown name, or one without a counterpart.
-pub(crate) fn instead_of(name: &str) -> String {
+fn instead_of(name: &str) -> String {
     let name = name.to_ascii_lowercase();
     let advice = INSTEAD.iter().find(|(names, _)| names.contains(&name.as_str()));
     advice.map_or_else(String::new, |(_, advice)| format!("({advice})"))

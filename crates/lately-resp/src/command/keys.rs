@@ -4,14 +4,14 @@ use crate::args::ArgList;
 use crate::command::Command;
 use crate::command::hits::KEY;
 use crate::command::options::{first_key, is_word, keys_from, required};
-use crate::command::spec::{ArgumentSpec, CommandFlag, CommandSpec, Verb};
+use crate::command::spec::{ArgumentSpec, CommandFlag, CommandSpec, Group, Verb};
 use crate::error::CommandError;
 use crate::integer::parse_integer;
 
 /// The default number of keys that a step of `SCAN` visits.
 pub const DEFAULT_SCAN_COUNT: u64 = 10;
 
-const GROUP: &str = "generic";
+const GROUP: Group = Group::Generic;
 const FAST: &[CommandFlag] = &[CommandFlag::Fast];
 const FLUSH_MODE: &[ArgumentSpec] = &[ArgumentSpec::group(
     "mode",
@@ -62,13 +62,13 @@ pub(super) static SPECS: [CommandSpec; 9] = [
         ]),
     CommandSpec::new("dbsize", 1, Some(Verb::Read), |_| Ok(Command::DatabaseSize))
         .flags(FAST)
-        .doc("server", "Returns the number of keys"),
+        .doc(Group::Server, "Returns the number of keys"),
     CommandSpec::new("flushall", -1, Some(Verb::Delete), parse_flush)
-        .doc("server", "Forgets all keys")
+        .doc(Group::Server, "Forgets all keys")
         .complexity("O(N) with N the number of keys")
         .arguments(FLUSH_MODE),
     CommandSpec::new("flushdb", -1, Some(Verb::Delete), parse_flush)
-        .doc("server", "Forgets all keys")
+        .doc(Group::Server, "Forgets all keys")
         .complexity("O(N) with N the number of keys")
         .arguments(FLUSH_MODE),
 ];

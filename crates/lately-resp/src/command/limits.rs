@@ -10,7 +10,7 @@ use crate::command::options::{
     A_COUNT, A_DURATION, at_most, count, first_key, invalid, is_word, key, required, set_once, signed_count,
     span, time_after, unexpected, value_of,
 };
-use crate::command::spec::{ArgumentSpec, CommandFlag, CommandSpec, Verb};
+use crate::command::spec::{ArgumentSpec, CommandFlag, CommandSpec, Group, Verb};
 use crate::error::{CommandError, echo};
 use crate::limits::MAX_ECHOED_BYTES;
 
@@ -31,7 +31,7 @@ pub(super) static SPECS: [CommandSpec; 2] = [
         .flags(COUNTS)
         .keys(1, 1, 1)
         .doc(
-            "limits",
+            Group::Limits,
             "Counts hits of a key if a window has no more than a limit then, and says what is left",
         )
         .arguments(&[
@@ -48,7 +48,7 @@ pub(super) static SPECS: [CommandSpec; 2] = [
     CommandSpec::new("mlimit", -3, Some(Verb::Limit), parse_multi_limit)
         .flags(&[CommandFlag::DenyOutOfMemory, CommandFlag::Fast, CommandFlag::MovableKeys])
         .keys(1, 1, 1)
-        .doc("limits", "Counts hits of several keys if all of them stay within their limits, or none")
+        .doc(Group::Limits, "Counts hits of several keys if all of them stay within their limits, or none")
         .complexity("O(N) with N the number of limits")
         .arguments(&[ArgumentSpec::group("data", "block", &[KEY, MAX, WINDOW]).multiple(), COST, PEEK, AT]),
 ];

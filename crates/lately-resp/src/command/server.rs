@@ -3,14 +3,14 @@
 use crate::args::ArgList;
 use crate::command::Command;
 use crate::command::options::{at_most, is_word};
-use crate::command::spec::{ArgumentSpec, CommandFlag, CommandSpec, ContainerName, Verb};
+use crate::command::spec::{ArgumentSpec, CommandFlag, CommandSpec, ContainerName, Group, Verb};
 use crate::error::CommandError;
 use crate::limits::{
     MAX_COMMAND_NAMES, MAX_GETKEYS_ARGUMENTS, MAX_PATTERN_BYTES, MAX_PATTERNS, MAX_SECTIONS,
     MAX_SHUTDOWN_OPTIONS,
 };
 
-const GROUP: &str = "server";
+const GROUP: Group = Group::Server;
 const NAMES: &[ArgumentSpec] = &[ArgumentSpec::of("command-name", "string").optional().multiple()];
 
 pub(super) static SPECS: [CommandSpec; 6] = [

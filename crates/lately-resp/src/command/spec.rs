@@ -1,6 +1,7 @@
 //! The table of commands: one entry per command, for lookup, arity and the replies of `COMMAND`.
 
 use crate::args::ArgList;
+use crate::command::instead::unknown_command;
 use crate::command::{
     Among, Command, Coolest, acl, alerts, client, connection, coolest, hits, ingest, keys, limits, server,
     throttle, top, transaction,
@@ -32,7 +33,7 @@ pub struct CommandSpec {
     /// The distance from one key to the next.
     pub key_step: i64,
     /// The family, for `COMMAND DOCS`.
-    pub group: &'static str,
+    pub group: Group,
     /// A one-line summary.
     pub summary: &'static str,
     /// Its complexity.
@@ -89,6 +90,61 @@ impl Verb {
             Verb::Hit | Verb::Limit | Verb::Delete => "write",
             Verb::Admin => "admin",
         }
+    }
+}
+
+/// A family of commands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Group {
+    /// Counts hits and reads counts.
+    Hits,
+    /// Limits.
+    Limits,
+    /// Alerts.
+    Alerts,
+    /// Keys as such.
+    Generic,
+    /// The connection and its login.
+    Connection,
+    /// The server.
+    Server,
+    /// Transactions.
+    Transactions,
+    /// Messages.
+    PubSub,
+}
+
+impl Group {
+    /// Its name in `COMMAND DOCS`. Families of Redis have its names.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Group::Hits => "hits",
+            Group::Limits => "limits",
+            Group::Alerts => "alerts",
+            Group::Generic => "generic",
+            Group::Connection => "connection",
+            Group::Server => "server",
+            Group::Transactions => "transactions",
+            Group::PubSub => "pubsub",
+        }
+    }
+
+    /// Its category in `COMMAND INFO`.
+    pub(crate) fn category(self) -> Option<&'static str> {
+        match self {
+            Group::Generic => Some("@keyspace"),
+            Group::Connection => Some("@connection"),
+            Group::Transactions => Some("@transaction"),
+            Group::PubSub => Some("@pubsub"),
+            Group::Hits | Group::Limits | Group::Alerts | Group::Server => None,
+        }
+    }
+
+    /// Whether its commands are those of Redis, with the errors of Redis, which clients compare.
+    pub(crate) fn is_of_redis(self) -> bool {
+        !matches!(self, Group::Hits | Group::Limits | Group::Alerts)
     }
 }
 
@@ -236,7 +292,7 @@ pub fn find_command(name: &[u8]) -> Option<&'static CommandSpec> {
 /// # Errors
 /// [`CommandError::UnknownCommand`] or [`CommandError::UnknownSubcommand`].
 pub fn spec_of(args: ArgList<'_>) -> Result<&'static CommandSpec, CommandError> {
-    let spec = args.get(0).and_then(find_top).ok_or_else(|| CommandError::unknown_command(args))?;
+    let spec = args.get(0).and_then(find_top).ok_or_else(|| unknown_command(args))?;
     match args.get(1) {
         Some(name) if !spec.subcommands.is_empty() => spec
             .find_subcommand(name)
@@ -268,7 +324,7 @@ impl CommandSpec {
             first_key: 0,
             last_key: 0,
             key_step: 0,
-            group: "",
+            group: Group::Generic,
             summary: "",
             complexity: "O(1)",
             arguments: &[],
@@ -304,7 +360,7 @@ impl CommandSpec {
         self
     }
 
-    pub(crate) const fn doc(mut self, group: &'static str, summary: &'static str) -> CommandSpec {
+    pub(crate) const fn doc(mut self, group: Group, summary: &'static str) -> CommandSpec {
         self.group = group;
         self.summary = summary;
         self
@@ -331,18 +387,13 @@ impl CommandSpec {
         self.flags.contains(&flag)
     }
 
-    /// Whether Redis has the command, too.
-    pub(crate) fn is_in_redis(&self) -> bool {
-        !["hits", "limits", "alerts"].contains(&self.group)
-    }
-
     /// Parses a request of this command.
     ///
     /// # Errors
     /// [`CommandError`]: wrong arguments.
     #[inline]
     pub fn read<'a>(&'static self, args: ArgList<'a>) -> Result<Command<'a>, CommandError> {
-        self.check_arity(args.len()).and_then(|()| (self.parse)(args)).map_err(|error| error.of_command(self))
+        self.check_arity(args.len()).and_then(|()| (self.parse)(args)).map_err(|error| self.explain(error))
     }
 
     /// The keys of a request, its name first.

@@ -6,6 +6,7 @@ mod ingest;
 mod limits;
 mod top;
 
+use super::describe::usage_of;
 use super::*;
 use crate::args::Args;
 use crate::error::texts;
@@ -46,7 +47,7 @@ fn check_error(line: &str, expected: &str) {
 fn with_usage(line: &str, error: &str) -> String {
     let name = line.split(' ').next().expect("a name").to_lowercase();
     match find_command(name.as_bytes()) {
-        Some(spec) if !spec.is_in_redis() => format!("{error}. Usage: {}", usage_of(&name)),
+        Some(spec) if !spec.group.is_of_redis() => format!("{error}. Usage: {}", usage_of(&name)),
         _ => error.to_owned(),
     }
 }

@@ -6,14 +6,14 @@ use crate::args::ArgList;
 use crate::command::Command;
 use crate::command::hits::{COUNTS, KEY};
 use crate::command::options::{first_key, invalid, required};
-use crate::command::spec::{ArgumentSpec, CommandSpec, Verb};
+use crate::command::spec::{ArgumentSpec, CommandSpec, Group, Verb};
 use crate::error::CommandError;
 
 pub(super) static SPECS: [CommandSpec; 1] =
     [CommandSpec::new("cl.throttle", -5, Some(Verb::Limit), parse_throttle)
         .flags(COUNTS)
         .keys(1, 1, 1)
-        .doc("limits", "Counts hits of a key if they keep to a rate, and says what is left")
+        .doc(Group::Limits, "Counts hits of a key if they keep to a rate, and says what is left")
         .arguments(&[
             KEY,
             ArgumentSpec::of("max_burst", "integer"),

@@ -5,7 +5,7 @@ use lately::Span;
 use crate::args::ArgList;
 use crate::command::Command;
 use crate::command::options::{how_many, is_word, prefix_after, required, set_once, span, unexpected};
-use crate::command::spec::{ArgumentSpec, CommandSpec, Verb};
+use crate::command::spec::{ArgumentSpec, CommandSpec, Group, Verb};
 use crate::error::CommandError;
 use crate::limits::MAX_TOP_KEYS;
 
@@ -23,7 +23,7 @@ pub struct Top<'a> {
 }
 
 pub(super) static SPECS: [CommandSpec; 1] = [CommandSpec::new("top", -2, Some(Verb::Read), parse_top)
-    .doc("hits", "Returns the keys with the most hits in a window")
+    .doc(Group::Hits, "Returns the keys with the most hits in a window")
     .complexity("O(N) with N the number of all keys")
     .arguments(&[
         ArgumentSpec::of("k", "integer"),

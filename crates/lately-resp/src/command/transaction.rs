@@ -1,9 +1,9 @@
 //! Transactions: `MULTI EXEC DISCARD`. The server queues the commands.
 
 use crate::command::Command;
-use crate::command::spec::{CommandFlag, CommandSpec};
+use crate::command::spec::{CommandFlag, CommandSpec, Group};
 
-const GROUP: &str = "transactions";
+const GROUP: Group = Group::Transactions;
 const FLAGS: &[CommandFlag] = &[CommandFlag::Fast];
 
 pub(super) static SPECS: [CommandSpec; 3] = [

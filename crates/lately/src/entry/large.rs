@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use thin_vec::ThinVec;
 
-use super::Fetched;
 use super::coarse::Coarse;
+use super::fetched::Fetched;
 use super::list::{self, Head, List, ListMut};
 use super::moment::Moment;
 use super::ring::Ring;

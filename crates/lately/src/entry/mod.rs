@@ -7,6 +7,7 @@
 mod blob;
 mod cells;
 mod coarse;
+mod fetched;
 mod fit;
 mod inline;
 mod large;
@@ -29,6 +30,7 @@ use crate::time::{Span, Timestamp};
 use crate::window::Window;
 
 use coarse::Coarse;
+pub(crate) use fetched::Fetched;
 use inline::Inline;
 use large::Large;
 pub(crate) use limit::{LimitWindow, until_at_most_of};
@@ -49,16 +51,6 @@ pub(crate) enum Entry {
     /// More than that. The time of the newest hit is stored here, so that an expired key is recognized
     /// without reading the heap.
     Large { newest: PackedTime, large: Box<Large> },
-}
-
-/// How much of a key's heap memory was prefetched.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Fetched {
-    /// The key has no heap memory.
-    Nothing,
-    All,
-    /// The first allocation. It may point to more: when it has arrived, call again for the next level.
-    First,
 }
 
 impl Default for Entry {

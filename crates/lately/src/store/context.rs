@@ -4,8 +4,8 @@
 use std::sync::atomic::AtomicU64;
 
 use super::busy::{Busy, Note};
-use super::eviction::Full;
 use super::ids::IdMemory;
+use super::memory::Full;
 use crate::class::{ClassId, Classes};
 use crate::delta::DeltaBatch;
 use crate::entry::Fetched;

@@ -7,12 +7,13 @@
 use std::borrow::Cow;
 use std::mem;
 
+use super::Store;
 use super::cell::LockedShard;
 use super::context::{Context, FastPath, Hit};
-use super::eviction::Full;
+use super::key::shard_of;
+use super::memory::Full;
 use super::operation::{HitOnce, MemberHit, Op, Outcome, Question, Request, STAGED};
 use super::shard::Shard;
-use super::{Store, shard_of};
 use crate::count::Count;
 use crate::delta::DeltaBatch;
 use crate::entry::{Entry, Fetched};

@@ -3,7 +3,8 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::{SHARDS, Store};
+use super::Store;
+use super::key::SHARDS;
 use crate::limits::{IDS_FORGOTTEN_AT_ONCE, IDS_SAMPLE, IDS_VISITED};
 use crate::time::Timestamp;
 

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use super::cell::LockedShard;
 use super::context::{Context, Hit};
-use super::eviction::Full;
 use super::executor::{Executor, Numbers};
+use super::key::{check_key, shard_of};
+use super::memory::Full;
 use super::operation::{JointRequest, Limit, Op, Outcome, STAGED};
 use super::window_limit::{Asked, Change, Effect, decide};
-use super::{check_key, shard_of};
 use crate::entry::{Entry, Fetched};
 use crate::error::{HitError, LimitError};
 use crate::limit::{Decision, JointDecision, remaining_of};

@@ -17,7 +17,7 @@ use crate::uniques::Uniques;
 
 use super::cached_denial::CachedDenial;
 use super::eviction_guard::{EvictionGuard, LimitGuard, PackedLimitGuard, PackedRateGuard, RateGuard};
-use super::ids::Owner;
+use super::id_owner::Owner;
 use super::recent_denials::RecentDenials;
 
 /// The state of a key: 16 bytes, and heap memory.

@@ -2,6 +2,7 @@
 
 mod builder;
 mod busy;
+mod busy_keys;
 mod cached_denial;
 mod cell;
 mod chunks;
@@ -11,15 +12,20 @@ mod eviction;
 mod eviction_guard;
 mod executor;
 mod id_ceiling;
+mod id_owner;
 mod ids;
 mod joint_limit;
+mod key;
 mod key_state;
 mod long_keys;
+mod mark;
+mod memory;
 #[cfg(all(test, loom))]
 mod models;
 mod operation;
 mod others;
 mod places;
+mod positions;
 mod prefetch;
 mod rate_limit;
 mod recent_denials;
@@ -36,6 +42,7 @@ mod stretch;
 mod table;
 mod tags;
 mod unsent;
+mod unsent_keys;
 mod window_limit;
 
 use std::sync::atomic::Ordering::{Relaxed, Release};
@@ -49,9 +56,11 @@ use std::hash::BuildHasher;
 
 pub use builder::StoreBuilder;
 pub use busy::BusyKeys;
-pub use eviction::{MemoryStats, Newcomers};
+pub use eviction::Newcomers;
 pub use eviction_guard::{EvictionGuard, LimitGuard, RateGuard};
 pub(crate) use key_state::Extras;
+pub(crate) use mark::Before;
+pub use memory::MemoryStats;
 pub use operation::{HitOnce, JointRequest, Limit, MemberHit, Op, Outcome, Question, Request};
 pub use others::{OwnSpan, Tier};
 pub use replay::{Portion, Replay};
@@ -59,7 +68,6 @@ pub use saved_key::Content;
 pub use scan::{Cursor, ScanPage};
 pub use shares::HitsByNode;
 pub use snapshot::Part;
-pub(crate) use sources::Before;
 pub use sources::Source;
 pub use unsent::{Taken, UnsentKey};
 
@@ -70,7 +78,6 @@ use crate::error::{HitError, LimitError, QueryError};
 use crate::frame::Frame;
 use crate::gcra::Throttle;
 use crate::limit::{Decision, JointDecision};
-use crate::limits::MAX_KEY_BYTES;
 use crate::merge::LevelTable;
 use crate::series::{Point, SeriesReader};
 use crate::settings::Settings;
@@ -80,11 +87,8 @@ use crate::window::Window;
 
 use cell::{LockedShard, ShardCell};
 use context::{Context, FastPath};
+use key::{SHARDS, shard_of};
 use shard::Shard;
-
-/// The number of shards. Each has a lock.
-const SHARDS: usize = 1 << SHARD_BITS;
-const SHARD_BITS: u32 = if cfg!(loom) { 3 } else { 10 };
 
 /// Sliding-window counts for many keys.
 ///
@@ -103,7 +107,7 @@ pub struct Store {
     /// the shard, which is read under the shard's lock.
     now_ms: AtomicI64,
     generation: AtomicU64,
-    memory: eviction::Memory,
+    memory: memory::Memory,
     ids: ids::IdMemory,
     /// The busy keys, if a class asks for them.
     busy: Option<Box<busy::Busy>>,
@@ -147,7 +151,7 @@ impl Store {
 
     fn with_hasher(classes: Classes, ceiling_bytes: Option<u64>, hasher: SeedableRandomState) -> Store {
         let busy = busy::Busy::new(&classes, ceiling_bytes);
-        let memory = eviction::Memory::new(ceiling_bytes);
+        let memory = memory::Memory::new(ceiling_bytes);
         memory.change_other(0, busy.as_ref().map_or(0, |busy| busy.fixed_bytes()));
         let shards = (0..).take(SHARDS).map(|part| ShardCell::new(Shard::new(part, hasher.clone())));
         Store {
@@ -638,18 +642,6 @@ impl Store {
         }
         Timestamp::from_millis(seen_ms).unwrap_or(now)
     }
-}
-
-/// The shard of a hash. It uses the middle bits; the table in the shard uses the top and the low bits.
-fn shard_of(hash: u64) -> usize {
-    (hash >> 32) as usize & (SHARDS - 1)
-}
-
-fn check_key(key: &[u8]) -> Result<(), HitError> {
-    if key.is_empty() || key.len() > MAX_KEY_BYTES {
-        return Err(HitError::KeyLength { bytes: key.len() });
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -5,8 +5,9 @@ use loom::model::Builder;
 use loom::sync::Arc;
 use loom::thread;
 
+use super::Store;
+use super::key::shard_of;
 use super::operation::{JointRequest, Limit};
-use super::{Store, shard_of};
 use crate::time::{Timestamp, minutes};
 
 /// The most preemptions in a run.

@@ -1,7 +1,8 @@
 //! Batches: the operations of one read of a connection, applied at one time.
 
+use super::Store;
 use super::executor::Executor;
-use super::{Store, shard_of};
+use super::key::shard_of;
 use crate::count::Count;
 use crate::delta::DeltaBatch;
 use crate::error::{HitError, LimitError};

@@ -6,8 +6,9 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use super::Store;
+use super::key::{self, SHARDS};
 use super::shares::{HitsByNode, Shares, share_out};
-use super::{SHARDS, Store};
 use crate::allocation::allocated;
 use crate::count::Count;
 use crate::delta::DeltaBatch;
@@ -514,7 +515,7 @@ fn check(changes: &Changes) -> Result<(), MergeError> {
 }
 
 fn check_key(key: &[u8]) -> Result<(), MergeError> {
-    super::check_key(key).map_err(|_| MergeError::KeyLength { bytes: key.len() })
+    key::check_key(key).map_err(|_| MergeError::KeyLength { bytes: key.len() })
 }
 
 fn check_cell(Cell { start_ms, width_ms }: Cell, tally: Tally) -> Result<(), MergeError> {

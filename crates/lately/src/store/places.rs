@@ -2,7 +2,7 @@
 //! whether its hits were sent to other nodes.
 
 use super::chunks::Chunks;
-use super::ids::Owner;
+use super::id_owner::Owner;
 use super::key_state::Extras;
 use super::unsent::Unsent;
 use crate::allocation::allocated;

@@ -1,8 +1,8 @@
 //! Limits by a rate. `gcra::decide` is the rule; this file applies it under the key's lock.
 
-use super::check_key;
 use super::context::Hit;
 use super::executor::Executor;
+use super::key::check_key;
 use crate::error::LimitError;
 use crate::gcra::{self, Throttle};
 use crate::limit::Decision;

@@ -4,10 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
+use super::Store;
+use super::context::Context;
+use super::key::{SHARDS, shard_of};
 use super::operation::STAGED;
+use super::positions::SOURCES_SHARD;
 use super::saved_key::SavedKey;
-use super::sources::SOURCES_SHARD;
-use super::{Context, SHARDS, Shard, Store, shard_of};
+use super::shard::Shard;
 use crate::delta::{Delta, DeltaFormat, Deltas, Generation, Sequence};
 use crate::error::{Malformed, Unreadable};
 use crate::lockout::StartedLockout;

@@ -3,11 +3,12 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
+use super::Store;
 use super::clock_repair::ClockShift;
 use super::ids::read_saved;
+use super::key::{SHARD_BITS, SHARDS, shard_of};
 use super::operation::STAGED;
 use super::saved_key::{Content, Item, Mark, SavedKey};
-use super::{SHARDS, Store, shard_of};
 use crate::delta::{DeltaBatch, Generation, Sequence};
 use crate::entry::Entry;
 use crate::error::{Malformed, Unreadable};
@@ -27,7 +28,7 @@ pub struct Part {
 
 impl Store {
     /// The number of parts. Each has its own keys, and numbers its changes with [`Sequence`].
-    pub const PARTS: u16 = 1 << super::SHARD_BITS;
+    pub const PARTS: u16 = 1 << SHARD_BITS;
 
     /// The part that has the positions of sources.
     pub const SOURCES_PART: u16 = 0;

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::class::Pattern;
-use crate::limits::MAX_SCAN_SLOTS;
+use crate::limits::{MAX_KEY_BYTES, MAX_SCAN_SLOTS};
 use crate::time::{days, hours, milliseconds, minutes, seconds};
 
 mod busy;

@@ -3,9 +3,9 @@
 //! the key's lock.
 
 use super::cached_denial::CachedDenial;
-use super::check_key;
 use super::context::{Context, Hit};
 use super::executor::Executor;
+use super::key::check_key;
 use super::operation::Request;
 use super::shard::Shard;
 use crate::entry::{Entry, LimitWindow, until_at_most_of};

@@ -19,8 +19,6 @@ use crate::settings::Settings;
 use crate::time::{Span, Timestamp};
 use crate::window::Window;
 
-pub(crate) use panes::narrowest_ms;
-
 use coarse::Coarse;
 use panes::Edge;
 use recent::Recent;

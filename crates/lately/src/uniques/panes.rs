@@ -14,10 +14,8 @@ use super::take_ms;
 
 /// A pane is at most one part in this many of its age.
 const PARTS_OF_AGE: i64 = 8;
-/// The retention has at most 2 to this number of the narrowest panes. Of each width there are at most 10 panes, and of the
-/// narrowest 18, and some are ahead of the clock. So after merging there are at most 246, and one byte says which.
-const OCTAVES: u32 = 24;
-/// The most panes.
+/// The most panes. Of each width there are at most 10, and of the narrowest 18, and some are ahead of the clock. So after merging there are at
+/// most 246 (`UNIQUE_OCTAVES`), and one byte says which.
 const MOST: usize = 254;
 /// After this number of further panes, those that are old enough are merged.
 const MORE: usize = 16;
@@ -27,15 +25,6 @@ pub(super) type Stamp = u8;
 
 /// What has become of each stamp.
 pub(super) type NewStamps = [Stamp; 256];
-
-/// The narrowest panes of a class.
-pub(crate) fn narrowest_ms(resolution_ms: i64, retain_ms: i64) -> i64 {
-    let mut width_ms = resolution_ms;
-    while retain_ms >> OCTAVES >= width_ms {
-        width_ms *= 2;
-    }
-    width_ms
-}
 
 /// Panes that are ahead of the clock.
 const AHEAD: i64 = 16;

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
-use crate::command::{ArgumentSpec, commands, spec_of};
+use crate::command::{ArgumentSpec, Group, commands, spec_of};
 use crate::{Args, Command, Encoder, Limits, Parsed, Protocol, parse_request, write_request};
 
 pub(crate) const SMALL: Limits = Limits { bulk_bytes: 8, arguments: 3, line_bytes: 16, request_bytes: 40 };
@@ -83,7 +83,7 @@ fn check_request(request: &Request) {
         let line = line.expect("an error is a line");
         assert!(!line.contains(&b'\r') && !line.contains(&b'\n'), "{error}");
         // Errors of commands that Redis does not have include the usage.
-        let spec = spec_of(args).ok().filter(|spec| ["hits", "limits"].contains(&spec.group));
+        let spec = spec_of(args).ok().filter(|spec| matches!(spec.group, Group::Hits | Group::Limits));
         if let Some(spec) = spec {
             let usage = format!(". Usage: {} <", spec.name.to_uppercase());
             assert!(error.to_string().contains(&usage), "{error}");

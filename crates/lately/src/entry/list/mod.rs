@@ -14,7 +14,7 @@ use std::ops::Range;
 
 use thin_vec::ThinVec;
 
-use super::Fetched;
+use super::fetched::Fetched;
 use super::moment::Moment;
 use crate::allocation::{allocated, filled};
 use crate::limits::MAX_MOMENTS;

@@ -4,9 +4,9 @@ use std::borrow::Borrow;
 use std::hash::BuildHasher;
 
 use super::super::busy::Note;
-use super::super::check_key;
 use super::super::context::{Context, FastPath, Hit};
-use super::super::ids::Owner;
+use super::super::id_owner::Owner;
+use super::super::key::check_key;
 use super::super::operation::HitOnce;
 use super::Shard;
 use crate::class::ClassId;

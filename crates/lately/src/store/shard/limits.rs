@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::super::cached_denial::CachedDenial;
 use super::super::context::{Context, Hit};
 use super::super::eviction_guard::{EvictionGuard, LimitGuard, Protection, RateGuard};
-use super::super::ids::Owner;
+use super::super::id_owner::Owner;
 use super::super::slot::Slot;
 use super::Shard;
 use crate::class::Classes;

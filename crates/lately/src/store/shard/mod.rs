@@ -7,6 +7,7 @@ mod hits;
 mod limits;
 mod members;
 mod restored;
+mod unsent;
 
 use std::hash::BuildHasher;
 use std::mem;
@@ -14,15 +15,16 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use foldhash::quality::SeedableRandomState;
 
-use super::check_key;
 use super::context::Context;
 use super::ids::{IdMemory, Ids, Known};
+use super::key::check_key;
 use super::key_state::{Extras, KeyState};
 use super::long_keys::LongKeys;
+use super::mark::Before;
 use super::places::Places;
 use super::prefetch::Tables;
 use super::slot::Slot;
-use super::sources::{Before, Sources};
+use super::sources::Sources;
 use super::table::Table;
 use crate::class::{ClassId, Classes};
 use crate::delta::{Delta, Forgotten, Generation, Sequence};

@@ -5,7 +5,8 @@ use std::panic::{UnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::super::context::Context;
-use super::super::ids::{IdMemory, Owner, read_saved};
+use super::super::id_owner::Owner;
+use super::super::ids::{IdMemory, read_saved};
 use super::super::key_state::Extras;
 use super::super::rollback::{Owed, Rollback, Taken};
 use super::super::saved_key::{Content, Mark, SavedKey};

@@ -23,15 +23,13 @@ pub use alerts::ALERTS_CHANNEL;
 pub use client::{ClientCommand, WhichClients};
 pub use connection::Hello;
 pub use coolest::{Among, Coolest};
-pub(crate) use describe::usage_of;
 pub use describe::{write_command_docs, write_command_info, write_command_list, write_help};
 pub use hits::{Pairs, Windows};
 pub use ingest::Stretch;
-pub(crate) use instead::instead_of;
 pub use keys::{DEFAULT_SCAN_COUNT, Scan};
 pub use server::CommandQuery;
 pub use spec::{
-    ArgumentSpec, CommandFlag, CommandSpec, ContainerName, Verb, commands, find_command, spec_of,
+    ArgumentSpec, CommandFlag, CommandSpec, ContainerName, Group, Verb, commands, find_command, spec_of,
 };
 pub use top::Top;
 
