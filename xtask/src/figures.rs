@@ -15,9 +15,10 @@ use crate::run::{Failure, Outcome};
 use crate::say;
 
 /// The documents with figures, and their tables.
-pub(crate) const DOCUMENTS: [(&str, &str); 3] = [
+pub(crate) const DOCUMENTS: [(&str, &str); 4] = [
     ("README.md", include_str!("../figures/readme.md")),
     ("docs/benchmarks.md", include_str!("../figures/benchmarks.md")),
+    ("docs/guide/logs.md", include_str!("../figures/logs.md")),
     ("docs/decisions/counters.md", include_str!("../figures/counters.md")),
 ];
 

@@ -24,7 +24,7 @@ const STEPS: usize = 300;
 /// Which nodes a node knows: those beside it, and those above it.
 #[derive(Clone, Default, Debug)]
 struct Place {
-    beside: Vec<usize>,
+    siblings: Vec<usize>,
     above: Vec<usize>,
 }
 
@@ -93,7 +93,7 @@ impl Node {
         children: &Arc<Mutex<Vec<String>>>,
     ) -> Peers {
         let urls = |of: &[usize]| of.iter().map(|other| format!("peer://n{other}")).collect::<Vec<_>>();
-        let config = PeersConfig::new(&name(number), urls(&place.beside), Arc::<ManualClock>::clone(clock));
+        let config = PeersConfig::new(&name(number), urls(&place.siblings), Arc::<ManualClock>::clone(clock));
         let kept = Arc::clone(children);
         let keep = move |names: &[&str]| {
             let names = names.iter().map(|&name| name.to_owned()).collect();
@@ -107,7 +107,7 @@ impl Node {
     }
 
     fn links(peers: &Peers, place: &Place) -> Vec<PeerLink> {
-        (0..place.beside.len() + place.above.len()).map(|number| peers.link(number)).collect()
+        (0..place.siblings.len() + place.above.len()).map(|number| peers.link(number)).collect()
     }
 
     fn origin(&self, number: usize) -> Origin {
@@ -116,8 +116,8 @@ impl Node {
 
     /// The node behind a link.
     fn other(&self, link: usize) -> usize {
-        let Place { beside, above } = &self.place;
-        beside.get(link).copied().unwrap_or_else(|| above[link - beside.len()])
+        let Place { siblings, above } = &self.place;
+        siblings.get(link).copied().unwrap_or_else(|| above[link - siblings.len()])
     }
 
     fn state(&self) -> State {
@@ -136,11 +136,11 @@ impl Tree {
         let mut places = vec![Place::default(); count];
         for (number, place) in places.iter_mut().enumerate() {
             if number < roots {
-                place.beside = others(0..roots, number);
+                place.siblings = others(0..roots, number);
             } else if number < roots + middles {
                 place.above = (0..roots).collect();
                 if middles_meet {
-                    place.beside = others(roots..roots + middles, number);
+                    place.siblings = others(roots..roots + middles, number);
                 }
             } else {
                 let first = (number - roots) % middles;
@@ -166,8 +166,8 @@ impl Tree {
             }
             for other in others {
                 if is_mesh || rng.once_in(4) {
-                    places[number].beside.push(other);
-                    places[other].beside.push(number);
+                    places[number].siblings.push(other);
+                    places[other].siblings.push(number);
                 } else {
                     places[number].above.push(other);
                 }
@@ -252,10 +252,10 @@ impl Tree {
     /// What a node may ask of those that it knows, and what it may report.
     fn ways(&self) -> Vec<(usize, usize, bool)> {
         let of_node = |(number, node): (usize, &Node)| {
-            let beside = node.place.beside.len();
+            let siblings = node.place.siblings.len();
             let links = 0..node.links.len();
             let ways = links.flat_map(move |link| {
-                [Some(false), (link >= beside).then_some(true)].map(|is_up| (number, link, is_up))
+                [Some(false), (link >= siblings).then_some(true)].map(|is_up| (number, link, is_up))
             });
             ways.filter_map(|(number, link, is_up)| Some((number, link, is_up?))).collect::<Vec<_>>()
         };
@@ -402,7 +402,7 @@ fn play(usual: u64, tree: impl Fn(u64) -> Tree) {
 /// read what is beside and above them.
 #[test]
 fn a_node_waits_for_a_child_that_was_started_again() {
-    let place = |above: &[usize]| Place { beside: Vec::new(), above: above.to_vec() };
+    let place = |above: &[usize]| Place { siblings: Vec::new(), above: above.to_vec() };
     let (root, one, other, child) = (0, 1, 2, 3);
     let places = vec![place(&[]), place(&[root]), place(&[root]), place(&[one, other])];
     let mut tree = Tree::of(Rng::new(1), places, false);
@@ -433,7 +433,7 @@ fn a_node_waits_for_a_child_that_was_started_again() {
 #[test]
 fn a_change_goes_once_over_each_connection_of_a_tree() {
     let seed = (0..).find(|seed| {
-        Tree::new(*seed).nodes.iter().all(|node| node.place.beside.is_empty() && node.place.above.len() < 2)
+        Tree::new(*seed).nodes.iter().all(|node| node.place.siblings.is_empty() && node.place.above.len() < 2)
     });
     let mut tree = Tree::new(seed.expect("one of a few"));
     tree.settle();

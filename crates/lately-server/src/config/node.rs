@@ -108,10 +108,10 @@ impl ClusterConfig {
         peer: PeerConfig,
     ) -> Result<ClusterConfig, String> {
         check_node(node)?;
-        let beside = Peers::hosts(urls).map_err(|error| error.to_string())?;
+        let siblings = Peers::hosts(urls).map_err(|error| error.to_string())?;
         let above = Peers::hosts(&peer.parents).map_err(|error| format!("parent: {error}"))?;
         let own = peer.listen.to_string();
-        if beside.contains(&own) {
+        if siblings.contains(&own) {
             return Err(format!("{own} is this server itself: give the addresses of the other nodes only"));
         }
         if above.contains(&own) {
@@ -119,7 +119,7 @@ impl ClusterConfig {
                 "parent: {own} is this server itself: give the address of a node that is nearer to the root, or no parent for the root"
             ));
         }
-        if let Some(both) = above.iter().find(|address| beside.contains(address)) {
+        if let Some(both) = above.iter().find(|address| siblings.contains(address)) {
             return Err(format!(
                 "parent: {both} is in urls, too: give a node once, in urls if it is beside this one, or as a parent if it is above it"
             ));

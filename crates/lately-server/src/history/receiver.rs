@@ -126,11 +126,11 @@ fn read_answer(protocol: HistoryProtocol, samples: u64, answer: &Answer) -> Sent
             }
         };
     }
-    let said = shown(body);
-    let why = if said.is_empty() {
+    let shown = shown(body);
+    let why = if shown.is_empty() {
         format!("it answered {status}")
     } else {
-        format!("it answered {status}: {said}")
+        format!("it answered {status}: {shown}")
     };
     match *status {
         StatusCode::BAD_REQUEST | StatusCode::PAYLOAD_TOO_LARGE | StatusCode::UNPROCESSABLE_ENTITY => {

@@ -20,17 +20,17 @@ pub(crate) fn read<T>(
     parse: impl Fn(&str) -> Option<T>,
 ) -> io::Result<(Vec<T>, u64)> {
     let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
-    let mut said = Vec::new();
+    let mut parsed = Vec::new();
     for (index, line) in bytes[..whole].split_inclusive(|byte| *byte == b'\n').enumerate() {
         let text = str::from_utf8(&line[..line.len() - 1]).ok().and_then(unchecked);
-        said.push(text.and_then(&parse).ok_or_else(|| {
+        parsed.push(text.and_then(&parse).ok_or_else(|| {
             let (path, number) = (path.display(), index + 1);
             io::Error::other(format!(
                 "{path}:{number}: this line is damaged: restore the file from a copy, or remove it; without it, {without}"
             ))
         })?);
     }
-    Ok((said, whole as u64))
+    Ok((parsed, whole as u64))
 }
 
 /// The text of a line whose checksum is right.

@@ -142,7 +142,7 @@ impl Busy {
         if of.epoch.load(Acquire) != epoch {
             return 0;
         }
-        // Pairs with the stores in `turn` and `prune`: who sees the threshold of a later epoch sees that it has begun.
+        // Pairs with the stores in `begin` and `prune`: who sees the threshold of a later epoch sees that it has begun.
         let from = of.from.load(Acquire);
         if of.epoch.load(Acquire) == epoch { from } else { 0 }
     }

@@ -17,7 +17,7 @@ const OVERFULL: usize = 4;
 
 impl OfClass {
     /// Begins the epoch of `now`, if it has not begun.
-    fn turn(&self, store: &Store, now: Timestamp) {
+    fn keep_current(&self, store: &Store, now: Timestamp) {
         let settings = store.classes.settings(self.id);
         let epoch = self.epoch_of(now, settings);
         if self.epoch.load(Acquire) < epoch {
@@ -184,7 +184,7 @@ impl Store {
         let (mut found, mut most_of_others) = (BTreeSet::new(), 0);
         for class in self.classes.of_prefix(prefix) {
             let (of, settings) = (busy.of(class)?, self.classes.settings(class));
-            of.turn(self, now);
+            of.keep_current(self, now);
             let window = Window::ending_at(now, window.unwrap_or(settings.window()), settings, now);
             most_of_others = of.find((&window, now), prefix, settings, &mut found)?.max(most_of_others);
             // Meanwhile the threshold may have risen, by what is in a later window.
@@ -197,9 +197,9 @@ impl Store {
 
     /// Begins new epochs. No shard may be locked.
     #[inline]
-    pub(super) fn turn_busy(&self, now: Timestamp) {
+    pub(super) fn begin_busy_epochs(&self, now: Timestamp) {
         if let Some(busy) = &self.busy {
-            busy.asking().for_each(|of| of.turn(self, now));
+            busy.asking().for_each(|of| of.keep_current(self, now));
         }
     }
 

@@ -45,7 +45,7 @@ impl<'a> Executor<'a> {
     pub(super) fn new(store: &'a Store, now: Timestamp, deltas: Option<&'a mut DeltaBatch>) -> Executor<'a> {
         let is_far_over = store.memory.is_far_over();
         let now = store.advance(now);
-        store.turn_busy(now);
+        store.begin_busy_epochs(now);
         let context = store.context(deltas);
         let has_others = store.others.get().is_some();
         Executor { store, now, context, locked: None, is_far_over, has_others, has_new_ids: false }

@@ -233,15 +233,15 @@ impl Own<'_> {
     /// An origin is ours when it equals `Host`, or when the config lists its name: a proxy may have replaced `Host`.
     fn is_own_origin(&self, origin: &str, host: &Place) -> bool {
         let Some((scheme, authority)) = origin.split_once("://") else { return false };
-        let usual_port = match scheme {
+        let default_port = match scheme {
             "http" => 80,
             "https" => 443,
             _ => return false,
         };
         let Some(place) = Place::of(authority) else { return false };
-        let port_of = |place: &Place| place.port.unwrap_or(usual_port);
+        let port_of = |place: &Place| place.port.unwrap_or(default_port);
         place.host == host.host && port_of(&place) == port_of(host)
-            || port_of(&place) == usual_port && self.hosts.contains(&place.host)
+            || port_of(&place) == default_port && self.hosts.contains(&place.host)
     }
 }
 

@@ -312,7 +312,7 @@ impl<'l> Hits<'l> {
                 "invalid type: sequence, expected an object, such as {\"key\":\"user:42\"}".to_owned()
             );
         }
-        let parsed: Line<'l> = serde_json::from_slice(text).map_err(|error| said(&error, text))?;
+        let parsed: Line<'l> = serde_json::from_slice(text).map_err(|error| describe(&error, text))?;
         let key: Cow<'l, [u8]> = match (parsed.key, parsed.key_b64) {
             (Some(Cow::Borrowed(key)), None) => Cow::Borrowed(key.as_bytes()),
             (Some(Cow::Owned(key)), None) => Cow::Owned(key.into_bytes()),
@@ -355,7 +355,7 @@ impl<'l> Hits<'l> {
 }
 
 /// An error of JSON, without the line: that is always the first. It names the field, which serde does not.
-fn said(error: &serde_json::Error, line: &[u8]) -> String {
+fn describe(error: &serde_json::Error, line: &[u8]) -> String {
     let text = error.to_string();
     let what = text.split(" at line ").next().unwrap_or(&text);
     let fields: Option<serde_json::Map<_, _>> = serde_json::from_slice(line).ok();

@@ -221,19 +221,19 @@ impl ProgressState {
 
 impl Progress {
     fn is_at_the_client(&self) {
-        self.turn(true, 0);
+        self.note(true, 0);
     }
 
     fn is_at_us(&self) {
-        self.turn(false, 0);
+        self.note(false, 0);
     }
 
     /// The client has moved bytes, and the server goes on.
     fn moved(&self, bytes: usize) {
-        self.turn(false, bytes as u64);
+        self.note(false, bytes as u64);
     }
 
-    fn turn(&self, is_at_the_client: bool, moved_bytes: u64) {
+    fn note(&self, is_at_the_client: bool, moved_bytes: u64) {
         let look = self.pace.looks();
         let mut state = self.state();
         state.moved_bytes += moved_bytes;

@@ -237,7 +237,7 @@ impl Session {
         if flow == Flow::Continue && (arguments >= most || run.is_slice_over()) {
             flow = Flow::Yield;
         }
-        self.slowness = run.end_turn(self.target(now), out);
+        self.slowness = run.end_slice(self.target(now), out);
         Ran { done, flow, last }
     }
 

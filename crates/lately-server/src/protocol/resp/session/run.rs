@@ -106,7 +106,7 @@ impl<'a> Run<'a> {
     }
 
     /// Ends the slice. Returns how slow the connection is.
-    pub(super) fn end_turn(&mut self, target: Target<'_>, out: &mut Vec<u8>) -> Slowness {
+    pub(super) fn end_slice(&mut self, target: Target<'_>, out: &mut Vec<u8>) -> Slowness {
         if self.slowness.is_any() {
             self.apply(target, out);
         }
