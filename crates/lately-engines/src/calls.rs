@@ -1,6 +1,5 @@
-//! Calls between nodes over gRPC, with mutual TLS or without: a listener for those of other nodes, and connections to them.
+//! Calls between nodes over gRPC, with mutual TLS or without: how they are answered, and connections to other nodes.
 
-use std::convert::Infallible;
 use std::error::Error;
 use std::io;
 use std::pin::Pin;
@@ -8,48 +7,44 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::Request;
-use hyper::body::Incoming;
 use hyper::http::uri::{Authority, PathAndQuery};
-use hyper::server::conn::http2;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
+use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
 use tokio::time::timeout;
-use tokio_rustls::{TlsAcceptor, TlsConnector};
+use tokio_rustls::TlsConnector;
 use tonic::transport::{Channel, Endpoint, Uri};
 use tonic::{Response, Status, client, server};
 use tonic_prost::ProstCodec;
 use tower::service_fn;
 
 use crate::PeerTls;
-use crate::limits::{ENGINE_TIMEOUT, MAX_PEER_CONNECTIONS, PEER_WAIT};
+use crate::limits::{ENGINE_TIMEOUT, PEER_WAIT};
+use crate::node_listener::{Call, NodeBody, NodeRoom, serve};
 use crate::peers::{Address, Configs};
 
 /// Answers the calls of other nodes.
 pub type NodeMethods = Arc<
-    dyn Fn(Request<Incoming>) -> Pin<Box<dyn Future<Output = NodeResponse> + Send>> + Send + Sync + 'static,
+    dyn Fn(Request<NodeBody>) -> Pin<Box<dyn Future<Output = NodeResponse> + Send>> + Send + Sync + 'static,
 >;
 
 /// An answer.
 pub type NodeResponse = hyper::Response<tonic::body::Body>;
 
 /// Bytes both ways.
-trait Bytes: AsyncRead + AsyncWrite + Send {}
+pub(crate) trait Bytes: AsyncRead + AsyncWrite + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Send> Bytes for S {}
 
-type Stream = Pin<Box<dyn Bytes>>;
+pub(crate) type Stream = Pin<Box<dyn Bytes>>;
 
 /// Answers other nodes, as long as it is polled. Its connections end with it. `warn` gets why connections are refused. The files of TLS are
 /// read for each connection.
 pub async fn serve_nodes(
     listener: TcpListener,
     tls: Option<PeerTls>,
-    methods: NodeMethods,
+    methods: (NodeMethods, Arc<NodeRoom>),
     warn: impl Fn(String) + Send + Sync + 'static,
 ) {
     serve(listener, move || load(tls.as_ref()), methods, warn).await;
@@ -57,7 +52,7 @@ pub async fn serve_nodes(
 
 /// Answers a request with a method, which gets at most this many bytes.
 pub async fn answer_node<Q, A, F>(
-    request: Request<Incoming>,
+    request: Request<NodeBody>,
     most_bytes: usize,
     method: impl Fn(Q) -> F + Send + Sync,
 ) -> NodeResponse
@@ -68,8 +63,15 @@ where
 {
     let mut grpc = server::Grpc::new(ProstCodec::<A, Q>::default()).max_decoding_message_size(most_bytes);
     let service = service_fn(move |request: tonic::Request<Q>| {
+        let call = request.extensions().get::<Arc<Call>>().cloned();
         let answer = method(request.into_inner());
-        async move { answer.await.map(Response::new) }
+        async move {
+            let answer = answer.await?;
+            if let Some(call) = call {
+                call.give_out(answer.encoded_len()).await?;
+            }
+            Ok(Response::new(answer))
+        }
     });
     grpc.unary(service, request).await
 }
@@ -116,60 +118,6 @@ pub async fn connect_node(address: &Authority, tls: Option<&PeerTls>) -> Result<
 
 fn load(tls: Option<&PeerTls>) -> io::Result<Option<Configs>> {
     tls.map(PeerTls::load).transpose().map_err(io::Error::other)
-}
-
-/// The same with TLS from elsewhere.
-pub(crate) async fn serve(
-    listener: TcpListener,
-    tls: impl Fn() -> io::Result<Option<Configs>> + Send + Sync + 'static,
-    methods: NodeMethods,
-    warn: impl Fn(String) + Send + Sync + 'static,
-) {
-    let (places, shared) = (Arc::new(Semaphore::new(MAX_PEER_CONNECTIONS)), Arc::new((tls, warn)));
-    let mut connections = JoinSet::new();
-    loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            Some(_) = connections.join_next() => continue,
-        };
-        let Ok((socket, _)) = accepted else {
-            // File descriptors ran out. The end of a connection frees one.
-            let _ = timeout(Duration::from_millis(100), std::future::pending::<()>()).await;
-            continue;
-        };
-        let (methods, shared) = (Arc::clone(&methods), Arc::clone(&shared));
-        connections.spawn(async move {
-            let _place = place;
-            let (tls, warn) = &*shared;
-            match timeout(ENGINE_TIMEOUT, accept(socket, tls())).await {
-                Ok(Ok(stream)) => connection(stream, methods).await,
-                Ok(Err(error)) => warn(format!("a connection of another node was refused: {error}")),
-                Err(_) => {}
-            }
-        });
-    }
-}
-
-async fn accept(socket: TcpStream, tls: io::Result<Option<Configs>>) -> io::Result<Stream> {
-    socket.set_nodelay(true)?;
-    let Some(tls) = tls? else { return Ok(Box::pin(socket)) };
-    Ok(Box::pin(TlsAcceptor::from(tls.server).accept(socket).await?))
-}
-
-async fn connection(stream: Stream, methods: NodeMethods) {
-    let service = service_fn(move |request: Request<Incoming>| {
-        let response = methods(request);
-        async move { Ok::<_, Infallible>(response.await) }
-    });
-    let mut builder = http2::Builder::new(TokioExecutor::new());
-    builder
-        .timer(TokioTimer::new())
-        .keep_alive_interval(Some(2 * PEER_WAIT))
-        .keep_alive_timeout(ENGINE_TIMEOUT)
-        .max_concurrent_streams(8);
-    // A connection that ends early is made anew by the other node.
-    let _ = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service)).await;
 }
 
 /// Connects to a node.

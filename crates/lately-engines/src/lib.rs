@@ -11,8 +11,10 @@ mod kafka;
 mod layout;
 mod limits;
 mod memory;
+mod node_listener;
 mod noted;
 mod numbers;
+mod pause;
 mod peers;
 mod postgres;
 mod redis;
@@ -29,6 +31,7 @@ pub use kafka::{
 #[cfg(feature = "kafka")]
 pub use kafka::{Kafka, KafkaHits, broker_settings, compact_hit};
 pub use memory::Memory;
+pub use node_listener::{NodeBody, NodeRoom};
 pub use peers::{
     KeepChildren, OnChange, PeerAnswer, PeerLink, PeerNeighbour, PeerNetwork, PeerReport, PeerRole,
     PeerStats, PeerTls, PeerTlsError, PeerTraffic, Peers, PeersConfig, Resolve, Resolving,

@@ -32,6 +32,37 @@ pub(crate) const MAX_PEER_FOLLOWERS: usize = 1_000;
 /// The most connections to the listener for peers.
 pub(crate) const MAX_PEER_CONNECTIONS: usize = 1_000;
 
+/// One part in this many of the memory ceiling is for these connections, and another one for the messages on them.
+pub(crate) const NODES_SHARE: u64 = 8;
+
+/// What a connection takes, with the window below.
+pub(crate) const NODE_CONNECTION_BYTES: usize = 64 << 10;
+
+/// The connections for which there is room in any case.
+pub(crate) const LEAST_NODE_CONNECTIONS: usize = 64;
+
+/// The bytes of messages for which there is room in any case, and the most of them.
+pub(crate) const LEAST_NODE_BYTES: usize = 2 << 20;
+/// See [`LEAST_NODE_BYTES`].
+pub(crate) const MAX_NODE_BYTES: usize = 64 << 20;
+
+/// A message is in memory this many times at once: as it came, and read.
+pub(crate) const NODE_COPIES: usize = 2;
+
+/// Bytes that a node may send ahead on a connection, and those of an answer that are sent ahead. The protocol has no less.
+pub(crate) const NODE_WINDOW_BYTES: u32 = 64 << 10;
+
+/// Calls of a connection at once.
+pub(crate) const MAX_NODE_CALLS: u32 = 8;
+
+/// Bytes of the headers of a call.
+pub(crate) const MAX_NODE_HEAD_BYTES: u32 = 16 << 10;
+
+/// How often a connection is looked at. It ends when a message is not whole, or an answer not taken, after this many looks.
+pub(crate) const NODE_LOOK_EVERY: Duration = Duration::from_secs(1);
+/// See [`NODE_LOOK_EVERY`].
+pub(crate) const NODE_LATE_LOOKS: u64 = 10;
+
 /// Bytes of a message between nodes of a mesh. A longer one is refused.
 pub(crate) const MAX_PEER_MESSAGE_BYTES: usize = 8 << 20;
 

@@ -14,6 +14,7 @@ use super::wire::{FOLLOW, FollowRequest, FollowResponse, REPORT};
 use super::{Refusal, Shared, lock};
 use crate::calls::{self, call_node, reason};
 use crate::limits::{ENGINE_TIMEOUT, MAX_PEER_MESSAGE_BYTES, PEER_RETRY, PEER_WAIT};
+use crate::pause::pause;
 
 /// Follows a node, as long as it is polled. `number` is its place among the contacts.
 pub(super) async fn follow(address: Address, number: usize, shared: Arc<Shared>) {
@@ -57,7 +58,7 @@ pub(super) async fn follow(address: Address, number: usize, shared: Arc<Shared>)
                 shared.note_contact(number, Some(format!("{address}: {failure}")), &following);
             }
         }
-        super::pause(PEER_RETRY).await;
+        pause(PEER_RETRY).await;
     }
 }
 

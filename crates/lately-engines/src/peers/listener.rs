@@ -3,25 +3,31 @@
 use std::sync::Arc;
 
 use hyper::Request;
-use hyper::body::Incoming;
 use tokio::net::TcpListener;
 use tonic::Status;
 
 use super::following::Question;
 use super::wire::{FOLLOW, FollowRequest, FollowResponse, REPORT};
 use super::{Refusal, Shared};
-use crate::calls::{self, NodeMethods, NodeResponse, answer_node};
+use crate::calls::{NodeMethods, NodeResponse, answer_node};
 use crate::limits::MAX_PEER_MESSAGE_BYTES;
+use crate::node_listener::{self, NodeBody};
 
 /// Answers other nodes, as long as it is polled. Methods that are not of the mesh are among `more`, if any.
 pub(super) async fn serve(listener: TcpListener, shared: Arc<Shared>, more: Option<NodeMethods>) {
-    let (of_tls, of_warn) = (Arc::clone(&shared), Arc::clone(&shared));
+    let (of_tls, of_warn, room) = (Arc::clone(&shared), Arc::clone(&shared), Arc::clone(&shared.room));
     let methods: NodeMethods =
         Arc::new(move |request| Box::pin(respond(request, Arc::clone(&shared), more.clone())));
-    calls::serve(listener, move || Ok(of_tls.tls()), methods, move |warning| of_warn.warn(warning)).await;
+    node_listener::serve(
+        listener,
+        move || Ok(of_tls.tls()),
+        (methods, room),
+        move |warning| of_warn.warn(warning),
+    )
+    .await;
 }
 
-async fn respond(request: Request<Incoming>, shared: Arc<Shared>, more: Option<NodeMethods>) -> NodeResponse {
+async fn respond(request: Request<NodeBody>, shared: Arc<Shared>, more: Option<NodeMethods>) -> NodeResponse {
     match request.uri().path() {
         FOLLOW => {
             let method = |question| {

@@ -47,6 +47,8 @@ use crate::limits::{
     ENGINE_TIMEOUT, MAX_PEER_FOLLOWERS, MAX_PEER_LIVES, PEER_GATHER, PEER_RELAY_EVERY_MS, PEER_SILENT_MS,
     PEER_TIDY_EVERY, PEER_TIDY_ROUND, PEER_TLS_EVERY, PEER_WAIT,
 };
+use crate::node_listener::NodeRoom;
+use crate::pause::pause;
 use crate::url::Parts;
 use crate::{Block, Engine, EngineError, List, OwnedBlock, Place, Told, Write};
 
@@ -91,6 +93,8 @@ pub struct PeersConfig {
     pub most_bytes: usize,
     /// Gets what they take.
     pub held_bytes: Arc<AtomicUsize>,
+    /// The memory that clients of its listener may hold.
+    pub room: Arc<NodeRoom>,
     /// Gets what was exchanged with whom.
     pub stats: Arc<PeerStats>,
     /// The time.
@@ -112,6 +116,7 @@ impl PeersConfig {
             resolve: None,
             most_bytes: usize::MAX,
             held_bytes: Arc::default(),
+            room: NodeRoom::new(u64::MAX),
             stats: Arc::default(),
             clock,
         }
@@ -136,6 +141,7 @@ struct Shared {
     replica: Mutex<Replica>,
     clock: Arc<dyn Clock>,
     held_bytes: Arc<AtomicUsize>,
+    room: Arc<NodeRoom>,
     tls_files: Option<PeerTls>,
     tls: Mutex<Option<Configs>>,
     /// The number of the last own change, and of the last one of any kind.
@@ -178,11 +184,6 @@ const CLAIMS: u8 = 2;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Waits.
-async fn pause(span: Duration) {
-    let _ = timeout(span, std::future::pending::<()>()).await;
 }
 
 fn milliseconds(time: Duration) -> u64 {
@@ -651,7 +652,7 @@ impl Peers {
     /// [`EngineError::Url`]: an address is invalid. [`EngineError::Tls`]: a file of TLS cannot be used.
     pub fn new(config: PeersConfig) -> Result<Peers, EngineError> {
         let PeersConfig { node, urls, parents, tls: tls_files, children, keep_children, .. } = config;
-        let PeersConfig { on_change, resolve, most_bytes, held_bytes, stats, clock, .. } = config;
+        let PeersConfig { on_change, resolve, most_bytes, held_bytes, room, stats, clock, .. } = config;
         let of = |role: PeerRole, urls: &[String]| {
             Target::all(urls).map(|all| all.into_iter().map(move |target| (role, target)))
         };
@@ -671,6 +672,7 @@ impl Peers {
             replica: Mutex::new(Replica::new(life, most_bytes)),
             clock,
             held_bytes,
+            room,
             tls_files,
             tls: Mutex::new(tls),
             changed: watch::Sender::new(Last::default()),

@@ -12,6 +12,7 @@ use super::address::Address;
 use super::stats::PeerRole;
 use super::{Shared, follower, lock};
 use crate::limits::{MAX_PEER_ADDRESSES, PEER_RESOLVE_EVERY};
+use crate::pause::pause;
 
 /// What a resolver finds.
 pub type Resolving = Pin<Box<dyn Future<Output = io::Result<Vec<SocketAddr>>> + Send>>;
@@ -63,7 +64,7 @@ pub(super) async fn follow(name: Address, role: PeerRole, shared: Arc<Shared>) {
             }
         }
         shared.contacted.notify_waiters();
-        super::pause(PEER_RESOLVE_EVERY).await;
+        pause(PEER_RESOLVE_EVERY).await;
         // Tasks that were ended are not kept.
         while tasks.try_join_next().is_some() {}
     }

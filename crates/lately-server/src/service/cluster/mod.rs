@@ -40,7 +40,7 @@ use lately::Tier;
 use lately::{Delta, DeltaBatch, Forgotten, Span, Store, Timestamp};
 #[cfg(feature = "kafka")]
 use lately_engines::HitGate;
-use lately_engines::{KafkaRole, KafkaStats, PeerStats, WriteHits};
+use lately_engines::{KafkaRole, KafkaStats, NodeRoom, PeerStats, WriteHits};
 use tokio::sync::Notify;
 
 use crate::config::ClusterConfig;
@@ -88,6 +88,8 @@ pub(crate) struct Cluster {
     children: OnceLock<Vec<String>>,
     /// What the counts of all nodes take, with an engine that has them in memory.
     mesh_bytes: Arc<AtomicUsize>,
+    /// The memory that clients of the listener for other nodes may hold.
+    pub(crate) node_room: Arc<NodeRoom>,
 }
 
 /// The batches of changes that wait for the disk.
@@ -148,6 +150,7 @@ impl Cluster {
             nodes: Nodes::default(),
             tables: Tables::default(),
             mesh_bytes: Arc::default(),
+            node_room: NodeRoom::new(ceiling_bytes),
             kafka_stats: Arc::default(),
             #[cfg(feature = "kafka")]
             hit_gate: Arc::default(),
@@ -246,13 +249,14 @@ impl Cluster {
         self.outgoing.get().map_or(Ok(()), |outgoing| outgoing.emptied(&self.config.node, now))
     }
 
-    /// Memory of what is known of deletions, and of the keys that are read, in bytes.
+    /// Memory of what is known of deletions, of the keys that are read, and of what other nodes send, in bytes.
     pub(crate) fn held_bytes(&self) -> usize {
         let deletions = self.upstream.as_ref().map_or(0, Upstream::held_bytes);
         self.outgoing.get().map_or(0, Outgoing::held_bytes)
             + self.interest.held_bytes()
             + deletions
             + self.mesh_bytes.load(Relaxed)
+            + self.node_room.held_bytes()
     }
 
     /// Notes that somebody reads a key. What others counted of it is read again.

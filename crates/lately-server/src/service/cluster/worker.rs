@@ -155,6 +155,7 @@ pub(crate) fn engine(service: &Service, cluster: &Cluster) -> Result<Remote, Eng
         keep_children,
         most_bytes,
         held_bytes: Arc::clone(&cluster.mesh_bytes),
+        room: Arc::clone(&cluster.node_room),
         stats: Arc::clone(&cluster.peer_stats),
         ..PeersConfig::new(node, urls, Arc::clone(&service.clock))
     });

@@ -18,10 +18,9 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use futures_util::future::join_all;
 use hyper::Request as HttpRequest;
-use hyper::body::Incoming;
 use lately::route::Nodes;
 use lately::{Admission, Decision, Outcome, Request, Retry, Timestamp, seconds};
-use lately_engines::{NodeMethods, NodeResponse, answer_node, serve_nodes};
+use lately_engines::{NodeBody, NodeMethods, NodeResponse, NodeRoom, answer_node, serve_nodes};
 use tokio::net::TcpListener;
 use tonic::Status;
 
@@ -288,7 +287,7 @@ pub(crate) fn methods(service: &Arc<Service>) -> NodeMethods {
     Arc::new(move |request| Box::pin(respond(request, Arc::clone(&service))))
 }
 
-async fn respond(request: HttpRequest<Incoming>, service: Arc<Service>) -> NodeResponse {
+async fn respond(request: HttpRequest<NodeBody>, service: Arc<Service>) -> NodeResponse {
     if request.uri().path() != DECIDE {
         return Status::unimplemented("only nodes of Lately talk here").into_http();
     }
@@ -320,11 +319,14 @@ async fn decide(request: DecideRequest, service: &Arc<Service>) -> Result<Decide
 pub(crate) async fn keep(service: Arc<Service>, listener: Option<TcpListener>, drained: Stopper, tell: Log) {
     let Some(owners) = &service.owners else { return };
     let tls = service.config.cluster.as_ref().and_then(|cluster| cluster.peer.as_ref()?.tls.clone());
+    let room = service.cluster.as_ref().map(|cluster| Arc::clone(&cluster.node_room));
+    let room = room.unwrap_or_else(|| NodeRoom::new(service.config.ceiling_bytes));
     let links = owners.links.values().map(|link| link.keep(&service, &tell));
     let serving = async {
         if let Some(listener) = listener {
             let tell = Arc::clone(&tell);
-            serve_nodes(listener, tls.clone(), methods(&service), move |warning| tell(&warning)).await;
+            serve_nodes(listener, tls.clone(), (methods(&service), room), move |warning| tell(&warning))
+                .await;
         }
     };
     tokio::select! {
