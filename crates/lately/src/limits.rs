@@ -95,8 +95,8 @@ pub(crate) const EVICTION_SAMPLE_A_SHARD: usize = 4;
 /// Slots searched for a key that may be evicted, before eviction gives up.
 pub(crate) const EVICTION_LOOKS: u32 = 1 << 12;
 
-/// How often the places of a search are halved while searches find newcomers only: down to 64 places.
-pub(crate) const FEWER_LOOKS_FOR_NEWCOMERS: u32 = 6;
+/// How often the places of a search are halved while searches find newcomers only, or nothing: down to 64 places.
+pub(crate) const FEWER_LOOKS: u32 = 6;
 
 /// After this many new keys, a shard checks [`PLACES_OF_A_SWEEP`] of its slots for expired keys. So expired keys make room
 /// for new ones without a sweep.

@@ -59,6 +59,8 @@ pub(super) struct Memory {
     /// The number of searches in a row that found newcomers only.
     pub(super) newcomers_only: AtomicU32,
     pub(super) evicted_newcomers: AtomicU64,
+    /// Places that were searched since a victim was found. Half of those before it count on.
+    pub(super) searched_in_vain: AtomicU64,
 }
 
 pub(super) const NO_NEWCOMERS: u64 = u64::MAX;
@@ -75,6 +77,7 @@ impl Memory {
             newcomers_from: AtomicU64::new(NO_NEWCOMERS),
             newcomers_only: AtomicU32::new(0),
             evicted_newcomers: AtomicU64::new(0),
+            searched_in_vain: AtomicU64::new(0),
         }
     }
 
