@@ -17,8 +17,8 @@ use super::user::path;
 use super::value::{Length, Match, shown};
 use crate::limits::{
     DEFAULT_HISTORY_DELAY, DEFAULT_HISTORY_INTERVAL, DEFAULT_HISTORY_KEYS, HISTORY_DELAY, HISTORY_INTERVAL,
-    HISTORY_KEYS, MAX_ALERT_PATTERN_BYTES, MAX_HISTORIES, MAX_HISTORY_HEADERS, MAX_HISTORY_LABELS,
-    MAX_HISTORY_NAME_BYTES, MAX_HISTORY_VALUE_BYTES, MAX_LIMIT_NAME_BYTES,
+    HISTORY_KEYS, HISTORY_MARGIN, MAX_ALERT_PATTERN_BYTES, MAX_HISTORIES, MAX_HISTORY_HEADERS,
+    MAX_HISTORY_LABELS, MAX_HISTORY_NAME_BYTES, MAX_HISTORY_VALUE_BYTES, MAX_LIMIT_NAME_BYTES,
 };
 
 /// Where hits are sent, and which.
@@ -371,15 +371,19 @@ fn check_classes(
                 "interval {interval} is no multiple of {resolution}, the resolution of {of}, which match names, too"
             ));
         }
-        let kept = kept_apart(interval, &settings);
         // Twice: a pane is sent while the next one is counted.
-        let needed_ms = 2 * interval.as_millis() + delay.as_millis();
-        if kept.is_some_and(|kept| kept.as_millis() < needed_ms) {
-            let needed = Span::from_millis(needed_ms).unwrap_or(Span::MAX);
-            return Err(format!(
-                "panes of {interval} are not kept until they are sent: those of {of} are merged after {}: give them a class with exact = \"{needed}\" or more",
-                kept.unwrap_or(Span::MAX)
-            ));
+        let needed_ms = 2 * interval.as_millis() + delay.as_millis() + HISTORY_MARGIN.as_millis();
+        let needed = Span::from_millis(needed_ms).unwrap_or(Span::MAX);
+        let refused = |what: &str, kept: Span, field: &str| {
+            Err(format!(
+                "panes of {interval} are not kept until they are sent: those of {of} are {what} after {kept}: give them a class with {field} = \"{needed}\" or more"
+            ))
+        };
+        if settings.retain() < needed {
+            return refused("forgotten", settings.retain(), "retain");
+        }
+        if let Some(kept) = kept_apart(interval, &settings).filter(|kept| *kept < needed) {
+            return refused("merged", kept, "exact");
         }
     }
     Ok(())
@@ -548,9 +552,22 @@ mod tests {
             "",
             "interval = 1\ndelay = \"10m\"",
             Err(
-                "panes of 1s are not kept until they are sent: those of keys without a class are merged after 6m: give them a class with exact = \"602s\" or more",
+                "panes of 1s are not kept until they are sent: those of keys without a class are merged after 6m: give them a class with exact = \"662s\" or more",
             ),
         );
+        // Symptom: a class of other keys with a short retention stopped the whole history, without a word. Cause: only the time until panes
+        // are merged was checked, and not that of the retention, nor the margin.
+        let short = |retain: &str| {
+            class("k:x*", &format!("retain = \"{retain}\"\nwindow = \"1s\"\nexact = \"{retain}\""))
+        };
+        check(
+            &short("75s"),
+            "interval = \"10s\"",
+            Err(
+                "panes of 10s are not kept until they are sent: those of class 'k:x*' are forgotten after 75s: give them a class with retain = \"90s\" or more",
+            ),
+        );
+        check(&short("90s"), "interval = \"10s\"", Ok("90s"));
         check(&class("k:*", "exact = \"1h\""), "interval = 1\ndelay = \"10m\"", Ok("1h"));
     }
 }
