@@ -10,6 +10,7 @@ use ureq::http::Response;
 use ureq::{Agent, Body, RequestBuilder, SendBody};
 
 use crate::error::CliError;
+use crate::limits::MAX_ANSWER_BYTES;
 use crate::login::Login;
 
 /// A server's HTTP listener.
@@ -52,13 +53,11 @@ impl Http {
     /// The body of an answer, or the error in it.
     fn answer(&self, answer: Response<Body>) -> Result<impl Read + use<>, CliError> {
         let status = answer.status();
-        let mut body = answer.into_body().into_reader();
+        let body = answer.into_body().into_reader();
         if status.is_success() {
             return Ok(body);
         }
-        let mut text = String::new();
-        let _ = body.read_to_string(&mut text);
-        let problem = serde_json::from_str::<Value>(&text).ok();
+        let problem = object_of(body);
         let detail = problem.as_ref().and_then(|problem| problem["detail"].as_str());
         let title = problem.as_ref().and_then(|problem| problem["title"].as_str());
         let hint = match status.as_u16() {
@@ -115,24 +114,33 @@ impl Http {
             // Keys may have been restored only if the whole dump was sent.
             CliError::new(&self.address, cause(&error), if dump.is_at_end { HALF } else { NO_HTTP })
         })?;
-        let mut text = String::new();
         let is_about_the_dump = answer.status() == 400;
         let answer = self.answer(answer).map_err(|error| match error {
             CliError::Failed { cause, hint, .. } if is_about_the_dump => CliError::new(name, cause, hint),
             error => error,
         });
-        let read = answer?.read_to_string(&mut text);
-        let restored = serde_json::from_str::<Value>(&text).ok().and_then(|answer| {
+        let restored = object_of(answer?).and_then(|answer| {
             let keys = answer["keys"].as_u64()?.try_into().ok()?;
             let evicted = |name| answer[name].as_u64();
             let (evicted_keys, evicted_dump_keys) = (evicted("evicted_keys")?, evicted("evicted_dump_keys")?);
             let sources_ahead = usize::try_from(evicted("sources_ahead").unwrap_or(0)).ok()?;
             Some(Restored { keys, evicted_keys, evicted_dump_keys, sources_ahead })
         });
-        restored.filter(|_| read.is_ok()).ok_or_else(|| {
+        restored.ok_or_else(|| {
             CliError::new(&self.address, "its answer cannot be understood", "is it a lately server?")
         })
     }
+}
+
+/// The text of an answer, if it is one. It is cut after [`MAX_ANSWER_BYTES`].
+pub(crate) fn text_of(answer: impl Read) -> Option<String> {
+    let mut text = String::new();
+    answer.take(MAX_ANSWER_BYTES).read_to_string(&mut text).ok()?;
+    Some(text)
+}
+
+fn object_of(answer: impl Read) -> Option<Value> {
+    serde_json::from_str(&text_of(answer)?).ok()
 }
 
 /// The cause of a failed request, in words.

@@ -7,6 +7,9 @@ use lately::{Span, hours, milliseconds, minutes, seconds};
 /// The time that a client command waits for a connection, and then for each answer.
 pub(crate) const SERVER_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// The most bytes of an answer over HTTP that is no dump.
+pub(crate) const MAX_ANSWER_BYTES: u64 = 10 << 20;
+
 /// The most threads of `serve`.
 pub(crate) const MAX_THREADS: usize = 1_024;
 

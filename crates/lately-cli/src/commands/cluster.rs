@@ -1,12 +1,13 @@
 //! `lately cluster`: the nodes that count together.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 
 use clap::Args;
 use lately::Timestamp;
 use serde_json::Value;
 
 use crate::error::{CliError, Outcome};
+use crate::http::text_of;
 use crate::output;
 use crate::server::ServerArgs;
 use crate::table::{self, harmless, harmless_json};
@@ -32,10 +33,8 @@ pub(crate) struct Cluster {
 
 pub(crate) fn run(cluster: &Cluster) -> Result<Outcome, CliError> {
     let address = cluster.server.address();
-    let mut text = String::new();
-    let read = cluster.server.http(cluster.http.as_deref())?.get("/v1/cluster")?.read_to_string(&mut text);
-    let answer =
-        serde_json::from_str::<Value>(&text).ok().filter(|answer| read.is_ok() && answer["nodes"].is_array());
+    let text = text_of(cluster.server.http(cluster.http.as_deref())?.get("/v1/cluster")?).unwrap_or_default();
+    let answer = serde_json::from_str::<Value>(&text).ok().filter(|answer| answer["nodes"].is_array());
     let answer = answer.ok_or_else(|| {
         CliError::new(&address, "its answer cannot be understood", "is it a lately server?")
     })?;

@@ -342,7 +342,9 @@ fn storage(serve: &Serve, config: &Config) -> Result<Option<Storage>, CliError> 
 pub(super) fn refusal(command: &str, error: &ServerError, repair: bool) -> CliError {
     let hint = match error {
         ServerError::SameAddress { what, other, .. } => {
-            let flags = [what, other].map(|listener| format!("--{}", listener.to_lowercase())).join(" or ");
+            // `--peer` is for one address, of the listener for peers.
+            let flag = |listener: &str| format!("--{}", listener.to_lowercase().replace("peers", "peer"));
+            let flags = [what, other].map(|listener| flag(listener)).join(" or ");
             return CliError::new(
                 command,
                 error,
