@@ -119,8 +119,7 @@ impl Service {
             return None;
         }
         let request = Request { cost: decision.left() + 1, is_peek: true, ..request };
-        let (outcome, _) = self.execute_alone(&mut Changes::default(), now, |batch| batch.limit(request));
-        match decision_of(outcome).ok()?.retry {
+        match self.store.decide(request, now).ok()?.retry {
             Retry::After(wait) => Some(wait),
             Retry::Now | Retry::Never => None,
         }

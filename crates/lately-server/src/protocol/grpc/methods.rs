@@ -269,7 +269,7 @@ async fn in_time(
         Ok(response) => response,
         Err(_) => Status::deadline_exceeded("the message did not arrive in time").into_http(),
     };
-    match requests.run(&link, request, run).await {
+    match requests.run(&link.pace, request, run).await {
         Ok(response) => response,
         Err(_) => Status::resource_exhausted("too many calls are in progress: try again later").into_http(),
     }

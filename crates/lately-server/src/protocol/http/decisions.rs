@@ -86,14 +86,14 @@ impl From<&Decision> for DecisionAnswer {
 }
 
 /// The limit that a query names.
-enum Named {
-    Config(Arc<Rules>, Vec<u8>),
+enum Named<'u> {
+    Config(Arc<Rules>, Cow<'u, [u8]>),
     Given { max: u64, window: Span, lockout: Option<Lockout>, is_overdraft: bool },
 }
 
-impl Named {
+impl<'u> Named<'u> {
     /// Takes `limit`, or `max`, `window`, `overdraft` and the lockouts.
-    fn take(query: &mut Query, service: &Service) -> Result<Named, Problem> {
+    fn take(query: &mut Query<'u>, service: &Service) -> Result<Named<'u>, Problem> {
         let (max, window, overdraft) =
             (query.count("max")?, query.span("window")?, query.switch("overdraft")?);
         let lockout = take_lockout(query)?;
@@ -136,7 +136,7 @@ impl Named {
 }
 
 /// Takes the lockouts of a query.
-fn take_lockout(query: &mut Query) -> Result<Option<Lockout>, Problem> {
+fn take_lockout(query: &mut Query<'_>) -> Result<Option<Lockout>, Problem> {
     let (first, longest) = (query.span("lockout")?, query.span("lockout_max")?);
     let factor: Option<Factor> = query.one("lockout_factor", parsed)?;
     let growth = factor.map(|_| "lockout_factor").or(longest.map(|_| "lockout_max"));
@@ -256,7 +256,7 @@ pub(super) async fn auth(
             let header = |name: &HeaderName| forwarded.header(name);
             let client = forwarded.client();
             let address = template.address(*prefix, client, header);
-            (checked(template.key(*prefix, client, header))?, Some(address))
+            (checked(template.key(*prefix, client, header).into())?, Some(address))
         }
         (None, Some(limit)) => {
             return Err(Problem::bad(format!(

@@ -6,21 +6,16 @@
 //! browsers send none of the other headers that are checked.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 
-use axum::Extension;
-use axum::extract::{Request, State};
+use axum::extract::Request;
 use axum::http::header::{CONTENT_TYPE, HOST, HeaderName, ORIGIN, USER_AGENT};
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, StatusCode, Uri, Version};
-use axum::middleware::Next;
-use axum::response::Response;
 use percent_encoding::percent_decode_str;
 
 use super::decisions::{AUTH, is_trusted};
-use super::dumps::discard;
 use super::listener::Link;
-use super::problem::problem;
+use super::problem::Problem;
 use super::routes::METRICS;
 use crate::config::HostName;
 use crate::service::Service;
@@ -43,51 +38,50 @@ const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 /// Content types that a page of any site can send without the browser asking first (Fetch standard, "CORS-safelisted").
 const FORM_TYPES: [&str; 3] = ["application/x-www-form-urlencoded", "multipart/form-data", "text/plain"];
 
-/// Refuses a request that another site may have made a browser send. Wraps every route that changes something or reads
-/// keys.
-pub(super) async fn refuse_foreign(
-    State(service): State<Arc<Service>>,
-    Extension(link): Extension<Link>,
-    request: Request,
-    next: Next,
-) -> Response {
-    let own = Own { local: link.local, hosts: &service.config.hosts };
-    // A proxy that asks whether a request may pass sends the headers of that request. A browser may run beside the proxy.
-    let is_forwarded = request.uri().path() == AUTH
-        && is_trusted(&service, link.peer)
-        && ADDED_BY_PROXIES.iter().any(|&name| request.headers().contains_key(name));
-    let checked = own.check_host(request.uri(), request.headers(), request.version()).and_then(|host| {
-        if is_forwarded {
-            return Ok(());
+/// Whose requests a route takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Guard {
+    /// Those of everyone but pages of other sites.
+    SameSite,
+    /// The same, and only from this machine, unless clients have to log in. For routes that read or replace all keys.
+    SameMachine,
+    /// Those of everyone. Only if values of requests are in `/metrics`, a page of another name does not get it.
+    AnyClient,
+}
+
+impl Guard {
+    /// Checks where a request comes from.
+    ///
+    /// # Errors
+    /// Why it is refused.
+    pub(super) fn check(self, service: &Service, link: &Link, request: &Request) -> Result<(), Problem> {
+        let own = Own { local: link.local, hosts: &service.config.hosts };
+        let (uri, headers) = (request.uri(), request.headers());
+        if self == Guard::AnyClient {
+            let has_values = uri.path() == METRICS && service.rate_limits.get().tallies.names_values();
+            return if has_values {
+                Ok(own.check_host(uri, headers, request.version()).map(drop)?)
+            } else {
+                Ok(())
+            };
         }
-        own.check_site(&host, request.headers())?;
-        check_link(request.uri(), request.headers())
-    });
-    answer(checked, request, next).await
+        // A proxy that asks whether a request may pass sends the headers of that request. A browser may run beside the proxy.
+        let is_forwarded = uri.path() == AUTH
+            && is_trusted(service, link.peer)
+            && ADDED_BY_PROXIES.iter().any(|&name| headers.contains_key(name));
+        let host = own.check_host(uri, headers, request.version())?;
+        if !is_forwarded {
+            own.check_site(&host, headers)?;
+            check_link(uri, headers)?;
+        }
+        if self == Guard::SameMachine { check_local(link, uri) } else { Ok(()) }
+    }
 }
 
-/// Refuses `/metrics` to a page of another name, if values of requests are in it. The rest is about no key.
-pub(super) async fn refuse_foreign_host(
-    State(service): State<Arc<Service>>,
-    Extension(link): Extension<Link>,
-    request: Request,
-    next: Next,
-) -> Response {
-    let has_values = request.uri().path() == METRICS && service.rate_limits.get().tallies.names_values();
-    let own = Own { local: link.local, hosts: &service.config.hosts };
-    let checked = if has_values {
-        own.check_host(request.uri(), request.headers(), request.version()).map(drop)
-    } else {
-        Ok(())
-    };
-    answer(checked, request, next).await
-}
-
-async fn answer(checked: Result<(), Foreign>, request: Request, next: Next) -> Response {
-    let Err(foreign) = checked else { return next.run(request).await };
-    let (head, body) = request.into_parts();
-    discard(&head.headers, body).await;
-    problem(foreign.status(), foreign.title(), &foreign.detail())
+impl From<Foreign> for Problem {
+    fn from(foreign: Foreign) -> Problem {
+        Problem::new(foreign.status(), foreign.title(), &foreign.detail())
+    }
 }
 
 /// Refuses a `GET` that counts under a key of its address, if a browser sent it and does not say for which site: on HTTP without TLS
@@ -100,23 +94,17 @@ fn check_link(uri: &Uri, headers: &HeaderMap) -> Result<(), Foreign> {
     if uri.path() == AUTH && names_key() && is_browser && !says_site { Err(Foreign::Unknown) } else { Ok(()) }
 }
 
-/// Refuses a peer on another machine, unless clients have to log in. Wraps the routes that read or replace all keys.
-pub(super) async fn refuse_remote(
-    Extension(link): Extension<Link>,
-    request: Request,
-    next: Next,
-) -> Response {
+/// Refuses a peer on another machine, unless clients have to log in.
+fn check_local(link: &Link, uri: &Uri) -> Result<(), Problem> {
     if link.is_local() || !matches!(link.principal, Principal::Anyone) {
-        return next.run(request).await;
+        return Ok(());
     }
-    let path = request.uri().path();
     let detail = format!(
-        "{path} is for clients on the same machine, and {} is on another: run the client there, or go through an SSH tunnel",
+        "{} is for clients on the same machine, and {} is on another: run the client there, or go through an SSH tunnel",
+        uri.path(),
         link.peer
     );
-    let (head, body) = request.into_parts();
-    discard(&head.headers, body).await;
-    problem(StatusCode::FORBIDDEN, "not local", &detail)
+    Err(Problem::new(StatusCode::FORBIDDEN, "not local", &detail))
 }
 
 /// The names and addresses of this server.

@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 
+use memchr::memchr;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
 use super::stream::Stream;
@@ -129,38 +130,69 @@ enum Heads {
     #[default]
     Request,
     /// In a header, which starts so.
-    Header(Vec<u8>),
+    Header(HeaderStart),
     /// Behind a header that announces a body: the connection ends with this request. Or in a connection of HTTP/2.
     Body,
 }
 
+/// The start of a header.
+#[derive(Clone, Copy, Default)]
+struct HeaderStart {
+    bytes: [u8; HEADER_START_BYTES],
+    len: usize,
+}
+
 impl Heads {
     /// Takes the next bytes of a connection: whether one of the targets in them has a `#`.
-    fn has_fragment(&mut self, bytes: &[u8]) -> bool {
-        bytes.iter().any(|&byte| self.next(byte))
-    }
-
-    fn next(&mut self, byte: u8) -> bool {
-        match self {
-            Heads::Request if byte == b'#' => return true,
-            Heads::Request if byte == b'\n' => *self = Heads::Header(Vec::new()),
-            Heads::Header(start) if byte == b'\n' => match start.trim_ascii() {
-                b"" => *self = Heads::Request,
-                header if is_of_body(header) => *self = Heads::Body,
-                _ => start.clear(),
-            },
-            Heads::Header(start) if start.len() < HEADER_START_BYTES => start.push(byte),
-            _ => {}
+    fn has_fragment(&mut self, mut bytes: &[u8]) -> bool {
+        while !bytes.is_empty() {
+            let end = memchr(b'\n', bytes);
+            let (line, rest) = bytes.split_at(end.unwrap_or(bytes.len()));
+            bytes = rest.get(1..).unwrap_or_default();
+            match self {
+                Heads::Request if memchr(b'#', line).is_some() => return true,
+                Heads::Request if end.is_some() => *self = Heads::Header(HeaderStart::default()),
+                Heads::Request => {}
+                Heads::Header(start) => {
+                    start.push(line);
+                    if end.is_some() {
+                        self.end_header();
+                    }
+                }
+                Heads::Body => return false,
+            }
         }
         false
+    }
+
+    fn end_header(&mut self) {
+        let Heads::Header(start) = self else { return };
+        match start.bytes[..start.len].trim_ascii() {
+            b"" => *self = Heads::Request,
+            header if is_of_body(header) => *self = Heads::Body,
+            _ => start.len = 0,
+        }
+    }
+}
+
+impl HeaderStart {
+    /// Adds as many of these bytes as there is room for.
+    fn push(&mut self, bytes: &[u8]) {
+        let room = &mut self.bytes[self.len..];
+        let count = room.len().min(bytes.len());
+        room[..count].copy_from_slice(&bytes[..count]);
+        self.len += count;
     }
 }
 
 /// Whether a header says that a body follows the head.
 fn is_of_body(header: &[u8]) -> bool {
-    let header = header.to_ascii_lowercase();
-    let length = header.strip_prefix(b"content-length:").map(<[u8]>::trim_ascii);
-    header.starts_with(b"transfer-encoding:") || length.is_some_and(|length| length != b"0")
+    let value_of = |name: &[u8]| {
+        let (start, rest) = header.split_at_checked(name.len())?;
+        start.eq_ignore_ascii_case(name).then(|| rest.trim_ascii())
+    };
+    value_of(b"transfer-encoding:").is_some()
+        || value_of(b"content-length:").is_some_and(|length| length != b"0")
 }
 
 #[cfg(test)]

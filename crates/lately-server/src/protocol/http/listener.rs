@@ -8,19 +8,17 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker, ready};
 
-use axum::Extension;
 use axum::body::Body;
 use axum::body::HttpBody;
 use axum::extract::Request;
 use axum::http::header::CONNECTION;
 use axum::http::{HeaderValue, StatusCode, Version};
-use axum::middleware::{Next, from_fn};
 use axum::response::Response;
 use hyper::body::Incoming;
 use hyper::rt::Executor;
@@ -32,8 +30,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::timeout;
+use tower::Service as _;
 use tower::util::BoxCloneSyncService;
-use tower::{Layer, Service as _};
 
 use super::heads::{Checked, Start};
 use super::http2_places::Http2Places;
@@ -163,12 +161,43 @@ struct Linked {
 impl HyperService<Request<Incoming>> for Linked {
     type Response = Response;
     type Error = Infallible;
-    type Future = <Routes as tower::Service<Request>>::Future;
+    type Future = Answering;
 
-    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+    fn call(&self, mut request: Request<Incoming>) -> Answering {
         request.extensions_mut().insert(self.link.clone());
+        let pace = Arc::clone(&self.link.pace);
+        let (has_body, is_http2) = (!request.body().is_end_stream(), request.version() == Version::HTTP_2);
+        if !has_body && !is_http2 {
+            // Its client waits for the answer, and keeps its connection until then.
+            pace.is_at_us();
+        }
         // Routes are always ready.
-        self.routes.clone().call(request.map(Body::new))
+        Answering { answer: self.routes.clone().call(request.map(Body::new)), pace, has_body, is_http2 }
+    }
+}
+
+/// The answer to a request. A client that was answered has all its time again for its next request. One of HTTP/1 that sent a
+/// body has no next request on this connection: most of what it sends may still be to come. Neither has one whose place another
+/// waits for.
+struct Answering {
+    answer: <Routes as tower::Service<Request>>::Future,
+    pace: Arc<Pace>,
+    has_body: bool,
+    is_http2: bool,
+}
+
+impl Future for Answering {
+    type Output = Result<Response, Infallible>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Ok(mut response) = ready!(self.answer.as_mut().poll(context));
+        if !self.has_body && !self.is_http2 {
+            self.pace.is_at_the_client();
+        }
+        if (!self.pace.renew() || self.has_body) && !self.is_http2 {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        Poll::Ready(Ok(response))
     }
 }
 
@@ -182,7 +211,6 @@ pub(crate) async fn serve(
     let ceiling_bytes = service.config.ceiling_bytes;
     let http2 = Http2::new(speaks, ceiling_bytes);
     let connection_bytes = speaks.connection_bytes(ceiling_bytes, tls.is_some());
-    let routes = Routes::new(from_fn(renew).layer(routes));
     let most = match speaks {
         Speaks::Http => service.config.max_http_connections,
         Speaks::Grpc => usize::MAX,
@@ -453,25 +481,6 @@ fn http2_builder(speaks: Speaks, ceiling_bytes: u64) -> http2::Builder<AtOnce> {
         .initial_connection_window_size(connection_bytes)
         .max_send_buf_size(HTTP2_SEND_BYTES);
     builder
-}
-
-/// A client that was answered has all its time again for its next request. One of HTTP/1 that sent a body has no next request
-/// on this connection: most of what it sends may still be to come. Neither has one whose place another waits for.
-async fn renew(Extension(link): Extension<Link>, request: Request, next: Next) -> Response {
-    let (has_body, is_http2) = (!request.body().is_end_stream(), request.version() == Version::HTTP_2);
-    let is_whole = !has_body && !is_http2;
-    if is_whole {
-        // Its client waits for the answer, and keeps its connection until then.
-        link.pace.is_at_us();
-    }
-    let mut response = next.run(request).await;
-    if is_whole {
-        link.pace.is_at_the_client();
-    }
-    if (!link.pace.renew() || has_body) && !is_http2 {
-        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-    }
-    response
 }
 
 #[cfg(test)]

@@ -1,14 +1,13 @@
 //! Who sends an HTTP request: `Authorization: Basic`, or `Bearer` with the password of the user `default`.
 //!
-//! A browser with the dashboard has a session instead (`session.rs`). A layer around all routes finds the user. Each route then checks what that user may do. Without users, the header is
+//! A browser with the dashboard has a session instead (`session.rs`). [`log_in`] finds the user before the route is looked up. Each route then checks what that user may do. Without users, the header is
 //! not looked at, and every client may do everything.
 
 use std::sync::Arc;
 
-use axum::extract::{Request, State};
+use axum::extract::Request;
 use axum::http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
-use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -18,7 +17,7 @@ use zeroize::Zeroizing;
 use super::dumps::discard;
 use super::listener::Link;
 use super::problem::Problem;
-use super::session::{is_of_page, token};
+use super::session::token;
 use crate::config::DEFAULT_USER;
 use crate::service::Service;
 use crate::service::access::{Forbidden, Principal};
@@ -31,67 +30,60 @@ pub(super) const CHALLENGE: HeaderValue =
 /// What the dashboard gets instead: it has a form, and the browser is not to ask, too.
 const PAGE_CHALLENGE: HeaderValue = HeaderValue::from_static("Session realm=\"lately\"");
 
-/// Sets the principal of the connection for this request. A wrong password is refused here, even where none is needed.
-pub(super) async fn log_in(State(service): State<Arc<Service>>, request: Request, next: Next) -> Response {
-    let is_of_page = is_of_page(request.headers());
-    let mut response = log_in_and_run(service, request, next).await;
-    if is_of_page && let Some(challenge) = response.headers_mut().get_mut(WWW_AUTHENTICATE) {
-        *challenge = PAGE_CHALLENGE;
+/// Finds the user of a request, and sets the principal of its link. A wrong password is refused here, even where none is needed.
+///
+/// # Errors
+/// Why the request is refused.
+pub(super) async fn log_in(service: &Arc<Service>, request: &mut Request) -> Result<(), Problem> {
+    let version = service.users.version();
+    // Without users, a test or the listener of metrics may have set the principal.
+    if service.users.get().is_open() {
+        request.extensions_mut().get_mut::<Link>().into_iter().for_each(|link| link.users_version = version);
+        return Ok(());
     }
-    response
+    let credentials = credentials(request.headers()).map_err(unauthorized)?;
+    let session = if credentials.is_none() { token(service, request.headers()) } else { None };
+    let Some(link) = request.extensions_mut().get_mut::<Link>() else { return Ok(()) };
+    (link.users_version, link.session) = (version, session);
+    link.principal = match (credentials, session) {
+        (None, None) => Principal::Nobody,
+        (None, Some(token)) => service.principal_of_session(token, service.now()),
+        (Some((user, password)), _) => {
+            service.login(user.as_bytes(), &password, &link.caller).await.map_err(|error| match error {
+                LoginError::Wrong => unauthorized("the user or the password is wrong"),
+                LoginError::Busy => {
+                    let detail = "too many logins are waiting: try again later";
+                    Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", &detail)
+                }
+            })?
+        }
+    };
+    Ok(())
 }
 
-async fn log_in_and_run(service: Arc<Service>, mut request: Request, next: Next) -> Response {
-    let Some(mut link) = request.extensions().get::<Link>().cloned() else { return next.run(request).await };
-    link.users_version = service.users.version();
-    // A test or the listener of metrics may have set it.
-    if service.users.get().is_open() {
-        request.extensions_mut().insert(link);
-        return next.run(request).await;
+/// The dashboard has a form, so its browser does not ask for a password, too.
+pub(super) fn challenge_page(response: &mut Response) {
+    if let Some(challenge) = response.headers_mut().get_mut(WWW_AUTHENTICATE) {
+        *challenge = PAGE_CHALLENGE;
     }
-    let credentials = match credentials(request.headers()) {
-        Ok(credentials) => credentials,
-        Err(why) => return refuse(request, unauthorized(why)).await,
-    };
-    link.principal = match credentials {
-        None => match token(&service, request.headers()) {
-            None => Principal::Nobody,
-            Some(token) => {
-                link.session = Some(token);
-                service.principal_of_session(token, service.now())
-            }
-        },
-        Some((user, password)) => match service.login(user.as_bytes(), &password, &link.caller).await {
-            Ok(principal) => principal,
-            Err(LoginError::Wrong) => {
-                return refuse(request, unauthorized("the user or the password is wrong")).await;
-            }
-            Err(LoginError::Busy) => {
-                let detail = "too many logins are waiting: try again later";
-                return refuse(request, Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", &detail)).await;
-            }
-        },
-    };
-    request.extensions_mut().insert(link);
-    next.run(request).await
 }
 
 /// Reads what is left of the request, so that the client gets the answer.
-async fn refuse(request: Request, problem: Problem) -> Response {
+pub(super) async fn refuse(request: Request, problem: Problem) -> Response {
     let (head, body) = request.into_parts();
     discard(&head.headers, body).await;
     problem.into_response()
 }
 
 /// The answer to a request that the client may not send.
-pub(super) fn refused(principal: &Principal, forbidden: &Forbidden<Vec<u8>>, path: &str) -> Problem {
+pub(super) fn refused(principal: &Principal, forbidden: &Forbidden<impl AsRef<[u8]>>, path: &str) -> Problem {
     let user = principal.name();
     let detail = match forbidden {
         Forbidden::Login => {
             return unauthorized("log in with Basic, or with Bearer and the password of the user default");
         }
         Forbidden::Verb => format!("user {user} has no permissions for {path}"),
-        Forbidden::Key(key) => no_key(principal, key),
+        Forbidden::Key(key) => no_key(principal, key.as_ref()),
         Forbidden::AllKeys => format!("user {user} has no permissions for {path} on all keys"),
     };
     Problem::new(StatusCode::FORBIDDEN, "NOPERM", &detail)

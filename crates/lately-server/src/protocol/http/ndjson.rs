@@ -281,7 +281,9 @@ impl Lines {
     /// What the client may do now. The users may be replaced while the body comes.
     fn standing(&self) -> Result<Principal, Problem> {
         let principal = self.link.standing(&self.service).into_owned();
-        let Err(forbidden) = principal.check(Some(Verb::Hit), |_| Some(None)) else { return Ok(principal) };
+        let Err(forbidden) = principal.check(Some(Verb::Hit), |_| Some(None::<Vec<u8>>)) else {
+            return Ok(principal);
+        };
         self.service.stats.refused(&forbidden);
         Err(match forbidden {
             Forbidden::Login => unauthorized("the user is gone or has another password: log in again"),

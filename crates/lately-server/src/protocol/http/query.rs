@@ -1,5 +1,6 @@
 //! The parameters of a request: the key in its path, and its query.
 
+use std::borrow::Cow;
 use std::fmt::Display;
 use std::str::FromStr;
 
@@ -19,20 +20,20 @@ const KEY_SLASHES: usize = 3;
 const KEY: &str = "key_b64";
 
 /// The key at the end of a path. A slash in it need not be encoded.
-pub(super) fn key_of(uri: &Uri, path: &str) -> Result<Vec<u8>, Problem> {
+pub(super) fn key_of<'u>(uri: &'u Uri, path: &str) -> Result<Cow<'u, [u8]>, Problem> {
     let text = uri.path().strip_prefix(path).unwrap_or_default();
     if text.is_empty()
         && let Some(encoded) = key_in_query(uri).next()
     {
         let key = STANDARD.decode(encoded?).map_err(|_| Problem::bad(format!("{KEY} is not Base64")))?;
-        return checked(key);
+        return checked(key.into());
     }
     let key = unescaped(text).map_err(|wrong| Problem::bad(format!("invalid key: {wrong}")))?;
     checked(key)
 }
 
 /// The values of the parameter with the key. Only a path that ends before the key has it.
-fn key_in_query(uri: &Uri) -> impl Iterator<Item = Result<Vec<u8>, Problem>> {
+fn key_in_query(uri: &Uri) -> impl Iterator<Item = Result<Cow<'_, [u8]>, Problem>> {
     let is_before_key = uri.path().ends_with('/') && uri.path().matches('/').count() == KEY_SLASHES;
     let query = uri.query().filter(|_| is_before_key).unwrap_or_default();
     let values = query.split('&').filter_map(|pair| pair.strip_prefix(KEY)?.strip_prefix('='));
@@ -41,7 +42,7 @@ fn key_in_query(uri: &Uri) -> impl Iterator<Item = Result<Vec<u8>, Problem>> {
 }
 
 /// A key, if it has a valid length.
-pub(super) fn checked(key: Vec<u8>) -> Result<Vec<u8>, Problem> {
+pub(super) fn checked(key: Cow<'_, [u8]>) -> Result<Cow<'_, [u8]>, Problem> {
     if key.is_empty() || key.len() > MAX_KEY_BYTES {
         return Err(Problem::of_hit(&HitError::KeyLength { bytes: key.len() }));
     }
@@ -49,12 +50,12 @@ pub(super) fn checked(key: Vec<u8>) -> Result<Vec<u8>, Problem> {
 }
 
 /// The bytes of a percent-encoded text. An error names what is none.
-fn unescaped(text: &str) -> Result<Vec<u8>, String> {
+fn unescaped(text: &str) -> Result<Cow<'_, [u8]>, String> {
     let is_escape = |at: usize| {
         text.as_bytes().get(at + 1..at + 3).is_some_and(|it| it.iter().all(u8::is_ascii_hexdigit))
     };
     match text.match_indices('%').find(|&(at, _)| !is_escape(at)) {
-        None => Ok(percent_decode_str(text).collect()),
+        None => Ok(percent_decode_str(text).into()),
         Some((at, _)) => {
             let wrong = text.get(at..).unwrap_or_default().chars().take(3).collect::<String>();
             Err(format!("'{}' is no percent-encoded byte, %25 is a percent sign", shown(&wrong)))
@@ -62,29 +63,38 @@ fn unescaped(text: &str) -> Result<Vec<u8>, String> {
     }
 }
 
+/// The name of a parameter, and its value.
+type Parameter<'u> = (Cow<'u, [u8]>, Cow<'u, [u8]>);
+
 /// The parameters of a query that were not taken yet.
-pub(super) struct Query {
+pub(super) struct Query<'u> {
     /// The parameters that there are, for an error.
     known: &'static str,
-    left: Vec<(String, Vec<u8>)>,
+    left: Vec<Parameter<'u>>,
 }
 
-impl Query {
+/// Decodes a name or a value of a query.
+fn decoded(text: &str) -> Result<Cow<'_, [u8]>, Problem> {
+    let bytes = match text.contains('+') {
+        true => unescaped(&text.replace('+', " ")).map(|bytes| Cow::Owned(bytes.into_owned())),
+        false => unescaped(text),
+    };
+    bytes.map_err(|wrong| Problem::bad(format!("invalid query: {wrong}")))
+}
+
+impl<'u> Query<'u> {
     /// The parameters of a request to a path that knows these.
     ///
     /// # Errors
     /// They are not percent-encoded, or a name is not UTF-8.
-    pub(super) fn of(uri: &Uri, known: &'static str) -> Result<Query, Problem> {
+    pub(super) fn of(uri: &'u Uri, known: &'static str) -> Result<Query<'u>, Problem> {
         let query = uri.query().unwrap_or_default();
-        let decoded = |text: &str| {
-            unescaped(&text.replace('+', " "))
-                .map_err(|wrong| Problem::bad(format!("invalid query: {wrong}")))
-        };
         let pairs = query.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let name = String::from_utf8(decoded(name)?).map_err(|_| {
-                Problem::bad("invalid query: the name of a parameter is not UTF-8".to_owned())
-            })?;
+            let name = decoded(name)?;
+            if std::str::from_utf8(&name).is_err() {
+                return Err(Problem::bad("invalid query: the name of a parameter is not UTF-8".to_owned()));
+            }
             Ok((name, decoded(value)?))
         });
         let mut query = Query { known, left: pairs.collect::<Result<_, Problem>>()? };
@@ -98,8 +108,8 @@ impl Query {
     ///
     /// # Errors
     /// It is given twice.
-    pub(super) fn bytes(&mut self, name: &str) -> Result<Option<Vec<u8>>, Problem> {
-        let mut values = self.left.extract_if(.., |(other, _)| other == name);
+    pub(super) fn bytes(&mut self, name: &str) -> Result<Option<Cow<'u, [u8]>>, Problem> {
+        let mut values = self.left.extract_if(.., |(other, _)| **other == *name.as_bytes());
         let (value, second) = (values.next(), values.next());
         match second {
             None => Ok(value.map(|(_, value)| value)),
@@ -124,7 +134,7 @@ impl Query {
         most: usize,
         read: impl Fn(&str, &str) -> Result<T, Problem>,
     ) -> Result<Vec<T>, Problem> {
-        let values: Vec<_> = self.left.extract_if(.., |(other, _)| other == name).collect();
+        let values: Vec<_> = self.left.extract_if(.., |(other, _)| **other == *name.as_bytes()).collect();
         if values.len() > most {
             return Err(Problem::bad(format!("{name}: at most {most} in a request")));
         }
@@ -184,7 +194,7 @@ impl Query {
             None => Ok(()),
             Some((name, _)) => Err(Problem::bad(format!(
                 "unknown parameter '{}': this path takes {}",
-                shown(name),
+                shown(&String::from_utf8_lossy(name)),
                 self.known
             ))),
         }

@@ -8,12 +8,10 @@ use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
-use axum::Extension;
 use axum::body::{Body, Bytes, HttpBody};
-use axum::extract::{Request, State};
+use axum::extract::Request;
 use axum::http::header::RETRY_AFTER;
 use axum::http::{HeaderValue, StatusCode, Version};
-use axum::middleware::Next;
 use axum::response::Response;
 use hyper::body::{Frame, SizeHint};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -81,11 +79,11 @@ impl Requests {
     /// There is none. The request is given back.
     pub(in crate::protocol) async fn run(
         self: &Arc<Requests>,
-        link: &Link,
+        pace: &Arc<Pace>,
         request: Request,
         next: impl AsyncFnOnce(Request) -> Response,
     ) -> Result<Response, Request> {
-        let Some(open) = self.take(&link.pace, request.version()).await else { return Err(request) };
+        let Some(open) = self.take(pace, request.version()).await else { return Err(request) };
         let open = Arc::new(open);
         let request = if request.body().is_end_stream() {
             request
@@ -157,15 +155,14 @@ impl Requests {
 /// Runs a request over HTTP in a place of its own, or answers that there is none. What a monitor asks needs none: slow requests
 /// never make a server look dead.
 pub(super) async fn in_a_place(
-    State(requests): State<Arc<Requests>>,
-    Extension(link): Extension<Link>,
+    requests: &Arc<Requests>,
     request: Request,
-    next: Next,
+    next: impl AsyncFnOnce(Request) -> Response,
 ) -> Response {
-    if HEALTH.contains(&request.uri().path()) && request.body().is_end_stream() {
-        return next.run(request).await;
-    }
-    let refused = match requests.run(&link, request, async |request| next.run(request).await).await {
+    let needs_none = HEALTH.contains(&request.uri().path()) && request.body().is_end_stream();
+    let pace = request.extensions().get::<Link>().map(|link| Arc::clone(&link.pace));
+    let Some(pace) = pace.filter(|_| !needs_none) else { return next(request).await };
+    let refused = match requests.run(&pace, request, next).await {
         Ok(response) => return response,
         Err(refused) => refused,
     };
@@ -189,7 +186,10 @@ struct OpenRequest {
 
 impl Drop for OpenRequest {
     fn drop(&mut self) {
-        self.requests.open().retain(|request| !Arc::ptr_eq(request, &self.progress));
+        let mut open = self.requests.open();
+        let index = open.iter().rposition(|request| Arc::ptr_eq(request, &self.progress));
+        index.into_iter().for_each(|index| _ = open.swap_remove(index));
+        drop(open);
         self.requests.service.charge(REQUEST_BYTES, 0);
     }
 }

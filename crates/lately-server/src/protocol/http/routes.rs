@@ -6,23 +6,23 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{Method, StatusCode, Uri};
-use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, delete, get, post};
 use axum::{Extension, Router};
 use lately_resp::command::Verb;
-use tower::Layer;
+use tower::{Service as _, service_fn};
 
 use super::alerts;
 use super::cluster;
 use super::counts;
 use super::decisions::{self, AUTH};
-use super::dumps::{self, discard};
+use super::dumps;
 use super::events::{self, Events};
-use super::guard::{refuse_foreign, refuse_foreign_host, refuse_remote};
+use super::guard::Guard;
 use super::keys;
 use super::listener::{Link, Routes, Speaks};
-use super::login::{log_in, refused};
+use super::login::{challenge_page, log_in, refuse, refused};
 use super::long_body::LongBody;
 use super::metrics;
 use super::named_limits;
@@ -34,7 +34,7 @@ use super::problem::{Problem, problem};
 use super::query::key_of;
 use super::requests::{Requests, in_a_place};
 use super::series;
-use super::session;
+use super::session::{self, is_of_page};
 use super::status;
 use super::top;
 use super::traced::{naming_routes, traced};
@@ -52,6 +52,7 @@ struct Route {
     checks_keys: bool,
     /// What a client must be allowed to do. `None`: every client may ask.
     verb: Option<Verb>,
+    guard: Guard,
     method: fn() -> MethodRouter<Arc<Service>>,
 }
 
@@ -61,12 +62,17 @@ impl Route {
         verb: Option<Verb>,
         method: fn() -> MethodRouter<Arc<Service>>,
     ) -> Route {
-        Route { path, has_key: false, checks_keys: false, verb, method }
+        let guard = Guard::SameSite;
+        Route { path, has_key: false, checks_keys: false, verb, guard, method }
     }
 
     /// A key follows the path.
     const fn with_key(self) -> Route {
         Route { has_key: true, ..self }
+    }
+
+    const fn guarded(self, guard: Guard) -> Route {
+        Route { guard, ..self }
     }
 
     /// The handler finds the keys, and checks them.
@@ -84,9 +90,9 @@ pub(super) const HEALTH: [&str; 2] = ["/healthz", "/readyz"];
 
 /// Routes for monitoring. They read no keys and change nothing. On a listener of their own every client may ask.
 static WATCHING: [Route; 3] = [
-    Route::new(HEALTH[0], None, || get(health)),
-    Route::new(HEALTH[1], None, || get(ready)),
-    Route::new(METRICS, Some(Verb::Read), || get(metrics)),
+    Route::new(HEALTH[0], None, || get(health)).guarded(Guard::AnyClient),
+    Route::new(HEALTH[1], None, || get(ready)).guarded(Guard::AnyClient),
+    Route::new(METRICS, Some(Verb::Read), || get(metrics)).guarded(Guard::AnyClient),
 ];
 
 /// Routes about counts, and about the nodes that count.
@@ -116,45 +122,50 @@ static STREAMS: [Route; 1] = [Route::new("/v1/events", Some(Verb::Read), || get(
 
 /// Routes that read or replace all keys.
 static TRANSFERS: [Route; 2] = [
-    Route::new("/v1/dump", Some(Verb::Admin), || get(dumps::dump)),
-    Route::new("/v1/restore", Some(Verb::Admin), || post(dumps::restore)),
+    Route::new("/v1/dump", Some(Verb::Admin), || get(dumps::dump)).guarded(Guard::SameMachine),
+    Route::new("/v1/restore", Some(Verb::Admin), || post(dumps::restore)).guarded(Guard::SameMachine),
 ];
+
+/// The files of the dashboard.
+static PAGE: Route = Route::new("/", None, MethodRouter::new);
 
 /// The routes for monitoring, for a listener of their own.
 pub(crate) fn watching(service: Arc<Service>) -> Routes {
     let requests = Requests::of_http(&service);
-    Routes::new(from_fn_with_state(requests, in_a_place).layer(watched(service)))
-}
-
-fn watched(service: Arc<Service>) -> Router {
-    router(&WATCHING, &service)
-        .route_layer(from_fn_with_state(Arc::clone(&service), refuse_foreign_host))
-        .fallback(not_found)
-        .with_state(service)
+    let watched = router(&WATCHING, &service).fallback(not_found).with_state(service);
+    // Nobody logs in there.
+    Routes::new(service_fn(move |request| {
+        let (requests, router) = (Arc::clone(&requests), watched.clone());
+        async move { Ok(in_a_place(&requests, request, async |request| route(router, request).await).await) }
+    }))
 }
 
 /// All routes, and the dashboard.
 pub(crate) fn all(service: Arc<Service>, stopper: Stopper) -> Routes {
     let events = Events::new(&service, stopper);
     let requests = Requests::of_http(&service);
+    let transfers = Extension(Transfers::new(&service));
     let router = router(&TRANSFERS, &service)
-        .route_layer(from_fn(refuse_remote))
-        .layer(Extension(Transfers::new(&service)))
+        .layer(transfers)
         .merge(router(&STREAMS, &service).layer(Extension(events)))
         .merge(router(&COUNTING, &service))
-        .merge(page::routes())
-        .route_layer(from_fn_with_state(Arc::clone(&service), refuse_foreign))
-        .with_state(Arc::clone(&service))
-        .merge(watched(Arc::clone(&service)));
-    let logged_in = from_fn_with_state(Arc::clone(&service), log_in).layer(naming_routes(router, &service));
-    traced(from_fn_with_state(requests, in_a_place).layer(logged_in), service, Speaks::Http)
+        .merge(page::routes().route_layer(from_fn_with_state((&PAGE, Arc::clone(&service)), admit)))
+        .merge(router(&WATCHING, &service))
+        .fallback(not_found)
+        .with_state(Arc::clone(&service));
+    let door = (Arc::clone(&service), requests, naming_routes(router, &service));
+    let entered = service_fn(move |request| {
+        let entered = enter(door.clone(), request);
+        async move { Ok(entered.await) }
+    });
+    traced(entered, service, Speaks::Http)
 }
 
 fn router(routes: &'static [Route], service: &Arc<Service>) -> Router<Arc<Service>> {
     let mut router = Router::new();
     for route in routes {
         let state = (route, Arc::clone(service));
-        let method = || (route.method)().route_layer(from_fn_with_state(state.clone(), check_access));
+        let method = || (route.method)().route_layer(from_fn_with_state(state.clone(), admit));
         router = router.route(route.path, method());
         if route.has_key {
             router = router.route(&format!("{}{{*key}}", route.path), method());
@@ -163,36 +174,70 @@ fn router(routes: &'static [Route], service: &Arc<Service>) -> Router<Arc<Servic
     router.method_not_allowed_fallback(wrong_method)
 }
 
-/// Refuses what the client may not do.
-async fn check_access(
+async fn route(mut router: Router, request: Request) -> Response {
+    let Ok(response) = router.call(request).await;
+    response
+}
+
+/// Runs a request in a place of its own, once its user is known.
+///
+/// This, [`admit`] and the handler are all that a request passes. More layers would cost more than the request: each copies
+/// those inside it, and allocates.
+async fn enter(
+    (service, requests, router): (Arc<Service>, Arc<Requests>, Router),
+    request: Request,
+) -> Response {
+    let run = async |mut request: Request| {
+        let is_of_page = is_of_page(request.headers());
+        let mut response = match log_in(&service, &mut request).await {
+            Ok(()) => route(router, request).await,
+            Err(problem) => refuse(request, problem).await,
+        };
+        if is_of_page {
+            challenge_page(&mut response);
+        }
+        response
+    };
+    in_a_place(&requests, request, run).await
+}
+
+/// Refuses a request for where it comes from, or what its client may not do.
+async fn admit(
     State((route, service)): State<(&'static Route, Arc<Service>)>,
-    Extension(link): Extension<Link>,
     request: Request,
     next: Next,
 ) -> Response {
+    let link = request.extensions().get().expect("the listener sets it");
+    match route
+        .guard
+        .check(&service, link, &request)
+        .and_then(|()| check_access(route, &service, link, request.uri()))
+    {
+        Ok(()) => next.run(request).await,
+        Err(problem) => refuse(request, problem).await,
+    }
+}
+
+/// Checks what a client may do.
+fn check_access(route: &Route, service: &Service, link: &Link, uri: &Uri) -> Result<(), Problem> {
     // The handler refuses a key that is invalid.
     let find = |keys: &Keys| {
-        let of_path = || key_of(request.uri(), route.path).ok().filter(|key| !keys.has(key));
+        let of_path = || key_of(uri, route.path).ok().filter(|key| !keys.has(key));
         if route.checks_keys { Some(None) } else { route.has_key.then(of_path) }
     };
     // A page of another site might use a session. So a session only reads.
     let is_session = link.session.is_some() && !matches!(route.verb, None | Some(Verb::Read));
     let principal = if is_session { &Principal::Nobody } else { &link.principal };
-    let checked = principal.check(route.verb, find);
+    principal.check(route.verb, find).map_err(|forbidden| {
+        service.stats.refused(&forbidden);
+        refused(principal, &forbidden, uri.path())
+    })?;
     // What is not about keys may be asked of every node.
-    let refusal =
-        service.refusal(route.verb).filter(|_| route.has_key || route.checks_keys || route.path == TOP);
-    if checked.is_ok() && refusal.is_none() {
-        return next.run(request).await;
+    let is_about_keys = route.has_key || route.checks_keys || route.path == TOP;
+    match service.refusal(route.verb).filter(|_| is_about_keys) {
+        Some(why) => Err(Problem::of_refused(&Refused::Never(why))),
+        None => Ok(()),
     }
-    let path = request.uri().path().to_owned();
-    let (head, body) = request.into_parts();
-    discard(&head.headers, body).await;
-    let Err(forbidden) = checked else {
-        return Problem::of_refused(&Refused::Never(refusal.unwrap_or_default())).into_response();
-    };
-    service.stats.refused(&forbidden);
-    refused(principal, &forbidden, &path).into_response()
 }
 
 async fn not_found(uri: Uri) -> Response {
@@ -266,6 +311,7 @@ mod tests {
     use axum::http;
     use hyper::service::Service as _;
     use hyper_util::service::TowerToHyperService;
+    use tower::Layer as _;
 
     use super::super::dumps::next_piece;
     use super::super::listener::Speaks;
@@ -313,7 +359,8 @@ mod tests {
     #[test]
     fn only_clients_on_the_same_machine_may_dump() {
         let asked = |peer, local, path: &'static str| {
-            run(async move { asked(&service(), link(peer, local, Principal::Anyone), "GET", path).await })
+            let method = if path == "/v1/restore" { "POST" } else { "GET" };
+            run(async move { asked(&service(), link(peer, local, Principal::Anyone), method, path).await })
         };
         let (remote, own) = ([192, 0, 2, 9], [192, 0, 2, 7]);
         for path in ["/v1/dump", "/v1/restore"] {

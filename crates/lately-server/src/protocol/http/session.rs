@@ -96,7 +96,9 @@ fn cookie(service: &Service, link: &Link, headers: &HeaderMap, text: Option<&str
 pub(super) async fn who(Extension(link): Extension<Link>) -> Result<Json<SessionAnswer>, Problem> {
     let reads = match link.principal.check::<()>(Some(Verb::Read), |_| None) {
         Ok(()) => Reads::All,
-        Err(Forbidden::Login) => return Err(refused(&link.principal, &Forbidden::Login, "/v1/session")),
+        Err(Forbidden::Login) => {
+            return Err(refused(&link.principal, &Forbidden::<Vec<u8>>::Login, "/v1/session"));
+        }
         Err(Forbidden::AllKeys | Forbidden::Key(())) => Reads::Some,
         Err(Forbidden::Verb) => Reads::None,
     };

@@ -1,5 +1,6 @@
 //! `GET /v1/top`: the keys with the most hits.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::vec;
 
@@ -107,7 +108,7 @@ fn count_of(name: &str, text: &str) -> Result<usize, Problem> {
     })
 }
 
-fn prefix_of(prefix: Vec<u8>) -> Result<Vec<u8>, Problem> {
+fn prefix_of(prefix: Cow<'_, [u8]>) -> Result<Cow<'_, [u8]>, Problem> {
     if prefix.is_empty() || prefix.len() > MAX_KEY_BYTES {
         let text = shown(&String::from_utf8_lossy(&prefix));
         return Err(Problem::bad(format!(
