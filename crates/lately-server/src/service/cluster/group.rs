@@ -80,6 +80,56 @@ pub(super) fn retain(groups: &mut Vec<Group>, is_kept: impl Fn(&Group) -> bool) 
     });
 }
 
+/// The hits of a width that are in no cell which was sent, in cells of all classes of this node. `groups` are all of the key until
+/// `until_ms`, and `own` is what was sent.
+///
+/// Earlier starts may have had wider panes. They sent late hits in the last cell of such a pane, and the panes of this class may not reach that far.
+/// So where a cell lacks hits, another one may have them.
+pub(super) fn unsent(
+    width_ms: i64,
+    groups: &[Group],
+    (own, sets): (&[Known], &LevelSets<'_>),
+    (until_ms, now): (i64, Timestamp),
+) -> u64 {
+    let spans = || groups.iter().filter(|group| group.width_ms == width_ms).flat_map(|group| &group.spans);
+    let Some(start_ms) = spans().map(|span| span.start_ms).min() else { return 0 };
+    let level = sets.own().as_slice().iter().find(|level| level.width_ms == width_ms);
+    let from_age_ms = level.map_or(0, |level| level.from_age_ms);
+    let widths = sets.all().flat_map(Levels::as_slice).map(|level| level.width_ms);
+    let widest_ms = widths.max().unwrap_or(width_ms);
+    let is_sent = |known: &&Known| {
+        let cell = known.cell;
+        if cell.end_ms() <= start_ms || cell.end_ms() > until_ms {
+            return false;
+        }
+        if known.levels == sets.own().id() {
+            return cell.width_ms == width_ms;
+        }
+        // One time for all cells that have the same hit, so that one of them is read.
+        let end_ms = Cell::of(cell.start_ms, widest_ms).end_ms();
+        let later = Timestamp::from_millis(end_ms.saturating_add(from_age_ms)).unwrap_or(Timestamp::MAX);
+        let at = if from_age_ms == 0 { now } else { later.max(now) };
+        let levels = sets.others().find(|levels| levels.id() == known.levels);
+        levels.is_some_and(|levels| {
+            levels.ranges_ms(at).any(|(level, from_ms, until_ms)| {
+                level.width_ms == cell.width_ms && (from_ms..until_ms).contains(&cell.start_ms)
+            })
+        })
+    };
+    let sent: u64 =
+        own.iter().filter(is_sent).map(|known| known.tally.counted.saturating_sub(known.removed)).sum();
+    spans().map(|span| span.hits).sum::<u64>().saturating_sub(sent)
+}
+
+/// Keeps the newest of these hits, no more than `most`. They are ascending.
+pub(super) fn keep_newest(lacking: &mut Vec<(OwnSpan, u64)>, mut most: u64) {
+    lacking.iter_mut().rev().for_each(|(_, hits)| {
+        *hits = (*hits).min(most);
+        most -= *hits;
+    });
+    lacking.retain(|(_, hits)| *hits > 0);
+}
+
 /// When a span begins to be read in cells of its width.
 fn read_from(span: &OwnSpan, own: &Levels) -> Timestamp {
     let level = own.as_slice().iter().find(|level| level.width_ms == span.width_ms);

@@ -14,7 +14,7 @@ use lately::{Cell, LevelSets, LevelsId, Origin, OwnSpan, Tally, Timestamp};
 use lately_engines::{Block, Known, Told, Write};
 
 use super::deletion_log::{DeletedKeys, DeletionLog, Line, Logged, Step};
-use super::group::Group;
+use super::group::{Group, keep_newest};
 use super::origins::Origins;
 use super::reconcile::before;
 use super::upstream::Upstream;
@@ -454,23 +454,32 @@ impl Outgoing {
         })
     }
 
-    /// What the engine lacks of the hits in these groups, as counts to be sent. `known` is what it has in their blocks. Also returns
-    /// how many hits it lacks.
+    /// What the engine lacks of the hits in these groups, as counts to be sent: of each width, at most as many as `most` says. `known` is
+    /// what it has in their blocks. Also returns how many hits it lacks.
     pub(super) fn missing<'k>(
         &self,
         groups: &[Group],
         known: impl Iterator<Item = &'k Known>,
+        most: impl Fn(i64) -> u64,
     ) -> (Vec<Known>, u64) {
         let life = self.life();
         let own: Vec<&Known> = known.filter(|known| life.is_own(&known.origin)).collect();
         let (mut counts, mut missing) = (Vec::new(), 0);
         // What is in the cells of the last level, and of the one before it.
         let (mut narrower, mut found, mut width_ms) = (Vec::new(), Vec::new(), 0);
-        for group in groups {
+        let mut left = 0;
+        // The newest first: of those that may be sent already, the oldest are left out.
+        for group in groups
+            .chunk_by(|one, next| one.width_ms == next.width_ms)
+            .flat_map(|of_width| of_width.iter().rev())
+        {
             if group.width_ms != width_ms {
                 (narrower, found, width_ms) = (found, Vec::new(), group.width_ms);
+                left = most(width_ms);
             }
-            let lacking = group.missing(&own, &narrower);
+            let mut lacking = group.missing(&own, &narrower);
+            keep_newest(&mut lacking, left);
+            left -= lacking.iter().map(|(_, hits)| hits).sum::<u64>();
             found.extend(group.told(&own, &lacking));
             for (span, hits) in lacking {
                 missing += hits;
