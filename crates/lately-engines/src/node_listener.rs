@@ -280,10 +280,11 @@ pub(crate) async fn serve(
 async fn make_room(running: &mut JoinSet<()>, open: &mut Vec<Weak<Connection>>, most: usize) {
     loop {
         while running.try_join_next().is_some() {}
+        // One that has ended keeps memory until it leaves the list.
+        open.retain(|connection| connection.strong_count() > 0);
         if running.len() < most {
             return;
         }
-        open.retain(|connection| connection.strong_count() > 0);
         let idle = open.iter().filter_map(Weak::upgrade).find(|connection| connection.is_idle());
         if let Some(idle) = idle {
             // A stall of the process may have left calls in the sockets: whoever has sent one has its turn first.

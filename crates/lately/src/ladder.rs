@@ -157,7 +157,7 @@ impl Ladder {
 }
 
 /// The retention has at most 2 to this number of the narrowest panes of sketches of members.
-pub(crate) const UNIQUE_OCTAVES: u32 = 24;
+const UNIQUE_OCTAVES: u32 = 24;
 
 /// The narrowest panes of sketches of members. They double from there on.
 pub(crate) fn unique_pane_ms(resolution_ms: i64, retain_ms: i64) -> i64 {
