@@ -17,6 +17,14 @@ fn node(redis: &RedisServer, name: &str) -> Running {
     serve_with(&["--cluster", &redis.url(), "--node", name])
 }
 
+/// A node with this class for all keys, and a data folder of its name.
+fn node_of_class(redis: &RedisServer, folder: &Path, name: &str, class: &str) -> Running {
+    let config = folder.join(format!("{name}.toml"));
+    let cluster = format!("[cluster]\nengine = \"redis\"\nurls = [\"{}\"]\nnode = \"{name}\"\n", redis.url());
+    std::fs::write(&config, format!("[[class]]\nmatch = \"*\"\n{class}\n{cluster}")).expect("a file");
+    serve_in(&folder.join(name), &["--config", config.to_str().expect("text")])
+}
+
 /// Whether a key has this many hits on each of the nodes, asked until it has.
 pub(crate) fn all_say(nodes: &[&Running], question: &str, hits: u64) -> bool {
     nodes.iter().all(|node| becomes(|| node.ask::<u64>(question) == hits))
@@ -687,15 +695,8 @@ fn hits_of_other_classes_are_read_and_deleted() {
     let redis = RedisServer::start();
     let folder = tempfile::tempdir().expect("a folder");
     let node_with = |name: &str, resolution: &str| {
-        let config = folder.path().join(format!("{name}-{resolution}.toml"));
-        let class = format!("[[class]]\nmatch = \"*\"\nresolution = \"{resolution}\"\nwindow = \"1h\"\n");
-        let text = format!(
-            "{class}[cluster]\nengine = \"redis\"\nurls = [\"{}\"]\nnode = \"{name}\"\n",
-            redis.url()
-        );
-        std::fs::write(&config, text).expect("a file");
-        let data = folder.path().join(name);
-        serve_in(&data, &["--config", config.to_str().expect("text")])
+        let class = format!("resolution = \"{resolution}\"\nwindow = \"1h\"");
+        node_of_class(&redis, folder.path(), name, &class)
     };
     let (gone, one, other) = (node_with("gone", "1s"), node_with("one", "1s"), node_with("other", "1s"));
     gone.ask::<u64>("HIT k 5");
@@ -733,14 +734,7 @@ fn late_hits_of_a_wide_pane_are_sent_once() {
     let redis = RedisServer::start();
     let folder = tempfile::tempdir().expect("a folder");
     let node_with = |name: &str, precision: &str| {
-        let config = folder.path().join(format!("{name}-{precision}.toml"));
-        let class = format!("[[class]]\nmatch = \"*\"\nprecision = {precision}\n");
-        let text = format!(
-            "{class}[cluster]\nengine = \"redis\"\nurls = [\"{}\"]\nnode = \"{name}\"\n",
-            redis.url()
-        );
-        std::fs::write(&config, text).expect("a file");
-        serve_in(&folder.path().join(name), &["--config", config.to_str().expect("text")])
+        node_of_class(&redis, folder.path(), name, &format!("precision = {precision}"))
     };
     let [mut one, mut other] = ["a", "b"].map(|name| node_with(name, "0.1"));
     // Ten hours ago, early in a half hour: with this precision, that is one pane.
