@@ -72,9 +72,9 @@ pub enum JournalError {
     },
     /// A file was written at a time that is far ahead of the clock.
     #[error(
-        "{path} was written at {written}, which is {days} days ahead of the clock: one of the two is wrong",
-        path = path.display(),
-        days = (written.as_millis() - clock.as_millis()) / 86_400_000
+        "{path} was written at {written}, which is {} ahead of the clock: one of the two is wrong",
+        days_between(*clock, *written),
+        path = path.display()
     )]
     Ahead {
         /// The file.
@@ -102,4 +102,12 @@ pub enum JournalError {
 pub struct Refused {
     /// The error of the system.
     pub why: String,
+}
+
+/// A number of whole days, in words.
+fn days_between(from: Timestamp, to: Timestamp) -> String {
+    match (to.as_millis() - from.as_millis()) / 86_400_000 {
+        1 => "1 day".to_owned(),
+        days => format!("{days} days"),
+    }
 }

@@ -155,15 +155,12 @@ pub const MAX_QUEUED_BYTES: usize = 64 << 20;
 /// at least as many as may speak HTTP/2. Another one replaces the oldest that the server is waiting for, dumps and restores
 /// excepted. If there is none, it waits until one ends.
 pub const MAX_HTTP_CONNECTIONS: usize = 1_024;
-/// Those among them that speak HTTP/2: one for each [`HTTP_PLACE_BYTES`] of [`CONNECTIONS_SHARE`], at least
-/// [`LEAST_HTTP_CONNECTIONS`] and at most this many. They may send bodies ahead, see [`HTTP2_BODIES_SHARE`]. Another one replaces
-/// the oldest in the same way.
+/// Those among them that speak HTTP/2. They may send bodies ahead, so there are as many as the least of
+/// [`HTTP2_CONNECTION_BYTES`] fits in [`HTTP2_BODIES_SHARE`], at least [`LEAST_HTTP_CONNECTIONS`] and at most this many. Another
+/// one replaces the oldest in the same way.
 pub const MAX_HTTP2_CONNECTIONS: usize = 64;
 /// See [`MAX_HTTP2_CONNECTIONS`] and [`MAX_GRPC_CONNECTIONS`].
 pub const LEAST_HTTP_CONNECTIONS: usize = 24;
-
-/// Memory of a connection of HTTP/2 that has had all its streams at once, without the streams.
-pub const HTTP_PLACE_BYTES: u64 = 64 << 10;
 
 /// What a connection over HTTP or gRPC is charged to the memory ceiling, without its requests and TLS: what one of HTTP/2
 /// takes. The connections of a listener together are charged no more than [`CONNECTIONS_SHARE`].
@@ -243,8 +240,8 @@ pub const MAX_HTTP2_RESETS: usize = 64;
 /// that does not know the bound on its streams yet may open 100, and each that is refused counts twice when it has a body.
 pub const MAX_HTTP2_ERRORS: usize = 256;
 
-/// gRPC connections at once: one for each [`HTTP_PLACE_BYTES`] of [`CONNECTIONS_SHARE`], at least [`LEAST_HTTP_CONNECTIONS`] and at
-/// most this many. Another one replaces the oldest without an open request. If there is none, it waits until one ends.
+/// gRPC connections at once: as many as the least of [`GRPC_CONNECTION_BYTES`] fits in [`CONNECTIONS_SHARE`], at least
+/// [`LEAST_HTTP_CONNECTIONS`] and at most this many. Another one replaces the oldest without an open request. If there is none, it waits until one ends.
 pub const MAX_GRPC_CONNECTIONS: usize = 256;
 
 /// Bytes of a message that a gRPC client sends.

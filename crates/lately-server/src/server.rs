@@ -25,7 +25,7 @@ use crate::reload::{self, Live, Reload, Reloader};
 use crate::rule_reload::RuleReload;
 use crate::service::Fragmentation;
 use crate::service::Service;
-use crate::service::cluster::{self, ClusterError, Signals};
+use crate::service::cluster::{self, ClusterError, Signals, former_node};
 use crate::service::owners;
 use crate::service::users::CurrentUsers;
 use crate::stopper::Stopper;
@@ -422,6 +422,7 @@ async fn load(
 ) -> Result<Vec<JoinHandle<()>>, ServerError> {
     let Some(storage) = service.config.storage.clone() else { return Ok(Vec::new()) };
     let path = storage.path.display().to_string();
+    let former_node = former_node(&storage.path).filter(|_| service.cluster.is_none());
     if let Some(mode) = folder.mode_for_others() {
         tell(&exposure(&path, mode));
     }
@@ -453,6 +454,11 @@ async fn load(
     if loaded.bytes > 0 {
         let keys = if loaded.keys == 1 { "key" } else { "keys" };
         tell(&format!("{} {keys} loaded from {path}", loaded.keys));
+    }
+    if let Some(node) = former_node {
+        tell(&format!(
+            "the data folder is that of node '{node}', which counts alone now: the other nodes are not told of hits that are deleted or given back"
+        ));
     }
     remarks(service).iter().for_each(|remark| tell(remark));
     let threads = service.start_journal_threads().map_err(ServerError::Close)?;

@@ -184,7 +184,7 @@ fn command_lines() {
     );
     check(
         "serve --resp localhost",
-        &format!("{}: give a port, too, such as localhost:7379", address("localhost")),
+        &format!("{}: give a port, too: localhost:PORT", address("localhost")),
         see,
     );
     check(

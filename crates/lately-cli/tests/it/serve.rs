@@ -263,7 +263,7 @@ fn a_bad_config_is_refused_with_line_and_column() {
     };
     check(
         "[server]\nresp = \"localhost\"\n",
-        "2:8: invalid address 'localhost': give a port, too, such as localhost:7379",
+        "2:8: invalid address 'localhost': give a port, too: localhost:PORT",
     );
     check("[sever]\n", "1:2: unknown field `sever`");
     check("[[class]]\nmatch = \"a\"\nresolution = \"3s\"\n", "3:14: resolution 3s is none of");

@@ -115,18 +115,22 @@ pub enum ClientCommand<'a> {
 pub enum WhichClients<'a> {
     /// All of them.
     All,
-    /// Clients of a type that does not exist here: `master`, `replica`, `pubsub`.
+    /// Those that have not subscribed to anything: `normal`.
+    Normal,
+    /// Those that have: `pubsub`.
+    Subscribed,
+    /// Clients of a type that does not exist here: `master`, `replica`.
     None,
     /// Those with one of these ids, each of which is an integer.
     Ids(ArgList<'a>),
 }
 
 impl WhichClients<'_> {
-    /// The requested ids. `None` if all clients are.
+    /// The requested ids. `None` if clients of all ids are.
     #[must_use]
     pub fn ids(self) -> Option<BTreeSet<u64>> {
         match self {
-            WhichClients::All => None,
+            WhichClients::All | WhichClients::Normal | WhichClients::Subscribed => None,
             WhichClients::None => Some(BTreeSet::new()),
             WhichClients::Ids(ids) => {
                 let id = |arg| parse_integer(arg).and_then(|id| u64::try_from(id).ok());
@@ -188,8 +192,9 @@ fn parse_list(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
         (Some(word), kinds) if is_word(word, "TYPE") && kinds.len() == 1 => {
             let kind = required(kinds, 0)?;
             match kind.to_ascii_lowercase().as_slice() {
-                b"normal" => WhichClients::All,
-                b"master" | b"replica" | b"slave" | b"pubsub" => WhichClients::None,
+                b"normal" => WhichClients::Normal,
+                b"pubsub" => WhichClients::Subscribed,
+                b"master" | b"replica" | b"slave" => WhichClients::None,
                 _ => return Err(CommandError::ClientType { name: echo(kind) }),
             }
         }

@@ -172,7 +172,7 @@ fn a_bad_file_is_refused_with_line_and_column() {
     };
     check(
         "[server]\nresp = \"localhost\"",
-        ":2:8: invalid address 'localhost': give a port, too, such as localhost:7379",
+        ":2:8: invalid address 'localhost': give a port, too: localhost:PORT",
     );
     check("[server]\n\nresp = 5", ":3:8: invalid address '5'");
     check("[server]\nrsep = \"127.0.0.1:1\"", ":2:1: unknown field `rsep`, expected one of `resp`, `http`");

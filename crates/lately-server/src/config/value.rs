@@ -268,8 +268,8 @@ pub fn parse_address(text: &str) -> Result<SocketAddr, String> {
                 format!("an address of version 6 is in brackets: [{host}]:{port}")
             }
             Ok(IpAddr::V6(_)) => format!("an address of version 6 is in brackets, and has a port: [{text}]:7379"),
-            Ok(IpAddr::V4(_)) => format!("give a port, too, such as {text}:7379"),
-            Err(_) if text.eq_ignore_ascii_case(HOST) => format!("give a port, too, such as {text}:7379"),
+            Ok(IpAddr::V4(_)) => format!("give a port, too: {text}:PORT"),
+            Err(_) if text.eq_ignore_ascii_case(HOST) => format!("give a port, too: {text}:PORT"),
             Err(_) if is_port(text) || (host.is_empty() && is_port(port)) => {
                 format!("give an IP address, too, such as 127.0.0.1:{}", text.trim_start_matches(':'))
             }
@@ -364,8 +364,8 @@ mod tests {
             let error = parse_address(text).expect_err(text);
             assert!(error.starts_with(&format!("invalid address '{text}': {right}")), "{error}");
         };
-        check("localhost", "give a port, too, such as localhost:7379");
-        check("10.0.0.1", "give a port, too, such as 10.0.0.1:7379");
+        check("localhost", "give a port, too: localhost:PORT");
+        check("10.0.0.1", "give a port, too: 10.0.0.1:PORT");
         check("::1", "an address of version 6 is in brackets, and has a port: [::1]:7379");
         check("::1:7379", "an address of version 6 is in brackets: [::1]:7379");
         check("6379", "give an IP address, too, such as 127.0.0.1:6379");

@@ -43,6 +43,8 @@ pub(crate) struct Doing {
     pub(crate) command: Option<&'static str>,
     /// Commands queued since `MULTI`; `None` outside a transaction.
     pub(crate) queued: Option<usize>,
+    /// Whether it gets alerts as messages.
+    pub(crate) is_subscribed: bool,
 }
 
 /// The names that a client set for itself.
@@ -89,7 +91,11 @@ impl Clients {
     /// The selected clients, oldest first.
     pub(crate) fn list(&self, which: WhichClients<'_>) -> ClientsWalk {
         let ids = which.ids();
-        let is_wanted = |client: &&Arc<Client>| ids.as_ref().is_none_or(|ids| ids.contains(&client.id));
+        let is_wanted = |client: &&Arc<Client>| match which {
+            WhichClients::Normal => !locked(&client.doing).is_subscribed,
+            WhichClients::Subscribed => locked(&client.doing).is_subscribed,
+            _ => ids.as_ref().is_none_or(|ids| ids.contains(&client.id)),
+        };
         let clients: Vec<_> = locked(&self.0).connected.values().filter(is_wanted).cloned().collect();
         ClientsWalk { clients: clients.into_iter(), text: String::new() }
     }
@@ -155,13 +161,19 @@ impl Client {
     pub(crate) fn line(&self, now: Timestamp) -> String {
         let About { name, lib_name, lib_version, protocol, user } = self.about();
         let user = user.as_deref().unwrap_or(DEFAULT_USER);
-        let Doing { command, queued } = *locked(&self.doing);
+        let Doing { command, queued, is_subscribed } = *locked(&self.doing);
         let command = command.unwrap_or("NULL");
-        let flags = if queued.is_some() { "x" } else { "N" };
+        let flags = match (is_subscribed, queued.is_some()) {
+            (false, false) => "N",
+            (false, true) => "x",
+            (true, false) => "P",
+            (true, true) => "Px",
+        };
+        let subscriptions = u8::from(is_subscribed);
         let multi = queued.map_or(-1, |queued| i64::try_from(queued).unwrap_or(i64::MAX));
         let seconds_since = |then_ms: i64| (now.as_millis() - then_ms).max(0) / 1_000;
         format!(
-            "id={} addr={} laddr={} name={name} age={} idle={} flags={flags} db=0 sub=0 psub=0 multi={multi} cmd={command} user={user} lib-name={lib_name} lib-ver={lib_version} resp={}",
+            "id={} addr={} laddr={} name={name} age={} idle={} flags={flags} db=0 sub={subscriptions} psub=0 multi={multi} cmd={command} user={user} lib-name={lib_name} lib-ver={lib_version} resp={}",
             self.id,
             self.address,
             self.local_address,

@@ -1,6 +1,7 @@
 //! Statistics of the rules of envoyproxy/ratelimit.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,6 +28,7 @@ struct Named {
 }
 
 /// The statistics of a domain and a name.
+#[derive(Clone)]
 pub(crate) struct NamedTally {
     pub(crate) domain: Arc<str>,
     pub(crate) name: Arc<str>,
@@ -157,18 +159,51 @@ impl RuleTallies {
         self.lock().left < MAX_DETAILED_RULE_SERIES
     }
 
-    /// All of them, by domain and name.
-    pub(crate) fn all(&self) -> Vec<NamedTally> {
+    /// The next ones by domain and name, at most this number, after those of the last page. A page at a time is held, however many
+    /// there are and however slowly they are taken.
+    pub(crate) fn page(&self, last: Option<&NamedTally>, most: usize) -> Vec<NamedTally> {
         let each = |((domain, name), named): (&(Arc<str>, Arc<str>), &Named)| NamedTally {
             domain: Arc::clone(domain),
             name: Arc::clone(name),
             tally: Arc::clone(&named.tally),
             rule: named.rule,
         };
-        self.lock().by_name.iter().map(each).collect()
+        let from = last.map_or(Bound::Unbounded, |last| {
+            Bound::Excluded((Arc::clone(&last.domain), Arc::clone(&last.name)))
+        });
+        self.lock().by_name.range((from, Bound::Unbounded)).take(most).map(each).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, Series> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_have_each_name_once() {
+        let tallies = RuleTallies::default();
+        let names: Vec<_> =
+            (0..25).map(|number| (format!("d{}", number % 3), format!("n{number}"))).collect();
+        for (domain, name) in &names {
+            assert!(tallies.of(domain, name).is_some(), "{name}");
+        }
+        let mut listed: Vec<NamedTally> = Vec::new();
+        loop {
+            let page = tallies.page(listed.last(), 10);
+            let is_last = page.is_empty();
+            assert!(page.len() == 10 || is_last || listed.len() + page.len() == names.len());
+            listed.extend(page);
+            if is_last {
+                break;
+            }
+        }
+        let listed = listed.iter().map(|of| (of.domain.to_string(), of.name.to_string()));
+        let mut names = names;
+        names.sort();
+        assert_eq!(listed.collect::<Vec<_>>(), names);
     }
 }

@@ -138,6 +138,22 @@ impl Levels {
         self.list.iter().zip(starts.zip(ends)).map(|(level, (start, end))| (*level, start, end))
     }
 
+    /// The widest pane around a time that a class with these levels may have at `now`: its first millisecond, and one past its last.
+    #[must_use]
+    pub fn widest_pane_ms(&self, at_ms: i64, now: Timestamp) -> (i64, i64) {
+        let (finest, wider) = self.list.split_first().expect("there is a finest level");
+        // The least age of a pane, in widths. Without a wider level, nothing is known of it.
+        let least = wider.iter().map(|level| level.from_age_ms / level.width_ms).min().unwrap_or(1);
+        let pane = |width_ms: i64| Cell::of(at_ms, width_ms);
+        let may_be = |pane: &Cell| {
+            let age_ms = now.as_millis() - pane.end_ms();
+            age_ms / pane.width_ms >= least
+        };
+        let wide = RUNGS_MS.into_iter().rev().filter(|width_ms| *width_ms > finest.width_ms);
+        let pane = wide.map(pane).find(may_be).unwrap_or_else(|| pane(finest.width_ms));
+        (pane.start_ms, pane.end_ms())
+    }
+
     /// The cells of a hit, finest first: one of each level that is read for its time at `now` or later.
     pub fn cells_of(&self, at: Timestamp, now: Timestamp) -> impl Iterator<Item = Cell> + '_ {
         let cells = self.ranges_ms(now).map(move |(level, from_ms, _)| (level.cell(at), from_ms));
@@ -183,6 +199,26 @@ mod tests {
         assert_eq!(widths(&coarse), [(1, 0), (300, 600), (86_400, 172_800), (8_640_000, 17_280_000)]);
         let short = Settings::builder().retain(minutes(10)).build().expect("valid");
         assert_eq!(widths(&short), [(1, 0)]);
+    }
+
+    #[test]
+    fn no_pane_of_a_class_is_wider_than_its_levels_say() {
+        let now = Timestamp::from_millis(1_700_000_123_457).expect("a time");
+        let check = |settings: &Settings, widest: &[(i64, i64)]| {
+            for &(ago_ms, width_ms) in widest {
+                let at_ms = now.as_millis() - ago_ms;
+                let Cell { start_ms, .. } = Cell::of(at_ms, width_ms);
+                let widest = settings.levels().widest_pane_ms(at_ms, now);
+                assert_eq!(widest, (start_ms, start_ms + width_ms), "{ago_ms}");
+                let (_, real_ms) = settings.ladder().cell(at_ms, now.as_millis());
+                assert!(real_ms <= width_ms, "{ago_ms}: {real_ms}");
+            }
+        };
+        check(&Settings::default(), &[(0, 1_000), (250_000, 2_000), (36_000_000, 300_000)]);
+        let coarse = Settings::builder().precision(0.1).build().expect("valid");
+        check(&coarse, &[(0, 1_000), (100_000, 2_000), (36_000_000, 1_800_000)]);
+        let short = Settings::builder().retain(minutes(10)).build().expect("valid");
+        check(&short, &[(0, 1_000), (100_000, 60_000)]);
     }
 
     #[test]

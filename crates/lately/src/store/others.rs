@@ -263,8 +263,11 @@ impl Store {
             for &(start_ms, end_ms, hits) in &panes {
                 let (pane_ms, width_ms) = settings.ladder().cell(start_ms, now.as_millis());
                 let start_ms = level.cell_of_ms(start_ms).start_ms;
-                let end_ms = level.cell_of_ms(end_ms - 1).end_ms();
-                let pane_ms = (start_ms.min(pane_ms), end_ms.max(pane_ms + width_ms));
+                let last_ms = level.cell_of_ms(end_ms - 1).end_ms();
+                let pane_ms = (start_ms.min(pane_ms), last_ms.max(pane_ms + width_ms));
+                // A wide pane may reach over now, and its hits do not: in later cells, nobody would see them.
+                let now_ms = now.as_millis().max(start_ms);
+                let end_ms = last_ms.min(level.cell_of_ms(now_ms).end_ms());
                 match of_level.last_mut().filter(|last| start_ms < last.end_ms) {
                     Some(last) => {
                         (last.end_ms, last.hits) = (last.end_ms.max(end_ms), last.hits + hits);

@@ -16,8 +16,9 @@ fn client() {
     check("CLIENT SETINFO lib-ver 8.0", ClientCommand::SetLibraryVersion(b"8.0"));
     check("CLIENT INFO", ClientCommand::Info);
     check("CLIENT LIST", ClientCommand::List(WhichClients::All));
-    check("CLIENT LIST TYPE Normal", ClientCommand::List(WhichClients::All));
-    for kind in ["master", "replica", "SLAVE", "pubsub"] {
+    check("CLIENT LIST TYPE Normal", ClientCommand::List(WhichClients::Normal));
+    check("CLIENT LIST TYPE pubsub", ClientCommand::List(WhichClients::Subscribed));
+    for kind in ["master", "replica", "SLAVE"] {
         check(&format!("CLIENT LIST type {kind}"), ClientCommand::List(WhichClients::None));
     }
     with_args("CLIENT LIST ID 3 7 -1 3 99999999999", |args| match Command::parse(args) {

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -42,8 +43,8 @@ use super::stream::Stream;
 use crate::limits::{
     ACCEPT_RETRY, CONNECTIONS_SHARE, DRAIN_TIMEOUT, GRPC_CONNECTION_BYTES, GRPC_PING_EVERY,
     GRPC_PING_TIMEOUT, GRPC_STREAM_BYTES, GRPC_STREAM_SHARE, GRPC_UNARY_PART, HTTP_ANSWER_BYTES,
-    HTTP_CONNECTION_BYTES, HTTP_LOOK_EVERY, HTTP_PLACE_BYTES, HTTP_SEND_BYTES, HTTP_TIMEOUT,
-    HTTP2_BODIES_SHARE, HTTP2_CONNECTION_BYTES, HTTP2_SEND_BYTES, HTTP2_STREAM_SHARE, HTTP2_STREAMS_SHARE,
+    HTTP_CONNECTION_BYTES, HTTP_LOOK_EVERY, HTTP_SEND_BYTES, HTTP_TIMEOUT, HTTP2_BODIES_SHARE,
+    HTTP2_CONNECTION_BYTES, HTTP2_SEND_BYTES, HTTP2_STREAM_SHARE, HTTP2_STREAMS_SHARE,
     LEAST_HTTP_CONNECTIONS, LINGER, MAX_GRPC_CONNECTIONS, MAX_HTTP_CONNECTIONS, MAX_HTTP_HEAD_BYTES,
     MAX_HTTP_HEADERS, MAX_HTTP2_CONNECTIONS, MAX_HTTP2_ERRORS, MAX_HTTP2_RESETS, MAX_HTTP2_STREAMS,
     MOST_ENDED, TLS_BYTES,
@@ -82,8 +83,17 @@ impl Speaks {
             Speaks::Http => MAX_HTTP2_CONNECTIONS,
             Speaks::Grpc => MAX_GRPC_CONNECTIONS,
         };
-        let fit = ceiling_bytes / CONNECTIONS_SHARE / HTTP_PLACE_BYTES;
+        let (bounds, share) = self.sent_ahead();
+        let fit = ceiling_bytes / share / u64::from(*bounds.start());
         usize::try_from(fit).unwrap_or(most).clamp(LEAST_HTTP_CONNECTIONS, most)
+    }
+
+    /// Bytes that a client of HTTP/2 may send ahead on a connection, and the share of the ceiling that all of them have.
+    fn sent_ahead(self) -> (RangeInclusive<u32>, u64) {
+        match self {
+            Speaks::Http => (HTTP2_CONNECTION_BYTES, HTTP2_BODIES_SHARE),
+            Speaks::Grpc => (GRPC_CONNECTION_BYTES, CONNECTIONS_SHARE),
+        }
     }
 
     /// What a connection is charged to the ceiling.
@@ -453,10 +463,7 @@ fn http1_builder() -> http1::Builder {
 
 fn http2_builder(speaks: Speaks, ceiling_bytes: u64) -> http2::Builder<AtOnce> {
     let mut builder = http2::Builder::new(AtOnce);
-    let (bounds, share) = match speaks {
-        Speaks::Http => (HTTP2_CONNECTION_BYTES, HTTP2_BODIES_SHARE),
-        Speaks::Grpc => (GRPC_CONNECTION_BYTES, CONNECTIONS_SHARE),
-    };
+    let (bounds, share) = speaks.sent_ahead();
     let part_bytes = ceiling_bytes / share / speaks.most_of_http2(ceiling_bytes) as u64;
     let connection_bytes =
         u32::try_from(part_bytes).unwrap_or(u32::MAX).clamp(*bounds.start(), *bounds.end());

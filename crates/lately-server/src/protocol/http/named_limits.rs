@@ -121,13 +121,16 @@ fn items<R: Serialize>(
     count: usize,
     rows: impl Fn(std::ops::Range<usize>) -> Vec<R>,
 ) -> impl Iterator<Item = String> {
-    (0..count).step_by(LIMITS_A_PIECE).map(move |from| {
-        let rows = rows(from..count.min(from + LIMITS_A_PIECE));
-        let row = |row: &R| serde_json::to_string(row).expect("it has no maps");
-        let rows: Vec<String> = rows.iter().map(row).collect();
-        let comma = if from == 0 { "" } else { "," };
-        format!("{comma}{}", rows.join(","))
-    })
+    (0..count)
+        .step_by(LIMITS_A_PIECE)
+        .map(move |from| piece(from == 0, rows(from..count.min(from + LIMITS_A_PIECE)).into_iter()))
+}
+
+/// Rows of a list in JSON, behind a comma if they are not the first.
+fn piece<R: Serialize>(is_first: bool, rows: impl Iterator<Item = R>) -> String {
+    let rows: Vec<String> = rows.map(|row| serde_json::to_string(&row).expect("it has no maps")).collect();
+    let comma = if is_first { "" } else { "," };
+    format!("{comma}{}", rows.join(","))
 }
 
 /// The limits of the config, and the rules of envoyproxy/ratelimit.
@@ -143,13 +146,16 @@ pub(super) async fn limits(
     Query::of(&uri, "none")?.end()?;
     let as_of: Number = seconds(service.now());
     let (limits, rules) = (service.rules.get(), service.rate_limits.get());
-    let tallies = rules.tallies.all();
     let count = limits.iter().len();
     let limits = items(count, move |range| {
         limits.iter().skip(range.start).take(range.len()).map(NamedLimitAnswer::from).collect()
     });
-    let rules = items(tallies.len(), move |range| {
-        tallies[range].iter().map(|of| RuleAnswer::new(of, &rules)).collect()
+    let mut last = None;
+    let rules = std::iter::from_fn(move || {
+        let page = rules.tallies.page(last.as_ref(), LIMITS_A_PIECE);
+        let is_first = last.is_none();
+        last = Some(page.last()?.clone());
+        Some(piece(is_first, page.iter().map(|of| RuleAnswer::new(of, &rules))))
     });
     let pieces = once(format!("{{\"as_of\":{as_of},\"limits\":["))
         .chain(limits)

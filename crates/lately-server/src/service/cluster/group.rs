@@ -1,6 +1,8 @@
 //! Own hits that are compared with an engine together: those of one span, or where cells of other classes are wider, of all spans in
 //! such a cell.
 
+use std::collections::BTreeMap;
+
 use lately::{Cell, Level, LevelSets, Levels, LevelsId, OwnSpan, Timestamp};
 use lately_engines::{Block, Known};
 
@@ -38,7 +40,12 @@ impl Cells {
 /// Groups the spans of a key. They are ascending in each width.
 pub(super) fn groups(spans: Vec<OwnSpan>, sets: &LevelSets<'_>, now: Timestamp) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
-    for span in spans {
+    for mut span in spans {
+        // An earlier start may have had wider panes.
+        span.pane_ms = sets.others().fold(span.pane_ms, |pane, levels| {
+            let [first, last] = [span.start_ms, span.end_ms - 1].map(|ms| levels.widest_pane_ms(ms, now));
+            (pane.0.min(first.0), pane.1.max(last.1))
+        });
         let OwnSpan { width_ms, pane_ms, .. } = span;
         // A wider level is read later, and then others are, too.
         let at = read_from(&span, sets.own()).max(now);
@@ -78,56 +85,6 @@ pub(super) fn retain(groups: &mut Vec<Group>, is_kept: impl Fn(&Group) -> bool) 
         }
         is_kept
     });
-}
-
-/// The hits of a width that are in no cell which was sent, in cells of all classes of this node. `groups` are all of the key until
-/// `until_ms`, and `own` is what was sent.
-///
-/// Earlier starts may have had wider panes. They sent late hits in the last cell of such a pane, and the panes of this class may not reach that far.
-/// So where a cell lacks hits, another one may have them.
-pub(super) fn unsent(
-    width_ms: i64,
-    groups: &[Group],
-    (own, sets): (&[Known], &LevelSets<'_>),
-    (until_ms, now): (i64, Timestamp),
-) -> u64 {
-    let spans = || groups.iter().filter(|group| group.width_ms == width_ms).flat_map(|group| &group.spans);
-    let Some(start_ms) = spans().map(|span| span.start_ms).min() else { return 0 };
-    let level = sets.own().as_slice().iter().find(|level| level.width_ms == width_ms);
-    let from_age_ms = level.map_or(0, |level| level.from_age_ms);
-    let widths = sets.all().flat_map(Levels::as_slice).map(|level| level.width_ms);
-    let widest_ms = widths.max().unwrap_or(width_ms);
-    let is_sent = |known: &&Known| {
-        let cell = known.cell;
-        if cell.end_ms() <= start_ms || cell.end_ms() > until_ms {
-            return false;
-        }
-        if known.levels == sets.own().id() {
-            return cell.width_ms == width_ms;
-        }
-        // One time for all cells that have the same hit, so that one of them is read.
-        let end_ms = Cell::of(cell.start_ms, widest_ms).end_ms();
-        let later = Timestamp::from_millis(end_ms.saturating_add(from_age_ms)).unwrap_or(Timestamp::MAX);
-        let at = if from_age_ms == 0 { now } else { later.max(now) };
-        let levels = sets.others().find(|levels| levels.id() == known.levels);
-        levels.is_some_and(|levels| {
-            levels.ranges_ms(at).any(|(level, from_ms, until_ms)| {
-                level.width_ms == cell.width_ms && (from_ms..until_ms).contains(&cell.start_ms)
-            })
-        })
-    };
-    let sent: u64 =
-        own.iter().filter(is_sent).map(|known| known.tally.counted.saturating_sub(known.removed)).sum();
-    spans().map(|span| span.hits).sum::<u64>().saturating_sub(sent)
-}
-
-/// Keeps the newest of these hits, no more than `most`. They are ascending.
-pub(super) fn keep_newest(lacking: &mut Vec<(OwnSpan, u64)>, mut most: u64) {
-    lacking.iter_mut().rev().for_each(|(_, hits)| {
-        *hits = (*hits).min(most);
-        most -= *hits;
-    });
-    lacking.retain(|(_, hits)| *hits > 0);
 }
 
 /// When a span begins to be read in cells of its width.
@@ -197,16 +154,19 @@ impl Group {
             let (left, mut hits) = self.in_cell(known, &mut left);
             left.iter_mut().rev().for_each(|left| take(&mut left.here, &mut hits));
             left.iter_mut().rev().for_each(|left| take(&mut left.others, &mut hits));
-            of_panes.push((known.cell.start_ms, hits));
+            of_panes.push((known.cell, hits));
         }
         for known in elsewhere {
             let (left, mut hits) = self.in_cell(known, &mut left);
             left.iter_mut().rev().for_each(|left| take(&mut left.others, &mut hits));
             left.iter_mut().rev().for_each(|left| take(&mut left.here, &mut hits));
+            of_panes.push((known.cell, hits));
         }
-        for (start_ms, mut hits) in of_panes.into_iter().filter(|(_, hits)| *hits > 0) {
+        for (cell, mut hits) in of_panes.into_iter().filter(|(_, hits)| *hits > 0) {
             for (span, left) in self.spans.iter().zip(&mut left) {
-                if (span.pane_ms.0..span.pane_ms.1).contains(&start_ms) {
+                // They were sent in the last cell of the pane. A cell that begins before all spans has older hits, too.
+                let is_later = span.start_ms < cell.end_ms() && self.spans[0].start_ms <= cell.start_ms;
+                if is_later && (span.pane_ms.0..span.pane_ms.1).contains(&cell.start_ms) {
                     take(&mut left.here, &mut hits);
                     take(&mut left.others, &mut hits);
                 }
@@ -214,6 +174,19 @@ impl Group {
         }
         let left = self.spans.iter().zip(left).map(|(span, left)| (*span, left.here + left.others));
         left.filter(|(_, hits)| *hits > 0).collect()
+    }
+
+    /// The cell for hits of a wide pane that reaches over now: a wide one of an earlier class. In the last narrow cell of the pane, nobody would
+    /// see them before it is over, and in an earlier one they would seem older than they may be. `None` for other panes.
+    pub(super) fn open_cell(&self, span: &OwnSpan, now: Timestamp) -> Option<(LevelsId, Cell)> {
+        let is_open = !span.is_one_cell() && span.pane_ms.1 > now.as_millis();
+        let others = self.others.iter().filter(|_| is_open);
+        let wide = others.filter_map(|cells| {
+            let cell = Cell::of(span.start_ms, cells.width_ms);
+            let is_read = (cells.start_ms..cells.end_ms).contains(&cell.start_ms);
+            (is_read && cell.end_ms() >= span.end_ms).then_some((cells.levels, cell))
+        });
+        wide.min_by_key(|(_, cell)| cell.width_ms)
     }
 
     /// What is left of the spans in the cell of a count, and how many hits were sent in it.
@@ -224,17 +197,49 @@ impl Group {
         (&mut left[first..last], known.tally.counted.saturating_sub(known.removed))
     }
 
-    /// The cells that tell where hits are in the next wider cells of these levels, and their hits: those that were sent and those
-    /// that are `missing`.
-    pub(super) fn told(&self, own: &[&Known], missing: &[(OwnSpan, u64)]) -> Vec<(OwnSpan, u64)> {
-        let cells = self.own_cells();
-        let sent = own.iter().filter(|known| cells.has(known)).map(|known| {
-            let hits = known.tally.counted.saturating_sub(known.removed);
-            let Cell { start_ms, width_ms } = known.cell;
-            let end_ms = known.cell.end_ms();
-            (OwnSpan { width_ms, start_ms, end_ms, hits, pane_ms: (start_ms, end_ms) }, hits)
+    /// The cells in which hits of a span are sent: those that have their `narrower` cells. Of hits in a pane that is wider than a cell, it is
+    /// not known where else they are: they go to its last cell. `own` was sent before.
+    pub(super) fn places(
+        &self,
+        (span, mut hits): (&OwnSpan, u64),
+        own: &[&Known],
+        narrower: &[(OwnSpan, u64)],
+    ) -> Vec<(Cell, u64)> {
+        let mut wanted: BTreeMap<i64, u64> = BTreeMap::new();
+        let inside = narrower.iter().filter(|(of, _)| {
+            !span.is_one_cell() && span.start_ms <= of.start_ms && of.end_ms <= span.end_ms
         });
-        sent.chain(missing.iter().copied()).collect()
+        inside.for_each(|(of, hits)| {
+            *wanted.entry(Cell::of(of.end_ms - 1, self.width_ms).start_ms).or_default() += hits;
+        });
+        let mut places = Vec::new();
+        for (start_ms, mut wanted) in wanted {
+            let cell = Cell { start_ms, width_ms: self.width_ms };
+            let sent = own.iter().filter(|known| (known.levels, known.cell) == (self.levels, cell));
+            sent.for_each(|known| {
+                wanted = wanted.saturating_sub(known.tally.counted.saturating_sub(known.removed));
+            });
+            let placed = wanted.min(hits);
+            hits -= placed;
+            places.push((cell, placed));
+        }
+        places.push((span.last_cell(), hits));
+        places.retain(|(_, hits)| *hits > 0);
+        places
+    }
+
+    /// The cells that tell where hits are in the next wider cells of these levels, and their hits: those that were sent and those
+    /// that are sent now.
+    pub(super) fn told(&self, own: &[&Known], places: &[(Cell, u64)]) -> Vec<(OwnSpan, u64)> {
+        let cells = self.own_cells();
+        let sent = own.iter().filter(|known| cells.has(known));
+        let sent = sent.map(|known| (known.cell, known.tally.counted.saturating_sub(known.removed)));
+        let told = sent.chain(places.iter().copied()).map(|(cell, hits)| {
+            let (start_ms, end_ms) = (cell.start_ms, cell.end_ms());
+            let pane_ms = (start_ms, end_ms);
+            (OwnSpan { width_ms: cell.width_ms, start_ms, end_ms, hits, pane_ms }, hits)
+        });
+        told.collect()
     }
 }
 
@@ -320,7 +325,10 @@ mod tests {
         let missing = together[0].missing(&[&known(&coarse, 0, 60_000, 2, 0)], &narrower);
         assert_eq!(missing.iter().map(|(_, hits)| *hits).collect::<Vec<_>>(), [2, 3]);
         // What was sent in these levels is in the wider cells of these levels, too.
-        let told = together[0].told(&[&of_second, &known(&coarse, 0, 60_000, 9, 0)], &[(span(59_000, 4), 1)]);
+        let told = together[0].told(
+            &[&of_second, &known(&coarse, 0, 60_000, 9, 0)],
+            &[(Cell::of(start_ms + 59_000, 1_000), 1)],
+        );
         let told: Vec<_> = told.iter().map(|(span, hits)| (span.start_ms - start_ms, *hits)).collect();
         assert_eq!(told, [(1_000, 2), (59_000, 1)]);
     }

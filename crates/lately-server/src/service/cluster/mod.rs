@@ -51,6 +51,7 @@ use contact::Contact;
 use interest::{Answer, Interest, Question};
 pub(crate) use nodes::Node;
 use nodes::Nodes;
+pub(crate) use origins::former_node;
 use outgoing::Outgoing;
 use reconcile::after;
 use tables::Tables;

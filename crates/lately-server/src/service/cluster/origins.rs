@@ -92,6 +92,12 @@ impl Origins {
     }
 }
 
+/// The node that a data folder was of, if it was one's and can be read.
+pub(crate) fn former_node(folder: &Path) -> Option<String> {
+    let origins = Origins::load(Some(folder)).ok()?;
+    origins.list.last().map(|origin| origin.node().to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -101,7 +107,9 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let now = Timestamp::from_millis(1_700_000_000_000).expect("a time");
         let mut origins = Origins::load(Some(folder.path())).expect("none");
+        assert_eq!(former_node(folder.path()), None);
         let first = origins.add("a", now).expect("room");
+        assert_eq!(former_node(folder.path()).as_deref(), Some("a"));
         let second = origins.add("a", now).expect("room");
         assert_eq!((first.incarnation(), second.incarnation()), (1_700_000_000_000, 1_700_000_000_001));
         // A crash in the middle of a line.

@@ -3,18 +3,18 @@
 //! The store has the hits of a cell. This node sends the hits that were deleted from the cell, too, because counts that others
 //! have merged only grow.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use lately::limits::SENT_WITHIN_MS;
-use lately::{Cell, LevelSets, LevelsId, Origin, OwnSpan, Tally, Timestamp};
+use lately::{Cell, LevelSets, Levels, LevelsId, Origin, OwnSpan, Tally, Timestamp};
 use lately_engines::{Block, Known, Told, Write};
 
 use super::deletion_log::{DeletedKeys, DeletionLog, Line, Logged, Step};
-use super::group::{Group, keep_newest};
+use super::group::Group;
 use super::origins::Origins;
 use super::reconcile::before;
 use super::upstream::Upstream;
@@ -454,41 +454,61 @@ impl Outgoing {
         })
     }
 
-    /// What the engine lacks of the hits in these groups, as counts to be sent: of each width, at most as many as `most` says. `known` is
-    /// what it has in their blocks. Also returns how many hits it lacks.
+    /// What the engine lacks of the hits in these groups, as counts to be sent. `known` is what it has in their blocks. Also returns
+    /// how many hits it lacks.
     pub(super) fn missing<'k>(
         &self,
         groups: &[Group],
         known: impl Iterator<Item = &'k Known>,
-        most: impl Fn(i64) -> u64,
+        (sets, now): (&LevelSets<'_>, Timestamp),
     ) -> (Vec<Known>, u64) {
         let life = self.life();
-        let own: Vec<&Known> = known.filter(|known| life.is_own(&known.origin)).collect();
+        let mut own: Vec<Known> = known.filter(|known| life.is_own(&known.origin)).cloned().collect();
         let (mut counts, mut missing) = (Vec::new(), 0);
         // What is in the cells of the last level, and of the one before it.
         let (mut narrower, mut found, mut width_ms) = (Vec::new(), Vec::new(), 0);
-        let mut left = 0;
-        // The newest first: of those that may be sent already, the oldest are left out.
-        for group in groups
-            .chunk_by(|one, next| one.width_ms == next.width_ms)
-            .flat_map(|of_width| of_width.iter().rev())
-        {
+        for group in groups {
             if group.width_ms != width_ms {
                 (narrower, found, width_ms) = (found, Vec::new(), group.width_ms);
-                left = most(width_ms);
             }
-            let mut lacking = group.missing(&own, &narrower);
-            keep_newest(&mut lacking, left);
-            left -= lacking.iter().map(|(_, hits)| hits).sum::<u64>();
-            found.extend(group.told(&own, &lacking));
-            for (span, hits) in lacking {
+            let sent: Vec<&Known> = own.iter().collect();
+            let lacking = group.missing(&sent, &narrower);
+            // Of each levels and width.
+            let mut cells: BTreeMap<(LevelsId, i64, i64), u64> = BTreeMap::new();
+            let mut add = |levels, cell: Cell, hits| {
+                *cells.entry((levels, cell.width_ms, cell.start_ms)).or_default() += hits;
+            };
+            let mut places = Vec::new();
+            for (span, hits) in &lacking {
                 missing += hits;
-                let (origin, levels, cell) = (life.origin.clone(), group.levels, span.last_cell());
-                let sent = own.iter().find(|known| known.cell == cell && known.origin == origin);
-                let tally = sent.map_or_else(Tally::default, |known| known.tally);
-                let tally = Tally { counted: tally.counted.max(tally.deleted) + hits, ..tally };
-                let removed = sent.map_or(0, |known| known.removed);
-                counts.push(Known { origin, levels, cell, tally, removed });
+                let Some((levels, cell)) = group.open_cell(span, now) else {
+                    places.extend(group.places((span, *hits), &sent, &narrower));
+                    continue;
+                };
+                add(levels, cell, *hits);
+                let others = sets.others().filter(|others| others.id() == levels);
+                let wider = others.flat_map(Levels::as_slice).filter(|level| level.width_ms > cell.width_ms);
+                wider.for_each(|level| add(levels, level.cell_of_ms(cell.start_ms), *hits));
+            }
+            places.iter().for_each(|&(cell, hits)| add(group.levels, cell, hits));
+            found.extend(group.told(&sent, &places));
+            for ((levels, width_ms, start_ms), hits) in cells {
+                let (origin, cell) = (life.origin.clone(), Cell { start_ms, width_ms });
+                let same = own
+                    .iter()
+                    .position(|known| (known.levels, known.cell, &known.origin) == (levels, cell, &origin));
+                let (mut tally, removed) =
+                    same.map_or((Tally::default(), 0), |index| (own[index].tally, own[index].removed));
+                tally.counted = tally.counted.max(tally.deleted) + hits;
+                let known = Known { origin, levels, cell, tally, removed };
+                if levels != group.levels {
+                    // The wider cells of this group's levels do not lack these hits.
+                    same.map(|index| own.swap_remove(index));
+                    own.push(known.clone());
+                    // A cell is written once.
+                    counts.retain(|held: &Known| (held.levels, held.cell) != (levels, cell));
+                }
+                counts.push(known);
             }
         }
         (counts, missing)

@@ -17,7 +17,7 @@ use crate::limits::{
     RECONCILE_PAUSE_MS, RECONCILE_ROUND_MS, RECONCILE_SETTLE_MS, UPSTREAM_SETTLE_MS,
 };
 
-use super::group::{Group, groups, retain, unsent};
+use super::group::{Group, groups, retain};
 use super::outgoing::Pending;
 use super::upstream::{Answer, Standing};
 use super::worker::{Worker, all_told, parts};
@@ -385,9 +385,8 @@ impl<E: Engine> Worker<E> {
             Above::None | Above::Away => true,
         });
         let keys = &keys[..counts.len()];
-        let mut formers = Vec::with_capacity(keys.len());
         for key in keys {
-            formers.push(self.complete(key, now).await?);
+            self.complete(key, now).await?;
         }
         let life = self.engine.life();
         let mut told = self.engine.read(&blocks).await?;
@@ -402,8 +401,7 @@ impl<E: Engine> Worker<E> {
         let mut read = blocks.iter().zip(told);
         let (mut pending, mut sent_hits) = (Vec::new(), 0);
         let decreases = store.decreases();
-        let of_keys = keys.iter().zip(counts).zip(formers).filter(|((_, count), _)| *count > 0);
-        for ((key, count), former) in of_keys {
+        for (key, count) in keys.iter().zip(counts).filter(|(_, count)| *count > 0) {
             let told: HashMap<_, _> = read.by_ref().take(count).collect();
             self.remove(key, told.values().flatten(), now).await?;
             // Late hits may have come since.
@@ -419,13 +417,7 @@ impl<E: Engine> Worker<E> {
                 retain(&mut groups, |group| outgoing.is_alone(group));
             }
             let sets = store.level_sets(key);
-            let all =
-                if former.is_some() { self.groups(key, (i64::MIN, range_ms.1), now) } else { Vec::new() };
-            let most = |width_ms| match &former {
-                Some(own) => unsent(width_ms, &all, (own, &sets), (range_ms.1, now)),
-                None => u64::MAX,
-            };
-            let (counts, hits) = outgoing.missing(&groups, told.values().flatten(), most);
+            let (counts, hits) = outgoing.missing(&groups, told.values().flatten(), (&sets, now));
             if !counts.is_empty() {
                 pending.push(Pending { key, sets, counts });
                 sent_hits += hits;
@@ -447,22 +439,17 @@ impl<E: Engine> Worker<E> {
 
     /// Completes the wider cells of earlier starts of this node, when these had other classes. A node sends wider cells a little
     /// later, and may have been killed before. The levels here are compared with whichever of those are read at a time, so all of
-    /// them have to have the same hits. Returns all that was sent of the key, if there are other classes.
-    async fn complete(&mut self, key: &[u8], now: Timestamp) -> Result<Option<Vec<Known>>, EngineError> {
+    /// them have to have the same hits.
+    async fn complete(&mut self, key: &[u8], now: Timestamp) -> Result<(), EngineError> {
         let service = Arc::clone(&self.service);
         let sets = service.store.level_sets(key);
         if sets.others().next().is_none() {
-            return Ok(None);
+            return Ok(());
         }
         let mut own = all_told(&mut self.engine, &service, key, now).await?;
         own.retain(|known| parts(&service).1.is_own(&known.origin));
         let counts: Vec<Known> = sets.others().flat_map(|levels| wider(&own, levels, now)).collect();
-        own.retain(|held| !counts.iter().any(|known| is_same_cell(known, held)));
-        own.extend(counts.iter().cloned());
-        if !counts.is_empty() {
-            self.write(&[Pending { key, sets, counts }]).await?;
-        }
-        Ok(Some(own))
+        if counts.is_empty() { Ok(()) } else { self.write(&[Pending { key, sets, counts }]).await }
     }
 
     /// Copies counts of this node that only the upstream engine has: into the local engine, and into `told`. These are counts that the
@@ -491,10 +478,6 @@ impl<E: Engine> Worker<E> {
         }
         if pending.is_empty() { Ok(()) } else { self.write(&pending).await }
     }
-}
-
-fn is_same_cell(one: &Known, other: &Known) -> bool {
-    (one.levels, one.cell) == (other.levels, other.cell) && one.origin == other.origin
 }
 
 /// Counts of wider cells in which these origins have less together than in the narrower cells inside. Narrower cells that are read no more

@@ -305,6 +305,7 @@ impl Session {
         self.client.did(Doing {
             command,
             queued: self.transaction.as_ref().map(Transaction::len).or(self.executed),
+            is_subscribed: self.is_subscribed(),
         });
     }
 

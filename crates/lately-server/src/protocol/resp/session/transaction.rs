@@ -171,6 +171,10 @@ impl Transaction {
     }
 
     fn queue(&mut self, args: ArgList<'_>) -> Result<(), String> {
+        if self.aborted {
+            // It will not run.
+            return Ok(());
+        }
         let bytes: usize = args.iter().map(<[u8]>::len).sum();
         if self.commands >= MAX_QUEUED_COMMANDS || self.requests.len() + bytes > MAX_QUEUED_BYTES {
             self.aborted = true;

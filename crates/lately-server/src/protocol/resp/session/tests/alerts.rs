@@ -70,6 +70,15 @@ fn a_subscriber_gets_what_starts_and_ends() {
     other.check("SUBSCRIBE lately:alerts", ">3|$9|subscribe|$13|lately:alerts|:1|");
     // A client of protocol 3 may send everything meanwhile.
     other.check_all(&[("HIT k:1 3", ":3|"), ("PING", "+PONG|")]);
+    let mut normal = talk.twin();
+    let subscribed = normal.ask("CLIENT LIST TYPE pubsub");
+    assert_eq!(subscribed.matches(" flags=P db=0 sub=1 psub=0 ").count(), 2, "{subscribed}");
+    let others = normal.ask("CLIENT LIST TYPE normal");
+    assert_eq!(
+        (others.matches(" flags=N db=0 sub=0 psub=0 ").count(), others.matches("id=").count()),
+        (1, 1),
+        "{others}"
+    );
     let started = talk.evaluate();
     let event = started[0].event();
     assert_eq!(talk.messages(), Ok(format!("*3|$7|message|$13|lately:alerts|{}", bulk(&event))));
