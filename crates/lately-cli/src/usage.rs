@@ -42,7 +42,7 @@ fn hint_for(command: &str, flag: &str) -> Option<&'static str> {
         ),
         (&["--dir", "--data-dir", "--path", "--dbfilename"], "use --data DIR"),
         (
-            &["--maxmemory", "--memory"],
+            &["--maxmemory", "--memory", "--ceiling"],
             "set ceiling = \"1GiB\" below [memory] in a config file, and pass it with --config",
         ),
         (
