@@ -25,7 +25,7 @@ const HALF: &str = "GET /healthz HTTP/1.1\r\nHost: ";
 const LOOKS: u128 = HTTP_TIMEOUT.as_millis() / HTTP_LOOK_EVERY.as_millis();
 
 /// The connections of a listener at a ceiling of [`LOW_BYTES`].
-const CONNECTIONS: usize = 64;
+const CONNECTIONS: usize = 32;
 const LOW_BYTES: u64 = 32 << 20;
 
 fn with_few_connections<F: Future<Output = ()>>(test: impl FnOnce(Served) -> F) {
