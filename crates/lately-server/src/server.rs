@@ -422,7 +422,8 @@ async fn load(
 ) -> Result<Vec<JoinHandle<()>>, ServerError> {
     let Some(storage) = service.config.storage.clone() else { return Ok(Vec::new()) };
     let path = storage.path.display().to_string();
-    let former_node = former_node(&storage.path).filter(|_| service.cluster.is_none());
+    let is_alone = service.cluster.is_none();
+    let former_node = is_alone.then(|| former_node(&storage.path)).flatten();
     if let Some(mode) = folder.mode_for_others() {
         tell(&exposure(&path, mode));
     }
@@ -457,7 +458,7 @@ async fn load(
     }
     if let Some(node) = former_node {
         tell(&format!(
-            "the data folder is that of node '{node}', which counts alone now: the other nodes are not told of hits that are deleted or given back"
+            "this is the data folder of node '{node}', and there is no [cluster]: the other nodes keep hits that are deleted or refunded here"
         ));
     }
     remarks(service).iter().for_each(|remark| tell(remark));

@@ -725,7 +725,7 @@ fn hits_of_other_classes_are_read_and_deleted() {
 
 /// Symptom: hundreds of late hits counted twice after a start with a class of narrower panes, and limits of other nodes denied too much. Cause: the
 /// hits had come into one wide pane, and were sent in its last cell. After the start they were in a narrower pane that does not reach that cell.
-/// Fix: what a node has sent of a key bounds what is missing.
+/// Fix: what a cell has too much is not missing in earlier cells of the widest pane that any of the classes may have had there.
 #[test]
 fn late_hits_of_a_wide_pane_are_sent_once() {
     if !has("redis-server") {

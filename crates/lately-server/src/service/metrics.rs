@@ -461,16 +461,13 @@ fn ratelimit(service: &Service) -> impl Iterator<Item = Part> + Send + use<> {
     }
     let rules = service.rate_limits.get();
     let counters = RuleTally::ALL.into_iter().enumerate().flat_map(move |(index, (name, help))| {
-        let (rules, mut last) = (Arc::clone(&rules), None);
-        std::iter::from_fn(move || {
-            let page = rules.tallies.page(last.as_ref(), METRIC_ITEMS_A_PART);
-            let is_first = last.is_none();
-            last = Some(page.last()?.clone());
+        rules.pages(METRIC_ITEMS_A_PART).enumerate().map(move |(number, page)| {
             let sample = |NamedTally { domain, name, tally, .. }: &NamedTally| Sample {
                 labels: vec![("domain", domain.to_string().into()), ("rule", name.to_string().into())],
                 value: Value::Whole(tally.get(index)),
             };
-            Some(Part { metric: counter(name, help), is_first, samples: page.iter().map(sample).collect() })
+            let samples = page.iter().map(sample).collect();
+            Part { metric: counter(name, help), is_first: number == 0, samples }
         })
     });
     all.0.into_iter().chain(counters)

@@ -11,7 +11,7 @@ use lately_ratelimit::{Found, Limit, Rule, RuleNumber, Rules, Unit};
 
 use super::commit::Changes;
 use super::descriptors::{self, Descriptor, Entry, with_domain};
-use super::rule_tally::{RuleHits, RuleTallies, RuleTally};
+use super::rule_tally::{NamedTally, RuleHits, RuleTallies, RuleTally};
 use super::{Batch, DecideError, Decided, Service, Stats};
 use crate::config::{RATELIMIT_PREFIX, RuleFolder};
 
@@ -80,7 +80,20 @@ impl CurrentRateLimits {
 }
 
 impl RateLimits {
-    /// The rule of an index that [`RuleTallies::all`] has.
+    /// The statistics by domain and name, at most this number at a time. No more of them are held, however slowly they are taken.
+    pub(crate) fn pages(
+        self: &Arc<RateLimits>,
+        most: usize,
+    ) -> impl Iterator<Item = Vec<NamedTally>> + use<> {
+        let (limits, mut last) = (Arc::clone(self), None);
+        std::iter::from_fn(move || {
+            let page = limits.tallies.page(last.as_ref(), most);
+            last = Some(page.last()?.clone());
+            Some(page)
+        })
+    }
+
+    /// The rule of an index that [`NamedTally`] has.
     pub(crate) fn rule(&self, index: usize) -> &Rule {
         &self.rules.all()[index]
     }

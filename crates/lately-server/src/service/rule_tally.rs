@@ -159,8 +159,7 @@ impl RuleTallies {
         self.lock().left < MAX_DETAILED_RULE_SERIES
     }
 
-    /// The next ones by domain and name, at most this number, after those of the last page. A page at a time is held, however many
-    /// there are and however slowly they are taken.
+    /// The next ones by domain and name, at most this number, after the last one of the page before.
     pub(crate) fn page(&self, last: Option<&NamedTally>, most: usize) -> Vec<NamedTally> {
         let each = |((domain, name), named): (&(Arc<str>, Arc<str>), &Named)| NamedTally {
             domain: Arc::clone(domain),

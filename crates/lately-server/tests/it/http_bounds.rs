@@ -25,8 +25,8 @@ const HALF: &str = "GET /healthz HTTP/1.1\r\nHost: ";
 const LOOKS: u128 = HTTP_TIMEOUT.as_millis() / HTTP_LOOK_EVERY.as_millis();
 
 /// The connections of a listener at a ceiling of [`LOW_BYTES`].
-const CONNECTIONS: usize = 32;
-const LOW_BYTES: u64 = 32 << 20;
+const CONNECTIONS: usize = 64;
+const LOW_BYTES: u64 = 64 << 20;
 
 fn with_few_connections<F: Future<Output = ()>>(test: impl FnOnce(Served) -> F) {
     on_paused_time_with(Config { ceiling_bytes: LOW_BYTES, ..config() }, test);

@@ -150,13 +150,9 @@ pub(super) async fn limits(
     let limits = items(count, move |range| {
         limits.iter().skip(range.start).take(range.len()).map(NamedLimitAnswer::from).collect()
     });
-    let mut last = None;
-    let rules = std::iter::from_fn(move || {
-        let page = rules.tallies.page(last.as_ref(), LIMITS_A_PIECE);
-        let is_first = last.is_none();
-        last = Some(page.last()?.clone());
-        Some(piece(is_first, page.iter().map(|of| RuleAnswer::new(of, &rules))))
-    });
+    let pages = rules.pages(LIMITS_A_PIECE).enumerate();
+    let rules = pages
+        .map(move |(number, page)| piece(number == 0, page.iter().map(|of| RuleAnswer::new(of, &rules))));
     let pieces = once(format!("{{\"as_of\":{as_of},\"limits\":["))
         .chain(limits)
         .chain(once("],\"rules\":[".to_owned()))

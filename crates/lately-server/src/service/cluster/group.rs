@@ -176,8 +176,8 @@ impl Group {
         left.filter(|(_, hits)| *hits > 0).collect()
     }
 
-    /// The cell for hits of a wide pane that reaches over now: a wide one of an earlier class. In the last narrow cell of the pane, nobody would
-    /// see them before it is over, and in an earlier one they would seem older than they may be. `None` for other panes.
+    /// The cell for hits of a wide pane that is not over yet: a wide one of an earlier class. A narrow cell would say when they were, and nobody
+    /// knows. `None` for other panes.
     pub(super) fn open_cell(&self, span: &OwnSpan, now: Timestamp) -> Option<(LevelsId, Cell)> {
         let is_open = !span.is_one_cell() && span.pane_ms.1 > now.as_millis();
         let others = self.others.iter().filter(|_| is_open);

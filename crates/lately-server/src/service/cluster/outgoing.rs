@@ -473,7 +473,7 @@ impl Outgoing {
             }
             let sent: Vec<&Known> = own.iter().collect();
             let lacking = group.missing(&sent, &narrower);
-            // Of each levels and width.
+            // Hits to send, by the levels, width and start of their cell.
             let mut cells: BTreeMap<(LevelsId, i64, i64), u64> = BTreeMap::new();
             let mut add = |levels, cell: Cell, hits| {
                 *cells.entry((levels, cell.width_ms, cell.start_ms)).or_default() += hits;
@@ -493,20 +493,17 @@ impl Outgoing {
             places.iter().for_each(|&(cell, hits)| add(group.levels, cell, hits));
             found.extend(group.told(&sent, &places));
             for ((levels, width_ms, start_ms), hits) in cells {
-                let (origin, cell) = (life.origin.clone(), Cell { start_ms, width_ms });
-                let same = own
-                    .iter()
-                    .position(|known| (known.levels, known.cell, &known.origin) == (levels, cell, &origin));
-                let (mut tally, removed) =
-                    same.map_or((Tally::default(), 0), |index| (own[index].tally, own[index].removed));
+                let (origin, cell) = (&life.origin, Cell { start_ms, width_ms });
+                let is_same = |held: &Known| (held.levels, held.cell, &held.origin) == (levels, cell, origin);
+                let sent = own.iter().find(|held| is_same(held));
+                let mut tally = sent.map_or_else(Tally::default, |held| held.tally);
                 tally.counted = tally.counted.max(tally.deleted) + hits;
-                let known = Known { origin, levels, cell, tally, removed };
+                let removed = sent.map_or(0, |held| held.removed);
+                let known = Known { origin: origin.clone(), levels, cell, tally, removed };
                 if levels != group.levels {
-                    // The wider cells of this group's levels do not lack these hits.
-                    same.map(|index| own.swap_remove(index));
+                    // The wider cells of this group's levels do not lack these hits, and the cell is written once.
+                    [&mut own, &mut counts].into_iter().for_each(|held| held.retain(|held| !is_same(held)));
                     own.push(known.clone());
-                    // A cell is written once.
-                    counts.retain(|held: &Known| (held.levels, held.cell) != (levels, cell));
                 }
                 counts.push(known);
             }

@@ -847,10 +847,14 @@ impl Simulation {
             (0..3).for_each(|_| self.follow(other, number, true));
             self.cuts[other][number] = is_cut;
         }
-        let node = self.nodes.remove(number);
-        let classes = if self.change_classes { self.rng.index(CLASSES) } else { node.classes };
+        let classes = if self.change_classes { self.rng.index(CLASSES) } else { self.nodes[number].classes };
+        self.restart_with(number, classes);
+    }
+
+    fn restart_with(&mut self, number: usize, classes: usize) {
         let now_ms = self.world().now_ms;
         trace(|| format!("{} node {number} restarts with classes {classes}", now_ms - START_MS));
+        let node = self.nodes.remove(number);
         self.nodes.insert(number, node.restart(number, classes));
     }
 
@@ -1203,8 +1207,7 @@ fn late_hits_are_sent_in_narrow_cells_first() {
             simulation.pass(6_000);
         }
         assert_eq!(simulation.world().blocks.len(), 0, "{ago_ms} {pause_ms}");
-        let node = simulation.nodes.remove(0);
-        simulation.nodes.insert(0, node.restart(0, 2));
+        simulation.restart_with(0, 2);
         for _ in 0..2 {
             simulation.pass(4_000_000);
             runtime.block_on(simulation.settle());
@@ -1221,8 +1224,7 @@ fn hits_of_a_wide_pane_that_is_not_over_show_on_other_nodes() {
     let mut simulation = Simulation::new(0, Play { centres: 1, is_tree: false, change_classes: false });
     simulation.change_classes = true;
     simulation.world().fails_once_in = 0;
-    let node = simulation.nodes.remove(0);
-    simulation.nodes.insert(0, node.restart(0, 1));
+    simulation.restart_with(0, 1);
     runtime.block_on(simulation.settle());
     let into_ms = simulation.world().now_ms.rem_euclid(60_000);
     simulation.pass(u64::try_from(60_000 - into_ms).expect("it is later"));
@@ -1233,8 +1235,7 @@ fn hits_of_a_wide_pane_that_is_not_over_show_on_other_nodes() {
         simulation.pass(1);
     }
     // It is killed before it has sent them.
-    let node = simulation.nodes.remove(0);
-    simulation.nodes.insert(0, node.restart(0, 0));
+    simulation.restart_with(0, 0);
     runtime.block_on(simulation.settle());
     let other = &simulation.nodes[1];
     let seen = other.store().hits(KEYS[1], minutes(5), other.service().now());
