@@ -51,6 +51,30 @@ pub trait Engine: Send {
         list: List,
     ) -> impl Future<Output = Result<Vec<(String, String)>, EngineError>> + Send;
 
+    /// Whether it carries texts about keys. An engine that does not has none.
+    fn carries_key_texts(&self) -> bool {
+        false
+    }
+
+    /// Stores texts about keys, each under a name. A text replaces the one before of this name, or removes it. Only one node writes under a name.
+    ///
+    /// # Errors
+    /// [`EngineError`]: not all of them are known to be stored.
+    fn set_key_texts(&mut self, _: &[KeyText<'_>]) -> impl Future<Output = Result<(), EngineError>> + Send {
+        std::future::ready(Ok(()))
+    }
+
+    /// The names and texts of each key, in the order of the keys.
+    ///
+    /// # Errors
+    /// [`EngineError`]: nothing was read.
+    fn key_texts(
+        &mut self,
+        keys: &[&[u8]],
+    ) -> impl Future<Output = Result<Vec<NamedTexts>, EngineError>> + Send {
+        std::future::ready(Ok(vec![NamedTexts::new(); keys.len()]))
+    }
+
     /// The number of this life of the engine. While it stays the same, everything that was sent is still there. It
     /// changes when the connection was lost: the engine may have failed over to a server without the last writes, or
     /// may be empty.
@@ -119,6 +143,22 @@ pub trait Engine: Send {
         from: Option<&Place>,
         count: usize,
     ) -> impl Future<Output = Result<(Vec<OwnedBlock>, Option<Place>), EngineError>> + Send;
+}
+
+/// Names and texts, in any order.
+pub type NamedTexts = Vec<(String, String)>;
+
+/// A text about a key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KeyText<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// The name of the text: letters, digits and `_ - . @`.
+    pub name: &'a str,
+    /// `None` removes it.
+    pub text: Option<&'a str>,
+    /// How long the engine must keep it.
+    pub keep_until: Timestamp,
 }
 
 /// A list of texts that all nodes share.

@@ -30,6 +30,11 @@ pub(crate) fn name(block: &Block<'_>) -> Vec<u8> {
     name
 }
 
+/// The name of the texts about a key: a hash. It is in the slot of the key's blocks.
+pub(crate) fn name_of_texts(key: &[u8]) -> Vec<u8> {
+    [b"lately:texts:{", key, b"}"].concat()
+}
+
 /// Parses the name of a block. `None` for any other name.
 pub(crate) fn read_name(text: &[u8]) -> Option<OwnedBlock> {
     let rest = text.strip_prefix(b"lately:")?;
@@ -142,6 +147,7 @@ mod tests {
             "lately:nodes",
             "lately:node:a",
             "lately:changed:0",
+            "lately:texts:{k}",
             "lately:0:1000:1:k",
             "lately:0:1000:1:{}",
             "lately:0:1000:1:{k",

@@ -1,12 +1,12 @@
 //! An engine in the memory of one process, for tests.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use lately::{Cell, Origin};
 
-use crate::{Block, Engine, EngineError, Known, List, OwnedBlock, Place, Told, Write};
+use crate::{Block, Engine, EngineError, KeyText, Known, List, NamedTexts, OwnedBlock, Place, Told, Write};
 
 /// An engine that keeps counts until it is dropped. Clones share them.
 #[derive(Clone, Default, Debug)]
@@ -16,6 +16,8 @@ pub struct Memory {
     holders: Arc<Mutex<HashMap<String, String>>>,
     /// The text about each node.
     texts: Arc<Mutex<HashMap<(List, String), String>>>,
+    /// The texts about each key.
+    key_texts: Arc<Mutex<HashMap<Box<[u8]>, BTreeMap<String, String>>>>,
     /// The blocks that were noted as changed.
     changed: Arc<Mutex<BTreeSet<OwnedBlock>>>,
 }
@@ -72,6 +74,28 @@ impl Engine for Memory {
         let texts = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
         let of_list = texts.iter().filter(|((of, _), _)| *of == list);
         Ok(of_list.map(|((_, name), text)| (name.clone(), text.clone())).collect())
+    }
+
+    fn carries_key_texts(&self) -> bool {
+        true
+    }
+
+    async fn set_key_texts(&mut self, texts: &[KeyText<'_>]) -> Result<(), EngineError> {
+        let mut held = self.key_texts.lock().unwrap_or_else(PoisonError::into_inner);
+        for &KeyText { key, name, text, .. } in texts {
+            let of_key = held.entry(key.into()).or_default();
+            match text {
+                Some(text) => _ = of_key.insert(name.to_owned(), text.to_owned()),
+                None => _ = of_key.remove(name),
+            }
+        }
+        Ok(())
+    }
+
+    async fn key_texts(&mut self, keys: &[&[u8]]) -> Result<Vec<NamedTexts>, EngineError> {
+        let held = self.key_texts.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_key = |key: &&[u8]| held.get(*key).cloned().unwrap_or_default().into_iter().collect();
+        Ok(keys.iter().map(of_key).collect())
     }
 
     fn life(&self) -> u64 {

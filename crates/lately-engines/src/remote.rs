@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use crate::{
-    Block, Engine, EngineError, List, OwnedBlock, Peers, Place, Postgres, Redis, Server, Told, Write,
+    Block, Engine, EngineError, KeyText, List, NamedTexts, OwnedBlock, Peers, Place, Postgres, Redis, Server,
+    Told, Write,
 };
 
 /// An engine of one of the kinds that a config can name.
@@ -95,6 +96,18 @@ impl Engine for Remote {
 
     async fn texts(&mut self, list: List) -> Result<Vec<(String, String)>, EngineError> {
         with!(self, engine => engine.texts(list).await)
+    }
+
+    fn carries_key_texts(&self) -> bool {
+        with!(self, engine => engine.carries_key_texts())
+    }
+
+    async fn set_key_texts(&mut self, texts: &[KeyText<'_>]) -> Result<(), EngineError> {
+        with!(self, engine => engine.set_key_texts(texts).await)
+    }
+
+    async fn key_texts(&mut self, keys: &[&[u8]]) -> Result<Vec<NamedTexts>, EngineError> {
+        with!(self, engine => engine.key_texts(keys).await)
     }
 
     fn life(&self) -> u64 {

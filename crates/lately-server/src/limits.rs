@@ -615,6 +615,14 @@ pub(crate) const READ_AHEAD_MS: i64 = 10_000;
 /// How often the log says that something in the engine was left out, in milliseconds.
 pub(crate) const WARNING_EVERY_MS: i64 = 60_000;
 
+/// A node sends the members of a key with more than these bytes, in base64, this often at most.
+pub(crate) const MANY_MEMBERS_BYTES: usize = 2 << 10;
+/// See [`MANY_MEMBERS_BYTES`].
+pub(crate) const MANY_MEMBERS_EVERY_MS: i64 = 5_000;
+
+/// Keys of which a node knows until when their members were deleted. The oldest deletions go first.
+pub(crate) const MAX_MEMBER_DELETIONS: usize = 100_000;
+
 /// Keys whose counts are sent together.
 pub(crate) const CLUSTER_SEND_KEYS: usize = 500;
 

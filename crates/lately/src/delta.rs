@@ -201,6 +201,15 @@ pub enum Delta<'a> {
         /// The member.
         member: Member,
     },
+    /// Another node has deleted the members that were hit until a time.
+    MembersDropped {
+        /// The key.
+        key: &'a [u8],
+        /// The key's generation.
+        generation: Generation,
+        /// The last time of which members are deleted.
+        until: Timestamp,
+    },
     /// A source was read up to a position. The hits of that part are in the same batch.
     Position {
         /// The source.
@@ -258,6 +267,7 @@ impl Delta<'_> {
             | Delta::Forget { generation, .. }
             | Delta::Id { generation, .. }
             | Delta::Member { generation, .. }
+            | Delta::MembersDropped { generation, .. }
             | Delta::Restored { generation, .. } => generation,
             Delta::Flush { below } => below,
             // Sources have no generation: a flush keeps them.
@@ -278,6 +288,7 @@ impl Delta<'_> {
             | Delta::Forget { key, .. }
             | Delta::Id { key, .. }
             | Delta::Member { key, .. }
+            | Delta::MembersDropped { key, .. }
             | Delta::Restored { key, .. } => key,
             Delta::Flush { .. } | Delta::Position { .. } | Delta::Void => &[],
         }

@@ -87,9 +87,9 @@ pub use series::{Point, SeriesReader};
 pub use settings::{DEFAULT_WINDOW, Settings, SettingsBuilder};
 pub use shared::{AtomicCounter, StripedCounter};
 pub use store::{
-    BusyKeys, Content, Cursor, EvictionGuard, HitOnce, HitsByNode, JointRequest, Limit, LimitGuard,
-    MemberHit, MemoryStats, Newcomers, Op, Outcome, OwnSpan, Part, Portion, Question, RateGuard, Replay,
-    Request, ScanPage, Source, Store, StoreBuilder, Taken, Tier, UnsentKey,
+    BusyKeys, Content, Cursor, EvictionGuard, HitOnce, HitsByNode, JointRequest, LearnedMembers, Limit,
+    LimitGuard, MemberHit, MemoryStats, Newcomers, Op, Outcome, OwnSpan, Part, Portion, Question, RateGuard,
+    Replay, Request, ScanPage, SentMembers, Source, Store, StoreBuilder, Taken, Tier, UnsentKey,
 };
 pub use time::{Span, Timestamp, days, hours, milliseconds, minutes, seconds};
 pub use uniques::Member;

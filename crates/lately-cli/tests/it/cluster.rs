@@ -30,6 +30,76 @@ pub(crate) fn all_say(nodes: &[&Running], question: &str, hits: u64) -> bool {
     nodes.iter().all(|node| becomes(|| node.ask::<u64>(question) == hits))
 }
 
+/// The flags of servers whose keys have members.
+pub(crate) fn with_members(folder: &Path) -> [String; 2] {
+    let config = folder.join("members.toml");
+    std::fs::write(&config, "[[class]]\nmatch = \"*\"\nunique = true\n").expect("a file");
+    ["--config".to_owned(), config.to_str().expect("text").to_owned()]
+}
+
+/// Nodes with this class count the members of all.
+pub(crate) fn check_members(nodes: &[&Running]) {
+    for number in 0..30 {
+        nodes[number % nodes.len()].ask::<u64>(&format!("HIT page 1 MEMBER user-{}", number % 20));
+    }
+    assert!(all_say(nodes, "UNIQ page", 20));
+    // Half of those of a node are those of the next one, too.
+    for (node, first) in nodes.iter().zip((0..).step_by(1_000)) {
+        let mut hits = redis::pipe();
+        (first..first + 2_000).for_each(|number| {
+            _ = hits.add_command(running::words(&format!("HIT big 1 MEMBER m-{number}")));
+        });
+        hits.exec(&mut node.connect()).expect("they count");
+    }
+    let members = 1_000 * (nodes.len() as u64 + 1);
+    let (least, most) = (members * 94 / 100, members * 106 / 100);
+    for node in nodes {
+        assert!(becomes(|| (least..=most).contains(&node.ask::<u64>("UNIQ big 1h"))));
+    }
+    assert_eq!(nodes[0].ask::<u64>("DEL page"), 1);
+    assert!(all_say(nodes, "UNIQ page 7d", 0));
+    nodes[1].ask::<u64>("HIT page 1 MEMBER somebody");
+    assert!(all_say(nodes, "UNIQ page 7d", 1));
+}
+
+#[test]
+fn members_of_all_nodes_are_counted() {
+    if !has("redis-server") {
+        return;
+    }
+    let redis = RedisServer::start();
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = with_members(folder.path());
+    let start = |name: &str| {
+        let (url, data) = (redis.url(), folder.path().join(name));
+        serve_in(&data, &["--cluster", &url, "--node", name, &config[0], &config[1]])
+    };
+    let [one, other] = ["a", "b"].map(start);
+    check_members(&[&one, &other]);
+    // A node that knew nothing waits for the answer of the engine, over any protocol.
+    let third = start("c");
+    assert_eq!(third.ask::<u64>("UNIQ page 7d"), 1);
+    let answer = get(&start("d"), "/v1/unique/page?window=7d");
+    assert!(answer.contains("\"unique\":1,"), "{answer}");
+    // What a node had counted before a restart is its own, and a deletion lasts.
+    other.ask::<u64>("HIT page 1 MEMBER somebody-else");
+    assert!(all_say(&[&one, &other, &third], "UNIQ page 7d", 2));
+    drop(one);
+    drop(other);
+    let [one, other] = ["a", "b"].map(start);
+    assert!(all_say(&[&one, &other, &third], "UNIQ page 7d", 2));
+    assert_eq!(one.ask::<u64>("HIT page 1 MEMBER third"), 3);
+    assert!(all_say(&[&one, &other, &third], "UNIQ page 7d", 3));
+    // Texts that no node wrote are left out.
+    assert!(redis.command("HSET lately:texts:{page} a.1 AQ== x y").starts_with(":2"));
+    assert!(all_say(&[&start("e")], "UNIQ page 7d", 3));
+    // The engine is emptied, and gets everything again.
+    assert!(redis.command("FLUSHALL").starts_with("+OK"));
+    let fresh = start("f");
+    let texts = || redis.command("HGETALL lately:texts:{page}");
+    assert!(all_say(&[&fresh], "UNIQ page 7d", 3), "{}: {}", fresh.ask::<u64>("UNIQ page 7d"), texts());
+}
+
 #[test]
 fn hits_on_one_node_show_on_all() {
     if !has("redis-server") {

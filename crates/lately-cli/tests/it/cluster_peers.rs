@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use test_support::Certificates;
 
 use crate::client_runs::{ask, words};
-use crate::cluster::all_say;
+use crate::cluster::{all_say, check_members, with_members};
 use crate::common::lately;
 use crate::running::{Running, becomes, serve_in, serve_with};
 
@@ -144,6 +144,19 @@ fn nodes_count_together_without_another_system() {
             && ["a  ", "b  ", "c  "].iter().all(|name| listed.contains(name))
     });
     assert!(has_all, "{listed}");
+}
+
+#[test]
+fn members_of_all_nodes_are_counted_without_another_system() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (links, config) = (Links::new(3), with_members(folder.path()));
+    let nodes = [0, 1, 2].map(|number| {
+        let flags = [&links.flags(number)[..], &config].concat();
+        let mut node = serve_with(&flags.iter().map(String::as_str).collect::<Vec<_>>());
+        links.lead_to(number, &mut node);
+        node
+    });
+    check_members(&nodes.each_ref());
 }
 
 /// A node is gone, and one that was cut off from it gets its hits from the third.

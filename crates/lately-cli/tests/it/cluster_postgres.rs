@@ -3,7 +3,7 @@
 use test_support::{PostgresPrograms, PostgresServer};
 
 use crate::client_runs::{ask, words};
-use crate::cluster::all_say;
+use crate::cluster::{all_say, check_members, with_members};
 use crate::running::{Running, becomes, serve_in, serve_with};
 
 fn node(url: &str, name: &str) -> Running {
@@ -128,4 +128,18 @@ fn data_centres_may_have_different_engines() {
     assert!(all_say(&[&eu, &us], "HITS k 1h", 0));
     eu.ask::<u64>("HIT k 2");
     assert!(all_say(&[&eu, &us], "HITS k 1h", 2));
+}
+
+#[test]
+fn members_of_all_nodes_are_counted_through_postgres() {
+    let Some(programs) = PostgresPrograms::find() else { return };
+    let postgres = PostgresServer::start(&programs);
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = with_members(folder.path());
+    let start =
+        |name: &str| serve_with(&["--cluster", &postgres.url(), "--node", name, &config[0], &config[1]]);
+    let nodes = ["a", "b", "c"].map(start);
+    check_members(&nodes.each_ref());
+    postgres.succeed("DROP SCHEMA lately CASCADE");
+    assert!(all_say(&[&start("d")], "UNIQ page 7d", 1));
 }

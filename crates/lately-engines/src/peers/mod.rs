@@ -50,7 +50,7 @@ use crate::limits::{
 use crate::node_listener::NodeRoom;
 use crate::pause::pause;
 use crate::url::Parts;
-use crate::{Block, Engine, EngineError, List, OwnedBlock, Place, Told, Write};
+use crate::{Block, Engine, EngineError, KeyText, List, NamedTexts, OwnedBlock, Place, Told, Write};
 
 pub(crate) use address::Address;
 use address::Target;
@@ -61,7 +61,7 @@ use following::{Answered, Following, Question};
 pub use link::{PeerAnswer, PeerLink, PeerReport};
 pub use names::{Resolve, Resolving};
 use page::Page;
-use replica::{Part, Replica, Seen};
+use replica::{OF_KEYS, Part, Replica, Seen, key_of_text, name_of_key_text};
 use starts::Starts;
 pub use stats::{PeerNeighbour, PeerRole, PeerStats, PeerTraffic};
 pub(crate) use tls::Configs;
@@ -495,6 +495,8 @@ impl Shared {
         drop(replica);
         if let Some(on_change) = &self.on_change {
             page.counts.iter().for_each(|(key, _)| on_change(key));
+            let of_keys = page.texts.iter().filter(|text| text.list == OF_KEYS);
+            of_keys.filter_map(|text| key_of_text(&text.name)).for_each(|key| on_change(&key));
         }
         merged.map_err(|full| EngineError::from(full).to_string())?;
         self.stats.note(&answer.node, role, now, |traffic| {
@@ -810,17 +812,18 @@ impl Engine for Peers {
         let now = shared.now();
         let name = |holder: &str| format!("{node} {holder}");
         let mut replica = shared.replica();
-        let holders =
-            replica.texts(CLAIMS, now).filter_map(|(claim, _)| claim.strip_prefix(node)?.strip_prefix(' '));
+        let holders = replica
+            .texts((CLAIMS, String::new()), now)
+            .filter_map(|(claim, _)| claim.strip_prefix(node)?.strip_prefix(' '));
         let holders: Vec<String> = holders.map(str::to_owned).collect();
         let other = holders.iter().find(|other| *other != holder && !is_former(other)).cloned();
         let has_it = holders.iter().any(|held| held == holder);
         if other.is_none() || has_it {
             for former in holders.iter().filter(|held| is_former(held)) {
-                replica.set_text((CLAIMS, &name(former)), None, milliseconds(PEER_CLAIM_GONE), now);
+                replica.set_text((CLAIMS, &name(former)), None, milliseconds(PEER_CLAIM_GONE), now)?;
             }
             let (text, lasts) = if lasts < CLAIM_LEAST { (None, PEER_CLAIM_GONE) } else { (Some(""), lasts) };
-            replica.set_text((CLAIMS, &name(holder)), text, milliseconds(lasts), now);
+            replica.set_text((CLAIMS, &name(holder)), text, milliseconds(lasts), now)?;
             shared.note_changes(&replica);
         }
         Ok(other)
@@ -835,15 +838,40 @@ impl Engine for Peers {
     ) -> Result<(), EngineError> {
         let shared = &self.shared;
         let mut replica = shared.replica();
-        replica.set_text((list.number(), name), text, milliseconds(lasts), shared.now());
+        replica.set_text((list.number(), name), text, milliseconds(lasts), shared.now())?;
         shared.note_changes(&replica);
         Ok(())
     }
 
     async fn texts(&mut self, list: List) -> Result<Vec<(String, String)>, EngineError> {
         let (replica, now) = (self.shared.replica(), self.shared.now());
-        let texts = replica.texts(list.number(), now);
+        let texts = replica.texts((list.number(), String::new()), now);
         Ok(texts.map(|(name, text)| (name.to_owned(), text.to_owned())).collect())
+    }
+
+    fn carries_key_texts(&self) -> bool {
+        true
+    }
+
+    async fn set_key_texts(&mut self, texts: &[KeyText<'_>]) -> Result<(), EngineError> {
+        let shared = &self.shared;
+        let (mut replica, now) = (shared.replica(), shared.now());
+        let stored = texts.iter().try_for_each(|&KeyText { key, name, text, keep_until }| {
+            let lasts_ms = u64::try_from(keep_until.as_millis() - now.as_millis()).unwrap_or(0);
+            replica.set_text((OF_KEYS, &name_of_key_text(key, name)), text, lasts_ms, now)
+        });
+        shared.note_changes(&replica);
+        Ok(stored?)
+    }
+
+    async fn key_texts(&mut self, keys: &[&[u8]]) -> Result<Vec<NamedTexts>, EngineError> {
+        let (replica, now) = (self.shared.replica(), self.shared.now());
+        let of_key = |key: &&[u8]| {
+            let prefix = name_of_key_text(key, "");
+            let texts = replica.texts((OF_KEYS, prefix.clone()), now);
+            texts.map(|(name, text)| (name[prefix.len()..].to_owned(), text.to_owned())).collect()
+        };
+        Ok(keys.iter().map(of_key).collect())
     }
 
     /// Always the same: what was sent stays here, and goes to each node that lacks it.

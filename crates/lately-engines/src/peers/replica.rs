@@ -22,6 +22,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound::{Excluded, Included, Unbounded};
 use std::sync::Arc;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use lately::limits::MAX_ORIGINS;
 use lately::{Cell, LevelsId, Origin, Tally, Timestamp};
 
@@ -53,9 +55,35 @@ pub(super) struct Replica {
     notes_all: bool,
     bytes: usize,
     most_bytes: usize,
-    texts_bytes: usize,
+    /// The texts about keys, and the others.
+    key_texts: TextsSize,
+    list_texts: TextsSize,
     /// The key up to which expired blocks were looked for.
     swept: Option<Arc<[u8]>>,
+}
+
+/// How many texts there are, and the memory that they take.
+#[derive(Clone, Copy, Default)]
+struct TextsSize {
+    count: usize,
+    bytes: usize,
+}
+
+fn text_bytes(name: &str, text: Option<&str>) -> usize {
+    KEY_BYTES + INDEX_BYTES + 2 * name.len() + text.map_or(0, str::len)
+}
+
+/// The list of the texts about keys.
+pub(super) const OF_KEYS: u8 = 3;
+
+/// The name of a text about a key in this list; with an empty name, how all of them begin.
+pub(super) fn name_of_key_text(key: &[u8], name: &str) -> String {
+    format!("{} {name}", STANDARD.encode(key))
+}
+
+/// The key of such a name.
+pub(super) fn key_of_text(name: &str) -> Option<Vec<u8>> {
+    STANDARD.decode(name.split_once(' ')?.0).ok()
 }
 
 /// This replica, in `Lives`.
@@ -250,7 +278,8 @@ impl Replica {
             notes_all: false,
             bytes: 0,
             most_bytes,
-            texts_bytes: 0,
+            key_texts: TextsSize::default(),
+            list_texts: TextsSize::default(),
             swept: None,
         }
     }
@@ -273,7 +302,7 @@ impl Replica {
 
     /// Memory of what is held, in bytes, about.
     pub(super) fn held_bytes(&self) -> usize {
-        self.bytes + self.texts_bytes
+        self.bytes + self.key_texts.bytes + self.list_texts.bytes
     }
 
     /// Merges counts of this node.
@@ -321,8 +350,7 @@ impl Replica {
                 self.merge_count(key, count, from(count.stamp), now)?;
             }
         }
-        page.texts.iter().for_each(|text| self.merge_text(text, from(text.stamp), now));
-        Ok(())
+        page.texts.iter().try_for_each(|text| self.merge_text(text, from(text.stamp), now))
     }
 
     /// All own cells of another replica up to this number are merged.
@@ -395,7 +423,7 @@ impl Replica {
             bytes += BLOCK_BYTES;
             bytes += if self.keys.contains_key(key) { 0 } else { KEY_BYTES + key.len() };
         }
-        if bytes > 0 && self.bytes + bytes > self.most_bytes {
+        if bytes > 0 && self.bytes + self.key_texts.bytes + bytes > self.most_bytes {
             return Err(NoRoom);
         }
         self.bytes += bytes;
@@ -437,38 +465,56 @@ impl Replica {
     }
 
     /// Stores a text of this node, or removes one.
+    ///
+    /// # Errors
+    /// [`NoRoom`]: a text about a key is not stored.
     pub(super) fn set_text(
         &mut self,
         (list, name): (u8, &str),
         text: Option<&str>,
         lasts_ms: u64,
         now: Timestamp,
-    ) {
+    ) -> Result<(), NoRoom> {
         let key = Arc::new((list, name.to_owned()));
         let held = self.texts.get(&key).map_or(0, |held| held.version);
         let version = u64::try_from(now.as_millis()).unwrap_or(0).max(held + 1);
         let (name, text) = (name.to_owned(), text.map(str::to_owned));
         let text = Text { list, name, text, version, left_ms: lasts_ms, stamp: None };
-        self.merge_text(&text, None, now);
+        self.merge_text(&text, None, now)
     }
 
-    fn merge_text(&mut self, text: &Text, from: Option<From>, now: Timestamp) {
+    fn merge_text(&mut self, text: &Text, from: Option<From>, now: Timestamp) -> Result<(), NoRoom> {
         let Text { list, name, text, version, left_ms, .. } = text;
         let left_ms = i64::try_from(*left_ms).unwrap_or(i64::MAX).min(MAX_PEER_KEPT_MS);
         if left_ms == 0 {
-            return;
+            return Ok(());
         }
         let until_ms = now.as_millis().saturating_add(left_ms);
         let key = Arc::new((*list, name.clone()));
         let held = self.texts.get(&key);
         let is_newer = held.is_none_or(|held| (*version, text) > (held.version, &held.text));
-        let bytes =
-            |text: Option<&String>| KEY_BYTES + INDEX_BYTES + 2 * name.len() + text.map_or(0, String::len);
-        let (new_bytes, old_bytes) = (bytes(text.as_ref()), held.map_or(0, |held| bytes(held.text.as_ref())));
-        let has_room = held.is_some() || self.texts.len() < MAX_PEER_TEXTS;
-        let texts_bytes = self.texts_bytes + new_bytes - old_bytes;
-        if !is_newer || !has_room || texts_bytes > MAX_PEER_TEXTS_BYTES {
-            return;
+        let new_bytes = text_bytes(name, text.as_deref());
+        let old_bytes = held.map_or(0, |held| text_bytes(name, held.text.as_deref()));
+        let texts = match *list {
+            OF_KEYS => &self.key_texts,
+            _ => &self.list_texts,
+        };
+        let texts = TextsSize {
+            count: texts.count + usize::from(held.is_none()),
+            bytes: texts.bytes + new_bytes - old_bytes,
+        };
+        if !is_newer {
+            return Ok(());
+        }
+        if *list == OF_KEYS {
+            if new_bytes > old_bytes && self.bytes + texts.bytes > self.most_bytes {
+                return Err(NoRoom);
+            }
+            self.key_texts = texts;
+        } else if texts.count <= MAX_PEER_TEXTS && texts.bytes <= MAX_PEER_TEXTS_BYTES {
+            self.list_texts = texts;
+        } else {
+            return Ok(());
         }
         let is_own = held.is_some_and(|held| held.mark.source == SELF);
         let mut at = held.map_or_else(Places::default, |held| held.at);
@@ -479,16 +525,21 @@ impl Replica {
         } else {
             move_to(&mut self.learned, &mut at.learned, mark.changed, item);
         }
-        self.texts_bytes = texts_bytes;
         let held = HeldText { text: text.clone(), version: *version, until_ms, at, mark };
         self.texts.insert(key, held);
+        Ok(())
     }
 
-    /// The texts of a list, by name.
-    pub(super) fn texts(&self, list: u8, now: Timestamp) -> impl Iterator<Item = (&str, &str)> {
-        let of_list =
-            self.texts.iter().filter(move |(name, held)| name.0 == list && held.until_ms > now.as_millis());
-        of_list.filter_map(|(name, held)| Some((name.1.as_str(), held.text.as_deref()?)))
+    /// The texts of a list whose names begin like this, by name.
+    pub(super) fn texts(
+        &self,
+        (list, prefix): (u8, String),
+        now: Timestamp,
+    ) -> impl Iterator<Item = (&str, &str)> {
+        let from = self.texts.range((Included((list, prefix.clone())), Unbounded));
+        let of_list = from.take_while(move |(name, _)| name.0 == list && name.1.starts_with(&prefix));
+        let live = of_list.filter(move |(_, held)| held.until_ms > now.as_millis());
+        live.filter_map(|(name, held)| Some((name.1.as_str(), held.text.as_deref()?)))
     }
 
     /// Own cells and texts that changed after a number.
@@ -692,14 +743,15 @@ impl Replica {
             self.bytes -= KEY_BYTES + key.len();
         }
         let (own, learned) = (&mut self.own, &mut self.learned);
-        let texts_bytes = &mut self.texts_bytes;
+        let (key_texts, list_texts) = (&mut self.key_texts, &mut self.list_texts);
         self.texts.retain(|name, held| {
             let is_kept = held.until_ms > now_ms;
             if !is_kept {
                 own.remove(&held.at.own);
                 learned.remove(&held.at.learned);
-                *texts_bytes -=
-                    KEY_BYTES + INDEX_BYTES + 2 * name.1.len() + held.text.as_ref().map_or(0, String::len);
+                let texts = if name.0 == OF_KEYS { &mut *key_texts } else { &mut *list_texts };
+                texts.count -= 1;
+                texts.bytes -= text_bytes(&name.1, held.text.as_deref());
             }
             is_kept
         });

@@ -130,7 +130,7 @@ impl Mesh {
         if self.rng.once_in(10) {
             let name = ["a", "b"][self.rng.index(2)];
             let text = if self.rng.once_in(4) { None } else { Some("text") };
-            node.replica.set_text((0, name), text, 1_000_000_000, at(self.now_ms));
+            node.replica.set_text((0, name), text, 1_000_000_000, at(self.now_ms)).expect("there is room");
         }
     }
 
@@ -253,7 +253,7 @@ fn nodes_of_a_mesh_agree_whatever_goes_wrong() {
             for (number, node) in mesh.nodes.iter().enumerate() {
                 assert!(state(&node.replica) == union, "seed {seed}, node {number}");
                 let texts = |node: &Node| {
-                    let texts = node.replica.texts(0, at(mesh.now_ms));
+                    let texts = node.replica.texts((0, String::new()), at(mesh.now_ms));
                     texts.map(|(name, text)| format!("{name} {text}")).collect::<Vec<_>>()
                 };
                 assert_eq!(texts(node), texts(&mesh.nodes[0]), "seed {seed}, node {number}");

@@ -21,7 +21,9 @@ use tokio_postgres::{Client, NoTls, Row};
 use crate::layout::CELLS_OF_A_BLOCK;
 use crate::limits::{CHANGED_LASTS, ENGINE_COMMANDS, ENGINE_TIMEOUT};
 use crate::url::Parts;
-use crate::{Block, Engine, EngineError, Known, List, OwnedBlock, Place, Server, Told, Write};
+use crate::{
+    Block, Engine, EngineError, KeyText, Known, List, NamedTexts, OwnedBlock, Place, Server, Told, Write,
+};
 
 use address::Address;
 use partitions::Partition;
@@ -213,7 +215,7 @@ impl Postgres {
         let statements = format!("{};\n{}", schema::LOCK, dropped.collect::<String>());
         self.run(&statements).await?;
         over.iter().for_each(|partition| _ = self.partitions.remove(partition));
-        Ok(())
+        self.query(schema::DROP_KEY_TEXTS, &[]).await.map(drop)
     }
 
     async fn send_some(&mut self, writes: &[Write<'_>]) -> Result<(), EngineError> {
@@ -396,6 +398,55 @@ impl Engine for Postgres {
         self.connect().await?;
         let texts = self.query(schema::TEXTS, &[(&name_of(list), Type::TEXT)]).await?;
         Ok(texts.iter().map(|row| (row.get(0), row.get(1))).collect())
+    }
+
+    fn carries_key_texts(&self) -> bool {
+        true
+    }
+
+    async fn set_key_texts(&mut self, texts: &[KeyText<'_>]) -> Result<(), EngineError> {
+        for texts in texts.chunks(ENGINE_COMMANDS) {
+            self.connect().await?;
+            let (set, removed): (Vec<&KeyText<'_>>, Vec<_>) =
+                texts.iter().partition(|text| text.text.is_some());
+            let keys =
+                |texts: &[&KeyText<'_>]| texts.iter().map(|text| text.key.to_vec()).collect::<Vec<_>>();
+            let names =
+                |texts: &[&KeyText<'_>]| texts.iter().map(|text| text.name.to_owned()).collect::<Vec<_>>();
+            if !set.is_empty() {
+                let contents: Vec<&str> = set.iter().filter_map(|text| text.text).collect();
+                let until_ms: Vec<i64> = set.iter().map(|text| text.keep_until.as_millis()).collect();
+                let parameters: [(&(dyn ToSql + Sync), Type); 4] = [
+                    (&keys(&set), Type::BYTEA_ARRAY),
+                    (&names(&set), Type::TEXT_ARRAY),
+                    (&contents, Type::TEXT_ARRAY),
+                    (&until_ms, Type::INT8_ARRAY),
+                ];
+                self.query(schema::SET_KEY_TEXTS, &parameters).await?;
+            }
+            if !removed.is_empty() {
+                let parameters: [(&(dyn ToSql + Sync), Type); 2] =
+                    [(&keys(&removed), Type::BYTEA_ARRAY), (&names(&removed), Type::TEXT_ARRAY)];
+                self.query(schema::REMOVE_KEY_TEXTS, &parameters).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn key_texts(&mut self, keys: &[&[u8]]) -> Result<Vec<NamedTexts>, EngineError> {
+        let mut all = vec![NamedTexts::new(); keys.len()];
+        if keys.is_empty() {
+            return Ok(all);
+        }
+        self.connect().await?;
+        let rows = self.query(schema::KEY_TEXTS, &[(&keys, Type::BYTEA_ARRAY)]).await?;
+        let places: HashMap<&[u8], usize> = keys.iter().copied().zip(0..).collect();
+        for row in &rows {
+            if let Some(&place) = places.get(row.get::<_, &[u8]>(0)) {
+                all[place].push((row.get(1), row.get(2)));
+            }
+        }
+        Ok(all)
     }
 
     fn life(&self) -> u64 {

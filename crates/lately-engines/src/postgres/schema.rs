@@ -134,6 +134,25 @@ pub(super) const TEXTS: &str = r"
 SELECT name, content FROM lately.list WHERE list = $1
 AND (SELECT max(until) FROM lately.list WHERE list = $1) > now()";
 
+/// Stores texts about keys, sorted as counts are.
+pub(super) const SET_KEY_TEXTS: &str = r"
+INSERT INTO lately.list
+SELECT 'key:' || encode(counter_key, 'base64'), name, content, to_timestamp(until_ms / 1000.0)
+FROM unnest($1, $2, $3, $4) AS sent (counter_key, name, content, until_ms) ORDER BY 1, 2
+ON CONFLICT (list, name) DO UPDATE SET content = excluded.content, until = excluded.until";
+
+pub(super) const REMOVE_KEY_TEXTS: &str = r"
+DELETE FROM lately.list AS held USING unnest($1, $2) AS removed (counter_key, name)
+WHERE held.list = 'key:' || encode(removed.counter_key, 'base64') AND held.name = removed.name";
+
+/// The texts of keys that last.
+pub(super) const KEY_TEXTS: &str = r"
+SELECT counter_key, name, content FROM unnest($1) AS asked (counter_key)
+JOIN lately.list ON list = 'key:' || encode(counter_key, 'base64') AND until > now()";
+
+/// Texts of keys that are over.
+pub(super) const DROP_KEY_TEXTS: &str = "DELETE FROM lately.list WHERE list LIKE 'key:%' AND until <= now()";
+
 /// Notes that blocks were changed, sorted as counts are.
 pub(super) const NOTE_CHANGED: &str = r"
 INSERT INTO lately.changed

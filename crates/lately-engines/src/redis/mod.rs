@@ -18,9 +18,9 @@ use futures_util::future::join_all;
 use lately::Origin;
 use redis::{Cmd, FromRedisValue, Pipeline, RedisError, Value, from_redis_value};
 
-use crate::layout::{members, name, read_block, read_name};
+use crate::layout::{members, name, name_of_texts, read_block, read_name};
 use crate::limits::{CHANGED_LASTS, CHANGED_SETS, ENGINE_COMMANDS, LASTING_BLOCKS, REDIRECTIONS};
-use crate::{Block, Engine, EngineError, List, OwnedBlock, Place, Server, Told, Write};
+use crate::{Block, Engine, EngineError, KeyText, List, NamedTexts, OwnedBlock, Place, Server, Told, Write};
 
 use address::{Host, Route, Servers};
 use connection::{Connection, Failure, Mode};
@@ -405,6 +405,11 @@ impl Redis {
     }
 }
 
+fn as_texts(fields: Vec<(Vec<u8>, Vec<u8>)>) -> NamedTexts {
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    fields.into_iter().map(|(name, value)| (text(name), text(value))).collect()
+}
+
 /// A command on one of the sets with the names of changed blocks.
 fn of_changed(command: &'static str, set: u16) -> Command {
     Command::new(command, format!("lately:changed:{set}").as_bytes())
@@ -568,8 +573,36 @@ impl Engine for Redis {
     async fn texts(&mut self, list: List) -> Result<Vec<(String, String)>, EngineError> {
         let texts: Vec<Vec<(Vec<u8>, Vec<u8>)>> =
             self.run(vec![Command::new("HGETALL", key_of(list))]).await?;
-        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-        Ok(texts.into_iter().flatten().map(|(name, value)| (text(name), text(value))).collect())
+        Ok(texts.into_iter().flat_map(as_texts).collect())
+    }
+
+    fn carries_key_texts(&self) -> bool {
+        true
+    }
+
+    async fn set_key_texts(&mut self, texts: &[KeyText<'_>]) -> Result<(), EngineError> {
+        for texts in texts.chunks(ENGINE_COMMANDS / 2) {
+            let commands = texts.iter().flat_map(|&KeyText { key, name, text, keep_until }| {
+                let of_key = name_of_texts(key);
+                let set = match text {
+                    Some(text) => Command::new("HSET", &of_key).arg(name).arg(text),
+                    None => Command::new("HDEL", &of_key).arg(name),
+                };
+                [set, Command::new("PEXPIREAT", &of_key).arg(keep_until.as_millis())]
+            });
+            self.run::<Value>(commands.collect()).await?;
+        }
+        Ok(())
+    }
+
+    async fn key_texts(&mut self, keys: &[&[u8]]) -> Result<Vec<NamedTexts>, EngineError> {
+        let mut all = Vec::with_capacity(keys.len());
+        for keys in keys.chunks(ENGINE_COMMANDS) {
+            let commands = keys.iter().map(|key| Command::new("HGETALL", &name_of_texts(key))).collect();
+            let texts: Vec<Vec<(Vec<u8>, Vec<u8>)>> = self.run(commands).await?;
+            all.extend(texts.into_iter().map(as_texts));
+        }
+        Ok(all)
     }
 
     fn life(&self) -> u64 {

@@ -16,7 +16,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use lately::{Cell, LevelsId, Origin, Settings, Tally, Timestamp};
-use lately_engines::{Block, Engine, Known, List, Memory, OwnedBlock, Write};
+use lately_engines::{Block, Engine, KeyText, Known, List, Memory, OwnedBlock, Write};
 
 /// 2100, so that no server drops what is written.
 const LEVELS: LevelsId = LevelsId::new(7);
@@ -142,7 +142,43 @@ async fn check(mut engine: impl Engine) {
     nodes.sort();
     let expected = [("a", "4"), ("b", "two \r\n\"ä\"")];
     assert_eq!(nodes, expected.map(|(node, status)| (node.to_owned(), status.to_owned())));
+    check_texts_of_keys(&mut engine).await;
     assert_eq!(engine.read(&[]).await.expect("nothing to do"), Vec::<lately_engines::Told>::new());
+}
+
+/// A text about a key replaces the one before of its name, and goes when it is removed.
+async fn check_texts_of_keys(engine: &mut impl Engine) {
+    if !engine.carries_key_texts() {
+        return;
+    }
+    let keep_until = Timestamp::from_millis(START_MS + 10 * 365 * 86_400_000).expect("a time");
+    let long = vec![b'k'; 1_024];
+    let keys: [&[u8]; 4] = [b"a", b"{a}:}", b"\0\xff", &long];
+    let text = |key: usize, name: &'static str, text: Option<&'static str>| KeyText {
+        key: keys[key],
+        name,
+        text,
+        keep_until,
+    };
+    let long_text: &'static str = "t".repeat(30_000).leak();
+    let rounds = [
+        vec![text(0, "a.1", Some("1")), text(1, "a.1", Some("2")), text(3, "a.1", Some(long_text))],
+        vec![text(0, "b.2", Some("3")), text(0, "a.1", Some("4")), text(2, "b.2", None)],
+        vec![text(1, "a.1", None)],
+        Vec::new(),
+    ];
+    for texts in rounds {
+        engine.set_key_texts(&texts).await.expect("it takes them");
+    }
+    let mut held = engine.key_texts(&keys).await.expect("it answers");
+    held.iter_mut().for_each(|texts| texts.sort());
+    let texts = |texts: &[(&str, &str)]| {
+        texts.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect::<Vec<_>>()
+    };
+    let expected =
+        [texts(&[("a.1", "4"), ("b.2", "3")]), texts(&[]), texts(&[]), texts(&[("a.1", long_text)])];
+    assert_eq!(held, expected);
+    assert_eq!(engine.key_texts(&[]).await.expect("nothing to do"), Vec::<lately_engines::NamedTexts>::new());
 }
 
 /// All blocks that were written are listed, and those that were noted are taken once. `written` has some several times.

@@ -505,6 +505,9 @@ fn note_read(cluster: &Cluster, op: &Op<'_>, store: &Store, now: Timestamp) {
         &Op::Hits { key, window, at } => {
             cluster.note_read(key, Asked { key, window, at }.reach(store, now), store, now);
         }
+        &Op::Unique { key, window } => {
+            cluster.note_read(key, Asked { key, window, at: None }.reach(store, now), store, now);
+        }
         Op::Limit { key, window, .. } => cluster.note_limit(key, *window, store, now),
         Op::Decide(request) | Op::Refund(request) => {
             cluster.note_limit(request.key, request.window, store, now);

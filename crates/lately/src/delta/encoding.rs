@@ -63,6 +63,7 @@ const GIVEN_BACK: u8 = 11;
 const TAKEN_BACK: u8 = 12;
 const ID: u8 = 13;
 const MEMBER: u8 = 14;
+const MEMBERS_DROPPED: u8 = 15;
 // The second byte has flags for fields that are present because they differ from the default. Two more bits
 // are free, for an origin other than this server.
 /// Of a restored key: it has an arrival time; denied hits; a guard; ids; members.
@@ -396,6 +397,16 @@ impl DeltaBatch {
                     head.word(member.hash(), Member::BYTES);
                 });
             }
+            Delta::MembersDropped { key, generation, until } => {
+                let is_now = until == self.now;
+                let (flags, after_ms) =
+                    (if is_now { 0 } else { AT }, until.as_millis() - self.now.as_millis());
+                append(&mut self.bytes, (MEMBERS_DROPPED, flags), sequence, key, generation, |head| {
+                    if !is_now {
+                        head.number(zigzag(after_ms));
+                    }
+                });
+            }
             Delta::Forget { key, generation, why } => {
                 let kind = if why == Forgotten::Deleted { DELETED } else { EVICTED };
                 append(&mut self.bytes, (kind, 0), sequence, key, generation, |_| ());
@@ -519,7 +530,7 @@ impl<'a> Deltas<'a> {
                 RESTORED => {
                     HAS_ARRIVAL | HAS_DENIED | HAS_GUARD | HAS_IDS | HAS_MEMBERS | HAS_PAST | GENERATION
                 }
-                ID | MEMBER => GENERATION | AT,
+                ID | MEMBER | MEMBERS_DROPPED => GENERATION | AT,
                 LIMITED => HAS_PAST | GENERATION,
                 HITS | DENIED => GENERATION | AT | SEVERAL | HUGE,
                 GIVEN_BACK => GENERATION | AT | SEVERAL | HUGE | ENDS_IDS,
@@ -612,6 +623,7 @@ impl<'a> Deltas<'a> {
             DELETED => Delta::Forget { key, generation, why: Forgotten::Deleted },
             ID => Delta::Id { key, generation, id: id? },
             MEMBER => Delta::Member { key, generation, at, member: Member::from_hash(member) },
+            MEMBERS_DROPPED => Delta::MembersDropped { key, generation, until: at },
             EVICTED => Delta::Forget { key, generation, why: Forgotten::Evicted },
             FLUSH => Delta::Flush { below: generation },
             POSITION if key_len <= MAX_SOURCE_BYTES => Delta::Position { source: key, position },
@@ -767,6 +779,8 @@ mod tests {
                 at: Timestamp::MIN,
                 member: Member::from_hash(7),
             },
+            Delta::MembersDropped { key, generation: Generation(0), until: now },
+            Delta::MembersDropped { key: &long, generation: Generation::MAX, until: Timestamp::MIN },
             Delta::Flush { below: Generation(9) },
             Delta::Position { source: &long[..MAX_SOURCE_BYTES], position: u64::MAX },
             Delta::Position { source: b"s", position: 0 },
@@ -802,6 +816,8 @@ mod tests {
             (17, 1),
             (18, 1),
             (19, 1),
+            (20, 1),
+            (21, 1),
         ];
         assert_eq!(places.len(), deltas.len());
         let wanted: Vec<_> =

@@ -129,6 +129,9 @@ impl ClockShift {
             Delta::Member { key, generation, at, member } => {
                 Delta::Member { key, generation, at: self.past(at), member }
             }
+            Delta::MembersDropped { key, generation, until } => {
+                Delta::MembersDropped { key, generation, until: self.past(until) }
+            }
             Delta::Restored { key, generation, limits, entry } => {
                 Delta::Restored { key, generation, limits: self.limits(limits), entry }
             }

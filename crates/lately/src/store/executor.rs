@@ -295,8 +295,9 @@ impl<'a> Executor<'a> {
                 }))
             }
             Op::Unique { key, window } => {
+                let others = if self.has_others { self.store.members_of_others(key, hash) } else { None };
                 let (locked, context) = self.parts();
-                Outcome::Unique(locked.unique(key, place, window, context))
+                Outcome::Unique(locked.unique(key, place, (window, others.as_deref()), context))
             }
             Op::Denied(ref question) => {
                 let Question { key, window, at } = **question;

@@ -19,6 +19,7 @@ mod key;
 mod key_state;
 mod long_keys;
 mod mark;
+mod members;
 mod memory;
 #[cfg(all(test, loom))]
 mod models;
@@ -60,6 +61,7 @@ pub use eviction::Newcomers;
 pub use eviction_guard::{EvictionGuard, LimitGuard, RateGuard};
 pub(crate) use key_state::Extras;
 pub(crate) use mark::Before;
+pub use members::{LearnedMembers, SentMembers};
 pub use memory::MemoryStats;
 pub use operation::{HitOnce, JointRequest, Limit, MemberHit, Op, Outcome, Question, Request};
 pub use others::{OwnSpan, Tier};

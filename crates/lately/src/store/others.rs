@@ -22,6 +22,7 @@ use crate::merge::{
 use crate::panes::Pane;
 use crate::settings::Settings;
 use crate::time::{Span, Timestamp};
+use crate::uniques::Uniques;
 use crate::window::Window;
 
 /// What others counted, by key.
@@ -31,16 +32,18 @@ pub(super) struct Others {
     parts: Box<[Mutex<Keys>]>,
 }
 
-type Keys = HashMap<Box<[u8]>, OtherKey>;
+pub(super) type Keys = HashMap<Box<[u8]>, OtherKey>;
 
 /// What others counted of a key.
 #[derive(Default, Debug)]
-struct OtherKey {
+pub(super) struct OtherKey {
     cells: Cells,
     /// What the upstream engine has of it. Mostly empty: few stores have one.
     upstream: Cells,
     /// The hits of all others. `None` when the cells have changed since.
     sum: Option<Arc<Entry>>,
+    /// The distinct members that others have counted.
+    pub(super) members: Option<Arc<Uniques>>,
 }
 
 /// The engine that counts were read from. What is known from one stays when the other is read again.
@@ -98,16 +101,23 @@ impl OwnSpan {
 impl OtherKey {
     fn bytes(&self, key: &[u8]) -> usize {
         let sum = self.sum.as_ref().map_or(0, |sum| size_of::<Entry>() + sum.heap_bytes());
-        KEY_BYTES + allocated(key.len()) + self.cells.heap_bytes() + self.upstream.heap_bytes() + sum
+        let members = self.members.as_ref().map_or(0, |members| members.bytes());
+        KEY_BYTES
+            + allocated(key.len())
+            + self.cells.heap_bytes()
+            + self.upstream.heap_bytes()
+            + sum
+            + members
     }
 
     fn is_empty(&self) -> bool {
-        self.cells.is_empty() && self.upstream.is_empty()
+        self.cells.is_empty() && self.upstream.is_empty() && self.members.is_none()
     }
 
-    fn expire(&mut self, sets: &LevelSets<'_>, now: Timestamp) {
+    fn expire(&mut self, (settings, sets): (&Settings, &LevelSets<'_>), now: Timestamp) {
         self.cells.expire(sets, now);
         self.upstream.expire(sets, now);
+        self.members = self.members.take().filter(|members| !members.have_expired(settings, now));
     }
 
     /// The counts of both engines, merged.
@@ -135,11 +145,11 @@ impl OtherKey {
 }
 
 impl Others {
-    fn new() -> Others {
+    pub(super) fn new() -> Others {
         Others { watermarks: RwLock::default(), parts: (0..PARTS).map(|_| Mutex::default()).collect() }
     }
 
-    fn part(&self, hash: u64) -> MutexGuard<'_, Keys> {
+    pub(super) fn part(&self, hash: u64) -> MutexGuard<'_, Keys> {
         self.lock((hash >> 32) as usize % PARTS)
     }
 
@@ -324,7 +334,7 @@ impl Store {
         LevelSets::new(self.settings_of(key).levels(), &tables, key)
     }
 
-    fn replace(&self, others: &Others, key: &[u8], change: impl FnOnce(&mut OtherKey)) -> usize {
+    pub(super) fn replace(&self, others: &Others, key: &[u8], change: impl FnOnce(&mut OtherKey)) -> usize {
         let mut part = others.part(self.hash(key));
         let (name, mut held) = part.remove_entry(key).unwrap_or_else(|| (key.into(), OtherKey::default()));
         let before = if held.is_empty() { 0 } else { held.bytes(key) };
@@ -384,7 +394,7 @@ impl Store {
         let (mut before, mut after) = (0, 0);
         others.lock(shard / SHARDS.div_ceil(PARTS)).retain(|key, held| {
             before += held.bytes(key);
-            held.expire(&self.level_sets(key), now);
+            held.expire((self.settings_of(key), &self.level_sets(key)), now);
             let is_kept = !held.is_empty();
             after += if is_kept { held.bytes(key) } else { 0 };
             is_kept

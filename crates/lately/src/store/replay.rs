@@ -296,6 +296,12 @@ impl Store {
                     Ok(())
                 })
             }
+            Delta::MembersDropped { key, generation, until } => {
+                self.replay_life(key, hash, generation, now, |shard, context| {
+                    shard.drop_members((key, hash), until, context);
+                    Ok(())
+                })
+            }
             Delta::Forget { key, generation, .. } => {
                 let ended = Generation(generation.0.saturating_add(1));
                 self.replay_life(key, hash, ended, now, |_, _| Ok(()))

@@ -132,6 +132,11 @@ impl Uniques {
         self.sketch.is_none() && self.recent.is_empty()
     }
 
+    /// Whether all of them are older than the retention.
+    pub(crate) fn have_expired(&self, settings: &Settings, now: Timestamp) -> bool {
+        self.count(settings.retain(), settings, now).lower == 0 && self.clone().tidy(settings, now)
+    }
+
     /// Drops what is older than the retention. Returns whether nothing is left.
     pub(crate) fn tidy(&mut self, settings: &Settings, now: Timestamp) -> bool {
         let oldest_ms = settings.retention_edge_ms(now);
@@ -143,6 +148,18 @@ impl Uniques {
             sketch.tidy(settings, now);
         }
         self.is_empty()
+    }
+
+    /// Removes the members that were last hit in the pane of a time or before. A sketch removes the wider pane that has the time as a whole.
+    pub(crate) fn drop_until(&mut self, until: Timestamp, settings: &Settings) {
+        let until_ms = settings.pane_start(until).as_millis();
+        self.recent.drop_until(until_ms);
+        if let Some(sketch) = &mut self.sketch {
+            sketch.drop_until(until_ms);
+        }
+        if self.recent.has_all_from(until_ms + 1) {
+            self.sketch = None;
+        }
     }
 
     /// What was later than `now` counts as of now: the clock that wrote it was ahead.

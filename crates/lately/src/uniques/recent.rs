@@ -150,6 +150,18 @@ impl Recent {
         }
     }
 
+    /// Removes the members whose last pane begins at this time or before, and all others of then.
+    pub(super) fn drop_until(&mut self, until_ms: i64) {
+        let dropped = self.first_from(until_ms + 1);
+        if dropped > 0 {
+            self.members.drain(..dropped);
+            self.members.shrink_to_fit();
+        }
+        if self.floor_ms.0 <= until_ms {
+            self.floor_ms = Floor::default();
+        }
+    }
+
     /// Later times become this one.
     pub(super) fn end_by(&mut self, latest_ms: i64) {
         for known in &mut self.members {

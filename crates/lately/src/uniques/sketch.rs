@@ -11,7 +11,7 @@ use super::Member;
 use super::cells::{Cells, Place};
 use super::coarse::Coarse;
 use super::estimate::Estimate;
-use super::panes::{Edge, Panes};
+use super::panes::{Edge, Panes, Stamp};
 
 /// A sketch.
 #[derive(Clone, Debug)]
@@ -79,6 +79,16 @@ impl Sketch {
 
     pub(super) fn tidy(&mut self, settings: &Settings, now: Timestamp) {
         let new_stamps = self.panes.tidy(settings, now);
+        self.cells.restamp(&new_stamps);
+    }
+
+    /// Removes the members whose last pane begins at this time or before.
+    pub(super) fn drop_until(&mut self, until_ms: i64) {
+        let last = self.panes.last_before(until_ms);
+        let mut new_stamps = [0; 256];
+        for (new, stamp) in new_stamps.iter_mut().zip(0..=Stamp::MAX).skip(usize::from(last) + 1) {
+            *new = stamp;
+        }
         self.cells.restamp(&new_stamps);
     }
 

@@ -277,6 +277,41 @@ fn parts_of_a_key_merge_to_the_whole() {
 }
 
 #[test]
+fn members_until_a_time_are_dropped() {
+    let settings = Settings::default();
+    for (seed, members) in [(1, 5_u64), (2, 90), (3, 300), (4, 20_000)] {
+        let mut both = Both::new(settings.clone());
+        for step in 0..2 * members {
+            let at_ms = START_MS + (step * 3_600_000 / members).cast_signed();
+            both.hit(scattered(seed << 32 | step) % members, at_ms, at_ms);
+        }
+        let (now_ms, until_ms) = (START_MS + 7_200_000, START_MS + 6_500_500);
+        let drop = |both: &mut Both, until_ms: i64| {
+            both.uniques.drop_until(at(until_ms), &settings);
+            both.exact.retain(|_, last_ms| *last_ms >= until_ms / 1_000 * 1_000 + 1_000);
+            both.uniques.check_consistency();
+        };
+        drop(&mut both, until_ms);
+        for window in [seconds(1), minutes(5), hours(1), days(7)] {
+            let (exact, count) = (both.exact(window, now_ms), both.count(window, now_ms));
+            if exact < EXACT_MEMBERS as u64 {
+                assert_eq!(count.estimate, exact, "{window} of {members}");
+            } else {
+                // A pane of the sketch that has the time goes as a whole.
+                assert!(
+                    count.estimate * 100 < exact * 108 && exact * 85 < count.estimate * 100,
+                    "{count:?} {exact}"
+                );
+            }
+        }
+        drop(&mut both, now_ms);
+        assert_eq!(both.count(days(7), now_ms).upper, Some(0));
+        both.hit(1, now_ms + 1_000, now_ms + 1_000);
+        assert_eq!(both.count(days(7), now_ms + 1_000).upper, Some(1));
+    }
+}
+
+#[test]
 fn hashes_of_members_never_change() {
     // Data folders have these.
     assert_eq!(Member::new(b"user-7").hash(), 0x244a_7350_3c84);

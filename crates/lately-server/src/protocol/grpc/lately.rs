@@ -179,6 +179,7 @@ pub(super) async fn unique(call: Call, asked: UniqueRequest) -> Result<UniqueRes
     check_key(&call, &key)?;
     let window = window_ms.map(span).transpose()?;
     call.check_loaded()?;
+    call.service.known(Asked { key: &key, window, at: None }).await;
     let now = call.service.now();
     let (window, count) = call.service.unique(&key, window, now).map_err(|error| of_hit(&error))?;
     Ok(UniqueResponse {

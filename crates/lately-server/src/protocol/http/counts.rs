@@ -138,6 +138,7 @@ pub(super) async fn unique(
     if service.is_loading() {
         return Err(Problem::loading());
     }
+    service.known(Asked { key: &key, window, at: None }).await;
     let now = service.now();
     let (window, count) = service.unique(&key, window, now).map_err(|error| Problem::of_hit(&error))?;
     Ok(Json(UniqueAnswer {

@@ -2,7 +2,7 @@
 //! next start. It also lists the marks of the last two minutes: if the engine loses them, the node sends them again. They say which
 //! own hits are removed already, so these are not removed twice.
 //!
-//! A line is `+`, or `-` once the marks are there, then the time of the deletion in milliseconds, the key in base64, and the
+//! A line is `+`, or `=` once the marks for the hits of others are there, or `-` once all are there, then the time of the deletion in milliseconds, the key in base64, and the
 //! checksum of the line. For a mark it is `~`, the time, the key, the number of the levels, the width and the start of the cell,
 //! how many hits are deleted, how many of them are removed, their origin, and the checksum.
 
@@ -48,6 +48,8 @@ pub(super) struct DeletionLog {
 pub(super) enum Step {
     /// Its deletion is to be marked.
     Deleted,
+    /// Its deletion is marked for the hits of other nodes.
+    OthersMarked,
     /// Its deletion is marked.
     Marked,
     /// A mark was made.
@@ -61,6 +63,8 @@ pub(super) type Line = (Step, Box<[u8]>, Timestamp);
 #[derive(PartialEq, Eq, Default, Debug)]
 pub(super) struct Logged {
     pub(super) deleted: DeletedKeys,
+    /// Of these keys, until when the hits of others are marked.
+    pub(super) others_marked: HashMap<Box<[u8]>, Timestamp>,
     /// In the order in which they were made.
     pub(super) marks: Vec<(Box<[u8]>, Timestamp, Known)>,
 }
@@ -69,6 +73,7 @@ fn line((step, key, at): &Line) -> String {
     let (at, key) = (at.as_millis(), STANDARD.encode(key));
     lines::line(&match step {
         Step::Deleted => format!("+ {at} {key}"),
+        Step::OthersMarked => format!("= {at} {key}"),
         Step::Marked => format!("- {at} {key}"),
         Step::Mark(Known { origin, levels, cell: Cell { start_ms, width_ms }, tally, removed }) => {
             let (levels, deleted) = (levels.number(), tally.deleted);
@@ -83,6 +88,7 @@ fn read_line(line: &str) -> Option<Line> {
     let key = STANDARD.decode(words.next()?).ok()?.into();
     let step = match sign {
         "+" => Step::Deleted,
+        "=" => Step::OthersMarked,
         "-" => Step::Marked,
         "~" => {
             let levels = LevelsId::new(words.next()?.parse().ok()?);
@@ -115,6 +121,7 @@ impl DeletionLog {
         for (step, key, at) in steps {
             match step {
                 Step::Deleted => logged.deleted.entry(key).or_default().push(at),
+                Step::OthersMarked => _ = logged.others_marked.insert(key, at),
                 Step::Mark(known) => logged.marks.push((key, at, known)),
                 Step::Marked => {
                     if let Entry::Occupied(mut times) = logged.deleted.entry(key) {
@@ -126,6 +133,8 @@ impl DeletionLog {
                 }
             }
         }
+        let Logged { deleted, others_marked, .. } = &mut logged;
+        others_marked.retain(|key, _| deleted.contains_key(key));
         file.set_len(bytes)?;
         let file = Some((Arc::new(file), path));
         Ok((DeletionLog { file, bytes, is_stale: bytes > 0, ..DeletionLog::default() }, logged))
@@ -225,6 +234,22 @@ mod tests {
         let (mut none, logged) = DeletionLog::load(None).expect("no file");
         none.add([line_of(Step::Deleted, odd, 2)].into_iter()).expect("no file");
         assert_eq!(logged, Logged::default());
+    }
+
+    #[test]
+    fn marks_for_the_hits_of_others_are_kept_while_those_of_own_hits_wait() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let load = || DeletionLog::load(Some(folder.path())).expect("good lines");
+        let line = |step, ms| [line_of(step, b"k", ms)].into_iter();
+        let (mut log, _) = load();
+        log.add(line(Step::Deleted, 1)).expect("room");
+        log.add(line(Step::OthersMarked, 1)).expect("room");
+        log.add(line(Step::Deleted, 2)).expect("room");
+        let (mut log, logged) = load();
+        assert_eq!(logged.deleted, deleted(&[(b"k", 1), (b"k", 2)]).deleted);
+        assert_eq!(logged.others_marked, HashMap::from([(Box::from(&b"k"[..]), at(1))]));
+        log.add(line(Step::Marked, 2)).expect("room");
+        assert_eq!(load().1, Logged::default());
     }
 
     #[test]

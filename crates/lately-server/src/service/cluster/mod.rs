@@ -3,6 +3,7 @@
 //! The store marks keys that were hit. `worker.rs` sends their counts to the engine (`outgoing.rs`), and reads what other nodes
 //! counted of the keys in `interest.rs`. The store merges that, so all answers have it.
 //! `reconcile.rs` finds what the engine lacks of this node's hits.
+//! `members.rs` sends and reads the distinct members of keys.
 //! `children.rs` keeps the names of the nodes below this one. `nodes.rs` lists the nodes, and `tables.rs` knows in which levels others count.
 //!
 //! With an upstream engine, `aggregator.rs` copies what the engine of this data centre has to that of all, and `upstream.rs`
@@ -16,6 +17,7 @@ mod group;
 mod interest;
 #[cfg(feature = "kafka")]
 mod kafka;
+mod members;
 mod name_claim;
 mod nodes;
 mod origins;

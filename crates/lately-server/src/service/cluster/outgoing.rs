@@ -108,8 +108,8 @@ impl Outgoing {
         let mut origins = Origins::load(folder)?;
         let origin = origins.add(node, now)?;
         let life = RwLock::new(Life { origin, origins, alone_from_ms: None });
-        let (log, Logged { deleted, marks }) = DeletionLog::load(folder)?;
-        let mut deletions = Deletions { log, ..Deletions::default() };
+        let (log, Logged { deleted, others_marked, marks }) = DeletionLog::load(folder)?;
+        let mut deletions = Deletions { log, others_marked, ..Deletions::default() };
         deleted
             .into_iter()
             .for_each(|(key, times)| times.into_iter().for_each(|at| deletions.insert(&key, at)));
@@ -265,6 +265,11 @@ impl Outgoing {
         !deletions.keys.is_empty() && deletions.keys.contains_key(key)
     }
 
+    /// When a key was deleted last, if the marks for it are not sent.
+    pub(super) fn deleted_at(&self, key: &[u8]) -> Option<Timestamp> {
+        self.deletions().keys.get(key).map(|times| newest(times))
+    }
+
     /// How many keys were deleted whose marks are not sent.
     pub(super) fn deleted_keys(&self) -> usize {
         self.deletions().keys.len()
@@ -286,12 +291,18 @@ impl Outgoing {
         self.deletions().keys.get(key).is_some_and(|times| newest(times) == at)
     }
 
-    /// The marks for the hits of others on a deleted key are sent.
-    pub(super) fn others_marked(&self, key: &[u8], deleted_at: Timestamp) {
+    /// The marks for the hits of others on a deleted key are sent. This is in the data folder, too: after its next start, the node does not mark
+    /// what they have counted since.
+    ///
+    /// # Errors
+    /// It cannot be written to the data folder.
+    pub(super) fn others_marked(&self, key: &[u8], deleted_at: Timestamp) -> io::Result<()> {
         let deletions = &mut *self.deletions();
-        if deletions.keys.contains_key(key) {
-            deletions.others_marked.insert(key.into(), deleted_at);
+        if !deletions.keys.contains_key(key) {
+            return Ok(());
         }
+        deletions.others_marked.insert(key.into(), deleted_at);
+        deletions.log.add([(Step::OthersMarked, key.into(), deleted_at)].into_iter())
     }
 
     /// The marks for a deletion of a key are sent.
@@ -444,13 +455,14 @@ impl Outgoing {
         });
         // No node sends marks again for which these hits were removed.
         deletions.drop_sent(before(now, 2 * SENT_WITHIN_MS), self.most_bytes);
-        let Deletions { keys, log, sent, .. } = deletions;
+        let Deletions { keys, others_marked, log, sent, .. } = deletions;
         let all_marked = keys.is_empty() && upstream.is_none_or(|upstream| upstream.unsent_deletions() == 0);
         log.tidy(all_marked && sent.is_empty(), || {
             let here = keys.iter().flat_map(|(key, times)| times.iter().map(|at| (key.clone(), *at)));
             let deleted = here.chain(upstream.into_iter().flat_map(Upstream::deletions));
             let marks = sent.iter().flat_map(SentMarks::lines);
-            deleted.map(|(key, at)| (Step::Deleted, key, at)).chain(marks).collect()
+            let of_others = others_marked.iter().map(|(key, at)| (Step::OthersMarked, key.clone(), *at));
+            deleted.map(|(key, at)| (Step::Deleted, key, at)).chain(of_others).chain(marks).collect()
         })
     }
 
@@ -643,7 +655,7 @@ mod tests {
         // Those of others are marked first. A later deletion is another one.
         let unsent = outgoing.deleted(7, false);
         assert_eq!(unsent.len(), 7);
-        unsent.iter().for_each(|Unsent { key, at, .. }| outgoing.others_marked(key, *at));
+        unsent.iter().for_each(|Unsent { key, at, .. }| outgoing.others_marked(key, *at).expect("no folder"));
         let later = Timestamp::from_millis(now.as_millis() + 1).expect("a time");
         outgoing.delete(std::iter::once(&*unsent[0].key), later).expect("no folder");
         assert_eq!(outgoing.deleted(usize::MAX, false).len(), count - 6);

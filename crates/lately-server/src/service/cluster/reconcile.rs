@@ -282,7 +282,13 @@ impl<E: Engine> Worker<E> {
         let reconcile = &mut self.reconcile;
         reconcile.was_away |= matches!(above, Above::Away);
         match &compared {
-            Ok(done) => reconcile.leave(keys.split_off(*done), next),
+            Ok(done) => {
+                reconcile.leave(keys.split_off(*done), next);
+                let is_whole = reconcile.is_urgent || reconcile.rounds.is_multiple_of(RECONCILE_FULL_EVERY);
+                if self.engine.carries_key_texts() && (next.is_none() || is_whole) {
+                    keys.iter().for_each(|key| self.members.note(key, &service));
+                }
+            }
             Err(_) => reconcile.fail(keys, next),
         }
         compared?;

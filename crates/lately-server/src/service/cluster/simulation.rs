@@ -21,12 +21,12 @@ use std::time::Duration;
 
 use lately::limits::SENT_WITHIN_MS;
 use lately::{
-    Cell, LevelsId, ManualClock, Op, Origin, Pattern, Settings, SettingsBuilder, Span, Store, Timestamp,
-    days, hours, milliseconds, minutes, seconds,
+    Cell, LevelsId, ManualClock, MemberHit, Op, Origin, Pattern, Settings, SettingsBuilder, Span, Store,
+    Timestamp, days, hours, milliseconds, minutes, seconds,
 };
 use lately_engines::{
-    Block, Engine, EngineError, Known, List, OwnedBlock, PeerAnswer, PeerLink, PeerReport, Peers,
-    PeersConfig, Place, Told, Write,
+    Block, Engine, EngineError, KeyText, Known, List, NamedTexts, OwnedBlock, PeerAnswer, PeerLink,
+    PeerReport, Peers, PeersConfig, Place, Told, Write,
 };
 use tempfile::TempDir;
 use test_support::{ReportOnPanic, Rng, print_uncaptured, seeds, trace};
@@ -51,6 +51,16 @@ type Blocks = HashMap<OwnedBlock, HashMap<(Origin, Cell), Known>>;
 
 /// A write to a block, owned.
 type OwnWrite = (OwnedBlock, Known);
+
+/// Texts by key and name.
+type KeyTexts = BTreeMap<(Box<[u8]>, String), String>;
+
+/// A text that replaces another one, or removes it.
+type OwnText = ((Box<[u8]>, String), Option<String>);
+
+/// A key of which distinct members are counted, too.
+const PEOPLE: &[u8] = b"people";
+const MEMBERS: u64 = 60;
 
 /// The engine: what it has, and what its replica has not.
 struct World {
@@ -78,6 +88,11 @@ struct World {
     claims: HashMap<String, (String, i64)>,
     /// The tables of levels.
     texts: BTreeMap<String, String>,
+    /// Texts about keys, as the engine has them and as its replica has them; those that the replica lacks, and those that arrive later.
+    key_texts: KeyTexts,
+    replica_texts: KeyTexts,
+    unreplicated_texts: Vec<(i64, OwnText)>,
+    late_texts: Vec<(i64, OwnText)>,
 }
 
 /// The connection of a node to the engine.
@@ -99,7 +114,19 @@ fn merge(blocks: &mut Blocks, (block, known): OwnWrite) {
     held.entry((known.origin.clone(), known.cell)).and_modify(|held| held.merge(&known)).or_insert(known);
 }
 
+fn set_text(texts: &mut KeyTexts, (name, text): OwnText) {
+    match text {
+        Some(text) => _ = texts.insert(name, text),
+        None => _ = texts.remove(&name),
+    }
+}
+
 impl World {
+    fn write_text(&mut self, text: OwnText) {
+        set_text(&mut self.key_texts, text.clone());
+        self.unreplicated_texts.push((self.now_ms, text));
+    }
+
     fn write(&mut self, write: OwnWrite) {
         trace(|| {
             format!(
@@ -123,12 +150,16 @@ impl World {
         let old_ms = self.now_ms - SENT_WITHIN_MS / 2;
         let old: Vec<_> = self.unreplicated.extract_if(.., |(at_ms, _)| *at_ms <= old_ms).collect();
         old.into_iter().for_each(|(_, write)| merge(&mut self.replica, write));
+        let old: Vec<_> = self.unreplicated_texts.extract_if(.., |(at_ms, _)| *at_ms <= old_ms).collect();
+        old.into_iter().for_each(|(_, text)| set_text(&mut self.replica_texts, text));
     }
 
     fn deliver_late(&mut self) {
         let now_ms = self.now_ms;
         let due: Vec<_> = self.late.extract_if(.., |(at_ms, _)| *at_ms <= now_ms).collect();
         due.into_iter().for_each(|(_, write)| self.write(write));
+        let due: Vec<_> = self.late_texts.extract_if(.., |(at_ms, _)| *at_ms <= now_ms).collect();
+        due.into_iter().for_each(|(_, text)| self.write_text(text));
     }
 }
 
@@ -247,6 +278,44 @@ impl Engine for Connection {
         }
         self.check()?;
         Ok(self.world().texts.clone().into_iter().collect())
+    }
+
+    fn carries_key_texts(&self) -> bool {
+        true
+    }
+
+    async fn set_key_texts(&mut self, texts: &[KeyText<'_>]) -> Result<(), EngineError> {
+        if let Some(peers) = &mut self.peers {
+            return peers.set_key_texts(texts).await;
+        }
+        let checked = self.check();
+        let mut world = self.world();
+        for &KeyText { key, name, text, .. } in texts {
+            let text = ((key.into(), name.to_owned()), text.map(str::to_owned));
+            match (checked.is_ok(), world.rng.below(3)) {
+                (true, _) => world.write_text(text),
+                (false, 0) if !world.is_cut => world.write_text(text),
+                (false, 1) => {
+                    let at_ms = world.now_ms + i64::try_from(world.rng.below(1_000)).expect("small");
+                    world.late_texts.push((at_ms, text));
+                }
+                _ => {}
+            }
+        }
+        checked
+    }
+
+    async fn key_texts(&mut self, keys: &[&[u8]]) -> Result<Vec<NamedTexts>, EngineError> {
+        if let Some(peers) = &mut self.peers {
+            return peers.key_texts(keys).await;
+        }
+        self.check()?;
+        let world = self.world();
+        let of_key = |key: &&[u8]| {
+            let texts = world.key_texts.iter().filter(|((of, _), _)| **of == **key);
+            texts.map(|((_, name), text)| (name.clone(), text.clone())).collect()
+        };
+        Ok(keys.iter().map(of_key).collect())
     }
 
     fn life(&self) -> u64 {
@@ -430,6 +499,7 @@ fn classes(number: usize) -> Vec<(Pattern, Settings)> {
     };
     match number {
         0 => Vec::new(),
+        WITH_MEMBERS => class("people", Settings::builder().unique(true)),
         1 => class("*", Settings::builder().resolution(minutes(1)).window(hours(1))),
         2 => class("*", Settings::builder().exact(minutes(10)).precision(0.1)),
         3 => class("*", Settings::builder().resolution(milliseconds(100)).window(minutes(1)).retain(days(2))),
@@ -439,6 +509,8 @@ fn classes(number: usize) -> Vec<(Pattern, Settings)> {
     }
 }
 const CLASSES: usize = 7;
+/// One of which a key has members.
+const WITH_MEMBERS: usize = CLASSES + 1;
 
 impl Node {
     fn new(number: usize, ahead_ms: i64, engines: Engines, classes: usize) -> Node {
@@ -533,7 +605,9 @@ impl Node {
 
     fn ask(&self, window: Span) {
         let cluster = self.service().cluster.as_ref().expect("it has one");
-        KEYS.iter().for_each(|key| cluster.note_read(key, window, self.store(), self.service().now()));
+        let people = (self.classes == WITH_MEMBERS).then_some(&PEOPLE);
+        let keys = KEYS.iter().chain(people);
+        keys.for_each(|key| cluster.note_read(key, window, self.store(), self.service().now()));
     }
 
     async fn exchange(&mut self) {
@@ -566,6 +640,8 @@ struct Simulation {
     /// All hits go here, too.
     all: Store,
     hits: Vec<(usize, i64, u64)>,
+    /// When each member was hit last.
+    members: BTreeMap<u64, i64>,
     /// Whether nodes start again with other classes. Then engines lose nothing that they have acknowledged, and take all of a
     /// call or nothing.
     change_classes: bool,
@@ -582,10 +658,17 @@ struct Play {
     /// Whether they are a tree then.
     is_tree: bool,
     change_classes: bool,
+    /// Whether members of hits are counted, too.
+    has_members: bool,
 }
 
+const NODES: Play = Play { centres: 1, is_tree: false, change_classes: false, has_members: false };
+const CENTRES: Play = Play { centres: 2, ..NODES };
+const MESH: Play = Play { centres: 0, ..NODES };
+const TREE: Play = Play { is_tree: true, ..MESH };
+
 impl Simulation {
-    fn new(seed: u64, Play { centres, is_tree, change_classes }: Play) -> Simulation {
+    fn new(seed: u64, Play { centres, is_tree, change_classes, has_members }: Play) -> Simulation {
         let (is_mesh, centres) = (centres == 0, centres.max(1));
         let mut rng = Rng::new(seed);
         let mut world = || World {
@@ -603,6 +686,10 @@ impl Simulation {
             changed: BTreeSet::new(),
             claims: HashMap::new(),
             texts: BTreeMap::new(),
+            key_texts: KeyTexts::new(),
+            replica_texts: KeyTexts::new(),
+            unreplicated_texts: Vec::new(),
+            late_texts: Vec::new(),
         };
         let worlds = if centres == 1 { 1 } else { centres + 1 };
         let worlds: Vec<_> = (0..worlds).map(|_| Arc::new(Mutex::new(world()))).collect();
@@ -615,7 +702,11 @@ impl Simulation {
         let nodes = (0..count).map(|number| {
             let ahead_ms = [0, 0, 700, -1_300][rng.index(4)];
             let local = Arc::clone(&worlds[number % centres]);
-            let classes = if change_classes { rng.index(CLASSES) } else { 0 };
+            let classes = match (change_classes, has_members) {
+                (true, _) => rng.index(CLASSES),
+                (false, true) => WITH_MEMBERS,
+                (false, false) => 0,
+            };
             Node::new(
                 number,
                 ahead_ms,
@@ -626,7 +717,12 @@ impl Simulation {
         let nodes = nodes.collect();
         let all = Store::builder().build().expect("the defaults are valid");
         let cuts = vec![vec![false; count]; count];
-        Simulation { rng, worlds, nodes, all, hits: Vec::new(), change_classes, cuts, late: Vec::new() }
+        let (hits, members, late) = (Vec::new(), BTreeMap::new(), Vec::new());
+        Simulation { rng, worlds, nodes, all, hits, members, change_classes, cuts, late }
+    }
+
+    fn has_members(&self) -> bool {
+        self.nodes[0].classes == WITH_MEMBERS
     }
 
     fn is_mesh(&self) -> bool {
@@ -746,12 +842,27 @@ impl Simulation {
         trace(|| format!("{} hit {key} {hits} on node {number}", time.as_millis() - START_MS));
     }
 
+    /// Somebody is seen on a node, now or a little earlier.
+    fn see(&mut self) {
+        let (number, member) = (self.rng.index(self.nodes.len()), self.rng.below(MEMBERS));
+        let ago_ms = i64::try_from([0, 0, self.rng.below(5_000)][self.rng.index(3)]).expect("small");
+        let node = &self.nodes[number];
+        let time_ms = node.service().now().as_millis() - ago_ms;
+        let (id, at) = (None, Some(at(time_ms)));
+        let hit = MemberHit { key: PEOPLE, weight: 1, at, id, member: &member.to_le_bytes() };
+        node.apply(Op::HitMember(Box::new(hit)));
+        let last_ms = self.members.entry(member).or_insert(time_ms);
+        *last_ms = time_ms.max(*last_ms);
+        trace(|| format!("{} member {member} on node {number}", time_ms - START_MS));
+    }
+
     /// One thing happens.
     async fn step(&mut self) {
         if self.is_mesh() && self.rng.once_in(2) {
             return self.step_in_mesh();
         }
         match self.rng.below(if self.has_upstream() { 33 } else { 24 }) {
+            0..=8 if self.has_members() && self.rng.once_in(4) => self.see(),
             0..=8 => self.hit(),
             9..=14 => {
                 let node = self.rng.index(self.nodes.len());
@@ -774,6 +885,8 @@ impl Simulation {
                 let upto = if count == 0 { 0 } else { world.rng.index(count + 1) };
                 let writes: Vec<_> = world.unreplicated.drain(..upto).collect();
                 writes.into_iter().for_each(|(_, write)| merge(&mut world.replica, write));
+                world.replica_texts = world.key_texts.clone();
+                world.unreplicated_texts.clear();
             }
             20 if self.rng.once_in(3) && !self.change_classes && !self.is_mesh() => {
                 let (number, world) = self.any_world();
@@ -787,6 +900,9 @@ impl Simulation {
                 world.blocks = world.replica.clone();
                 world.unreplicated.clear();
                 world.late.clear();
+                world.key_texts = world.replica_texts.clone();
+                world.unreplicated_texts.clear();
+                world.late_texts.clear();
                 world.failovers += 1;
             }
             21 if self.rng.once_in(6) && !self.change_classes && !self.is_mesh() => {
@@ -829,6 +945,8 @@ impl Simulation {
         world.texts.clear();
         (world.blocks, world.replica) = Default::default();
         world.unreplicated.clear();
+        (world.key_texts, world.replica_texts) = Default::default();
+        world.unreplicated_texts.clear();
         world.flushes += 1;
     }
 
@@ -885,6 +1003,8 @@ impl Simulation {
             let mut world = lock(world);
             world.replica = world.blocks.clone();
             world.unreplicated.clear();
+            world.replica_texts = world.key_texts.clone();
+            world.unreplicated_texts.clear();
         }
     }
 
@@ -963,6 +1083,36 @@ impl Simulation {
                 }
             }
         }
+    }
+
+    /// Every node knows the members of all.
+    fn check_members(&mut self, seed: u64) {
+        let now = at(self.world().now_ms + 2_000);
+        self.pass(4_000);
+        for (number, node) in self.nodes.iter().enumerate() {
+            for window_s in [1, 5, 60, 300, 3_600, 86_400, 604_800] {
+                let window = Span::from_seconds(window_s).expect("a span");
+                let from_ms =
+                    (now.as_millis().div_euclid(1_000) + 1 - i64::try_from(window_s).expect("small")) * 1_000;
+                let truth = self.members.values().filter(|at_ms| **at_ms >= from_ms).count() as u64;
+                let here = node.store().unique(PEOPLE, Some(window), now).expect("the class has members");
+                let about = format!("seed {seed}, node {number}, {window}: {here:?}");
+                assert!((here.lower, here.estimate) == (truth, truth), "{truth} members: {about}");
+            }
+        }
+    }
+
+    /// The key with members is deleted while everybody has everything.
+    async fn delete_people(&mut self) {
+        let node = self.rng.index(self.nodes.len());
+        trace(|| format!("{} node {node} deletes the members", self.world().now_ms - START_MS));
+        self.nodes[node].delete(PEOPLE);
+        self.members.clear();
+        if self.rng.once_in(2) {
+            // It is killed before it has told anyone.
+            self.restart(node);
+        }
+        self.settle().await;
     }
 
     /// A key is deleted while everybody has everything.
@@ -1045,6 +1195,13 @@ async fn simulate(seed: u64, play: Play) -> usize {
         }
         simulation.settle().await;
         simulation.check(seed);
+        if simulation.has_members() {
+            simulation.check_members(seed);
+        }
+        if simulation.has_members() && simulation.rng.once_in(3) {
+            simulation.delete_people().await;
+            simulation.check_members(seed);
+        }
         if simulation.rng.once_in(2) {
             simulation.delete().await;
             simulation.check(seed);
@@ -1068,7 +1225,7 @@ fn simulate_all(play: Play) {
 #[test]
 fn names_of_changed_blocks_are_bounded_while_the_upstream_engine_is_away() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-    let mut simulation = Simulation::new(0, Play { centres: 2, is_tree: false, change_classes: false });
+    let mut simulation = Simulation::new(0, CENTRES);
     lock(&simulation.worlds[2]).is_cut = true;
     lock(&simulation.worlds[0]).fails_once_in = 0;
     let note = |simulation: &Simulation, count: usize| {
@@ -1091,33 +1248,41 @@ fn names_of_changed_blocks_are_bounded_while_the_upstream_engine_is_away() {
 }
 
 /// Symptom: late hits that another node had counted up to two seconds after a deletion were deleted with it, if it came right after the
-/// start of its node. Cause: all marks waited until what the earlier start had sent had arrived. Fix: only those of own hits wait.
+/// start of its node. Cause: all marks waited until what the earlier start had sent had arrived. Fix: only those of own hits wait. The node may also be killed
+/// meanwhile: the next start marked the hits of others once more. Fix: that they are marked is in the data folder.
 #[test]
 fn a_deletion_right_after_a_start_takes_no_later_hits() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-    let mut simulation = Simulation::new(0, Play { centres: 1, is_tree: false, change_classes: false });
-    simulation.world().fails_once_in = 0;
-    let hit = |simulation: &Simulation, node: usize, weight: u64, ago_ms: i64| {
-        let node = &simulation.nodes[node];
-        let time = at(node.service().now().as_millis() - ago_ms);
-        node.apply(Op::Hit { key: KEYS[0], weight, at: Some(time) });
-    };
-    let unsent = |simulation: &Simulation| {
-        simulation.nodes[0].service().cluster.as_ref().map(super::Cluster::unsent_deletions)
-    };
-    hit(&simulation, 0, 3, 0);
-    hit(&simulation, 1, 5, 0);
-    runtime.block_on(simulation.settle());
-    simulation.restart(0);
-    runtime.block_on(simulation.nodes[0].exchange());
-    simulation.nodes[0].delete(KEYS[0]);
-    runtime.block_on(simulation.nodes[0].exchange());
-    assert_eq!(unsent(&simulation), Some(1));
-    hit(&simulation, 1, 100, 60_000);
-    runtime.block_on(simulation.settle());
-    assert_eq!(unsent(&simulation), Some(0));
-    for node in &simulation.nodes {
-        assert_eq!(node.store().hits(KEYS[0], hours(1), node.service().now()).estimate, 100);
+    for is_killed in [false, true] {
+        let mut simulation = Simulation::new(0, NODES);
+        simulation.world().fails_once_in = 0;
+        let hit = |simulation: &Simulation, node: usize, weight: u64, ago_ms: i64| {
+            let node = &simulation.nodes[node];
+            let time = at(node.service().now().as_millis() - ago_ms);
+            node.apply(Op::Hit { key: KEYS[0], weight, at: Some(time) });
+        };
+        let unsent = |simulation: &Simulation| {
+            simulation.nodes[0].service().cluster.as_ref().map(super::Cluster::unsent_deletions)
+        };
+        hit(&simulation, 0, 3, 0);
+        hit(&simulation, 1, 5, 0);
+        runtime.block_on(simulation.settle());
+        simulation.restart(0);
+        runtime.block_on(simulation.nodes[0].exchange());
+        simulation.nodes[0].delete(KEYS[0]);
+        runtime.block_on(simulation.nodes[0].exchange());
+        assert_eq!(unsent(&simulation), Some(1));
+        hit(&simulation, 1, 100, 60_000);
+        if is_killed {
+            // The marks for the hits of others were sent by then.
+            runtime.block_on(simulation.nodes[1].exchange());
+            simulation.restart(0);
+        }
+        runtime.block_on(simulation.settle());
+        assert_eq!(unsent(&simulation), Some(0));
+        for node in &simulation.nodes {
+            assert_eq!(node.store().hits(KEYS[0], hours(1), node.service().now()).estimate, 100);
+        }
     }
 }
 
@@ -1126,7 +1291,7 @@ fn a_deletion_right_after_a_start_takes_no_later_hits() {
 #[test]
 fn alerts_wait_for_hits_that_the_engine_has_lost() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-    let mut simulation = Simulation::new(0, Play { centres: 1, is_tree: false, change_classes: false });
+    let mut simulation = Simulation::new(0, NODES);
     let rules = ["name = \"many\"\nabove = 5", "name = \"few\"\nbelow = 5"];
     let rules = rules.map(|rule| format!("[[alert]]\nmatch = \"k\"\nwindow = \"10m\"\n{rule}\n")).concat();
     let alerts = Config::parse(&rules).expect("valid").alerts;
@@ -1168,7 +1333,7 @@ fn alerts_wait_for_hits_that_the_engine_has_lost() {
 /// settled, and was woken when the disk answered, which is a little earlier. Fix: it is woken when changes are settled.
 #[test]
 fn a_worker_goes_on_when_changes_that_waited_for_the_disk_are_settled() {
-    let simulation = Simulation::new(0, Play { centres: 1, is_tree: false, change_classes: false });
+    let simulation = Simulation::new(0, NODES);
     let service = simulation.nodes[0].service();
     let cluster = service.cluster.as_ref().expect("it has one");
     let id = cluster.note_waiting();
@@ -1192,7 +1357,7 @@ fn a_worker_goes_on_when_changes_that_waited_for_the_disk_are_settled() {
 fn late_hits_are_sent_in_narrow_cells_first() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     for (ago_ms, pause_ms) in [(60_000, 0), (125_000, 0), (125_000, 6_000), (700_000, 6_000)] {
-        let mut simulation = Simulation::new(0, Play { centres: 1, is_tree: false, change_classes: false });
+        let mut simulation = Simulation::new(0, NODES);
         simulation.change_classes = true;
         simulation.world().fails_once_in = 0;
         runtime.block_on(simulation.settle());
@@ -1221,7 +1386,7 @@ fn late_hits_are_sent_in_narrow_cells_first() {
 #[test]
 fn hits_of_a_wide_pane_that_is_not_over_show_on_other_nodes() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-    let mut simulation = Simulation::new(0, Play { centres: 1, is_tree: false, change_classes: false });
+    let mut simulation = Simulation::new(0, NODES);
     simulation.change_classes = true;
     simulation.world().fails_once_in = 0;
     simulation.restart_with(0, 1);
@@ -1254,42 +1419,57 @@ impl Wake for Woken {
 
 #[test]
 fn nodes_agree_whatever_goes_wrong() {
-    simulate_all(Play { centres: 1, is_tree: false, change_classes: false });
+    simulate_all(NODES);
+}
+
+#[test]
+fn nodes_agree_on_members_whatever_goes_wrong() {
+    simulate_all(Play { has_members: true, ..NODES });
+}
+
+#[test]
+fn a_mesh_agrees_on_members_whatever_goes_wrong() {
+    simulate_all(Play { has_members: true, ..MESH });
+}
+
+#[test]
+fn a_tree_agrees_on_members_whatever_goes_wrong() {
+    simulate_all(Play { has_members: true, ..TREE });
 }
 
 #[test]
 fn a_mesh_agrees_whatever_goes_wrong() {
-    simulate_all(Play { centres: 0, is_tree: false, change_classes: false });
+    simulate_all(MESH);
 }
 
 #[test]
 fn a_mesh_agrees_while_its_classes_change() {
-    simulate_all(Play { centres: 0, is_tree: false, change_classes: true });
+    simulate_all(Play { change_classes: true, ..MESH });
 }
 
 #[test]
 fn a_tree_agrees_whatever_goes_wrong() {
-    simulate_all(Play { centres: 0, is_tree: true, change_classes: false });
+    simulate_all(TREE);
 }
 
 #[test]
 fn a_tree_agrees_while_its_classes_change() {
-    simulate_all(Play { centres: 0, is_tree: true, change_classes: true });
+    simulate_all(Play { change_classes: true, ..TREE });
 }
 
 #[test]
 fn data_centres_agree_whatever_goes_wrong() {
-    simulate_all(Play { centres: 2, is_tree: false, change_classes: false });
+    simulate_all(CENTRES);
 }
 
 #[test]
 fn nodes_agree_while_their_classes_change() {
-    simulate_all(Play { centres: 1, is_tree: false, change_classes: true });
+    simulate_all(Play { change_classes: true, ..NODES });
 }
 
 #[test]
 fn data_centres_agree_while_their_classes_change() {
-    simulate_all(Play { centres: 2, is_tree: false, change_classes: true });
+    simulate_all(Play { change_classes: true, ..CENTRES });
 }
 
 /// Symptom: hits counted twice, or not at all, in windows of a day. Causes: marks of a deletion that came one by one; late hits of a key that was
@@ -1298,11 +1478,11 @@ fn data_centres_agree_while_their_classes_change() {
 fn data_centres_agree_where_they_once_did_not() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     for seed in [68, 69, 79, 110, 124, 196, 396] {
-        runtime.block_on(simulate(seed, Play { centres: 2, is_tree: false, change_classes: false }));
+        runtime.block_on(simulate(seed, CENTRES));
     }
     // See `late_hits_are_sent_in_narrow_cells_first` and `cells_that_are_read_no_more_complete_nothing`.
     for seed in [98, 115] {
-        runtime.block_on(simulate(seed, Play { centres: 2, is_tree: false, change_classes: true }));
+        runtime.block_on(simulate(seed, Play { change_classes: true, ..CENTRES }));
     }
 }
 
@@ -1312,6 +1492,6 @@ fn data_centres_agree_where_they_once_did_not() {
 fn hits_of_wide_panes_are_sent_once_where_they_once_were_not() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     for (seed, centres, is_tree) in [(12, 2, false), (67, 0, true), (426, 1, false)] {
-        runtime.block_on(simulate(seed, Play { centres, is_tree, change_classes: true }));
+        runtime.block_on(simulate(seed, Play { centres, is_tree, change_classes: true, ..NODES }));
     }
 }

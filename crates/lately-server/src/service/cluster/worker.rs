@@ -28,6 +28,7 @@ use crate::stopper::Stopper;
 
 use super::group::reach_of;
 use super::interest::Due;
+use super::members::Members;
 use super::name_claim::{Claim, NameClaim};
 use super::nodes;
 use super::outgoing::{Outgoing, Pending, Unsent, writes};
@@ -84,13 +85,14 @@ pub enum ClusterError {
 pub(super) struct Worker<E> {
     pub(super) service: Arc<Service>,
     pub(super) reconcile: Reconcile,
+    pub(super) members: Members,
     /// The part of the keys that is sent next, and since when, if its first keys were sent.
     next_part: usize,
     next_part_begun: Option<Timestamp>,
     /// For each part of the keys: hits from before then are sent.
     sent_until: Vec<Timestamp>,
     /// What was read and left out, and why; and when that was last logged.
-    warning: Option<String>,
+    pub(super) warning: Option<String>,
     warned: Warned,
     /// When counts may last have been lost or late on their way.
     pub(super) unsettled: Option<Timestamp>,
@@ -240,6 +242,7 @@ impl<E: Engine> Worker<E> {
         Worker {
             service,
             reconcile: Reconcile::new(),
+            members: Members::default(),
             next_part: 0,
             next_part_begun: None,
             sent_until,
@@ -375,7 +378,7 @@ impl<E: Engine> Worker<E> {
             cluster.set_state(|state| state.is_reconciled = false);
         }
         self.warn_of(outgoing.tidy(cluster.upstream.as_ref(), service.now()));
-        Ok(())
+        self.send_members(to_the_end).await
     }
 
     /// Warns that deletions could not be written to the data folder.
@@ -464,6 +467,9 @@ impl<E: Engine> Worker<E> {
             visit.keys.iter().for_each(put_back);
         } else {
             self.note_sent(&visit);
+            if self.engine.carries_key_texts() {
+                visit.keys.iter().for_each(|visited| self.members.note(&visited.key, &service));
+            }
         }
         sent
     }
@@ -540,10 +546,12 @@ impl<E: Engine> Worker<E> {
                 self.refused_deletion = marked.as_ref().err().map(ToString::to_string);
                 marked?;
                 self.warn_of(outgoing.note_sent(&pending, now));
+                let deleted = read[..pending.len()].iter().map(|unsent| (&*unsent.key, unsent.at));
+                self.delete_members(&deleted.collect::<Vec<_>>(), now).await?;
                 for Unsent { key, at, .. } in &read[..pending.len()] {
                     service.store.unlearn(key);
                     if !is_settled {
-                        outgoing.others_marked(key, *at);
+                        self.warn_of(outgoing.others_marked(key, *at));
                         continue;
                     }
                     outgoing.marked(key, *at);
@@ -674,6 +682,7 @@ impl<E: Engine> Worker<E> {
                 cluster.note_lost(now, RESEND_MS);
             }
             let (read, rest) = due.split_at(told.len());
+            self.read_members(read.iter().map(|due| &*due.key), now).await?;
             for (due, told) in read.iter().zip(told) {
                 self.remove(&due.key, told.iter(), now).await?;
                 let left_out = learn(&service, Tier::Local, (due, told), now, is_over);

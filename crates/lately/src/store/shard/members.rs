@@ -51,22 +51,57 @@ impl Shard {
         });
     }
 
-    /// The distinct members of a key in a window that ends now. The key is at `place`, or does not exist.
+    /// The distinct members of a key in a window that ends now, with those that others have counted. The key is at `place`, or does not exist.
     pub(in crate::store) fn unique(
         &mut self,
         key: &[u8],
         place: Option<u32>,
-        window: Option<Span>,
+        (window, others): (Option<Span>, Option<&Uniques>),
         context: &mut Context<'_>,
     ) -> Result<Count, HitError> {
         let place = place.and_then(|place| self.alive(place, context));
         self.check_unique(key, place, context)?;
         let settings = context.classes.settings(self.class_of(key, place, context));
         let (window, now) = (window.unwrap_or(settings.window()), self.now);
-        Ok(match place.and_then(|place| self.side.places.uniques(place)) {
-            Some(members) => members.count(window, settings, now),
-            None => Uniques::default().count(window, settings, now),
+        let own = place.and_then(|place| self.side.places.uniques(place));
+        Ok(match (own, others) {
+            (Some(own), Some(others)) => {
+                let mut all = own.clone();
+                all.absorb(others.clone(), settings, now);
+                all.count(window, settings, now)
+            }
+            (Some(members), None) | (None, Some(members)) => members.count(window, settings, now),
+            (None, None) => Uniques::default().count(window, settings, now),
         })
+    }
+
+    /// The members of the key at `place`, encoded. Empty if it has none.
+    pub(in crate::store) fn write_members(&self, place: u32, classes: &Classes) -> Vec<u8> {
+        let mut out = Vec::new();
+        if let (Some(members), Some(slot)) = (self.side.places.uniques(place), self.slot_at(place)) {
+            members.write(classes.settings(slot.class), &mut out);
+        }
+        out
+    }
+
+    /// Removes the members of a key that were hit until a time.
+    pub(in crate::store) fn drop_members(
+        &mut self,
+        (key, hash): (&[u8], u64),
+        until: Timestamp,
+        context: &mut Context<'_>,
+    ) {
+        let Some(place) = self.live_place(key, hash, context) else { return };
+        if self.side.places.uniques(place).is_none() {
+            return;
+        }
+        let classes = context.classes;
+        self.change_members(place, classes, |members, settings, _| members.drop_until(until, settings));
+        self.tidy_members(place, classes);
+        self.record_change(context, |shard| {
+            let generation = shard.generation_at(place);
+            Delta::MembersDropped { key, generation, until }
+        });
     }
 
     /// Replays a member of counted hits. It changes nothing if the key does not exist.

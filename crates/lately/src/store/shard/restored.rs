@@ -315,8 +315,10 @@ impl Shard {
                 }
             }
             // A key may stay limited or guarded for too long: that allows too little, not too much. A flush
-            // is committed before it is applied. A member stays: a hit that is kept may have the same one.
+            // is committed before it is applied. A member stays: a hit that is kept may have the same one. What another
+            // node has deleted is removed again.
             Delta::Member { .. }
+            | Delta::MembersDropped { .. }
             | Delta::Limited { .. }
             | Delta::Arrival { .. }
             | Delta::Guarded { .. }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::limits::MAX_MEMBER_BYTES;
 use crate::settings::Settings;
-use crate::store::MemberHit;
+use crate::store::{MemberHit, SentMembers};
 
 fn builder() -> StoreBuilder {
     Store::builder().seed(1).settings(Settings::builder().unique(true).dedupe(minutes(10)))
@@ -174,6 +174,89 @@ fn members_are_known_after_a_restart() {
     }
     assert_eq!(without.hits(&7_u32.to_le_bytes(), minutes(5), now).estimate, 20_000);
     assert!(without.memory().used_bytes < store.memory().used_bytes - 10_000);
+}
+
+/// Stores that learn the members of each other count those of all.
+#[test]
+fn members_of_other_stores_count_once() {
+    let new_stores = || [1, 2, 3].map(|seed| builder().seed(seed).build().expect("valid"));
+    let mut stores = new_stores();
+    let mut random = 1_u64;
+    let mut next = |below: u64| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) % below
+    };
+    for members in [20_000, 50] {
+        let mut last: std::collections::BTreeMap<u64, u64> = std::collections::BTreeMap::new();
+        let key = b"k";
+        stores = new_stores();
+        for step in 0..2 * members {
+            let ms = step * 400_000 / members;
+            let member = next(members);
+            let hit = of(key, &member.to_le_bytes()).member.to_vec();
+            let store = &stores[usize::try_from(next(3)).expect("small")];
+            store.hit_member(of(key, &hit), after(milliseconds(ms + 1))).expect("counted");
+            last.insert(member, ms / 1_000);
+        }
+        let now = after(seconds(800));
+        let sent: Vec<_> =
+            stores.iter().map(|store| store.own_members(key, now).expect("it has some")).collect();
+        for (number, store) in stores.iter().enumerate() {
+            let others = sent.iter().enumerate().filter(|(of, _)| *of != number);
+            let others: Vec<_> =
+                others.map(|(_, bytes)| SentMembers { bytes, deleted_until: None }).collect();
+            // Again, and in another order.
+            for others in [others.clone(), others.iter().rev().chain(&others).copied().collect()] {
+                assert_eq!(store.learn_members(key, others.into_iter(), now).malformed, 0);
+            }
+            for window_s in [10, 60, 300, 1_000] {
+                let exact = last.values().filter(|second| **second + window_s > 800).count() as u64;
+                let count = store.unique(key, Some(seconds(window_s)), now).expect("the class counts them");
+                if exact < 100 {
+                    assert_eq!(count.estimate, exact, "{window_s} s of {members}");
+                } else {
+                    assert!(count.lower <= exact && Some(exact) <= count.upper, "{count:?}: {exact}");
+                }
+            }
+            store.check_consistency();
+        }
+    }
+    let [one, other, _] = stores;
+    let now = after(seconds(801));
+    let malformed = [&b""[..], b"\xff", b"members"].map(|bytes| SentMembers { bytes, deleted_until: None });
+    let learned = one.learn_members(b"new", malformed.into_iter(), now);
+    assert_eq!((learned.malformed, learned.known_bytes), (3, 0));
+    // The members that nobody sends any more are gone; others stay, also over a sweep.
+    let own = one.own_members(b"k", now).expect("it has some");
+    let of_one = SentMembers { bytes: &own, deleted_until: Some(now) };
+    assert_eq!(other.learn_members(b"k", [of_one].into_iter(), now).known_bytes, 0);
+    let of_one = SentMembers { deleted_until: None, ..of_one };
+    assert!(other.learn_members(b"new", [of_one].into_iter(), now).known_bytes > 0);
+    sweep(&other, now);
+    assert!(unique(&other, b"new", hours(1), now) > 10);
+    sweep(&other, after(days(8)));
+    assert_eq!(unique(&other, b"new", days(7), after(days(8))), 0);
+    other.check_consistency();
+}
+
+#[test]
+fn members_that_another_node_has_deleted_stay_away_after_a_restart() {
+    let (store, mut deltas) = (store(), DeltaBatch::default());
+    apply(&store, &[of(b"k", b"a"), of(b"k", b"b")], START, &mut deltas);
+    let (deleted, later) = (after(seconds(5)), after(seconds(9)));
+    store.drop_members(b"k", deleted, later, &mut deltas);
+    store.drop_members(b"other", deleted, later, &mut deltas);
+    apply(&store, &[of(b"k", b"b")], later, &mut deltas);
+    let replayed = builder().seed(3).build().expect("valid");
+    super::kept::replay(&replayed, Portion::ALL).record(deltas.deltas()).expect("changes");
+    for store in [store, replayed] {
+        assert_eq!(
+            (unique(&store, b"k", hours(1), later), store.hits(b"k", hours(1), later).estimate),
+            (1, 3)
+        );
+        assert!(store.own_members(b"other", later).is_none());
+        store.check_consistency();
+    }
 }
 
 /// Symptom: `UNIQ` lost a member when the disk refused a hit, and another hit of the member in the same pane was kept. Cause:

@@ -42,6 +42,7 @@ fn questions<'a>(command: &Command<'a>) -> impl Iterator<Item = Asked<'a>> + Clo
         | Command::HitsStaleness { key, window, at }
         | Command::HitsByOrigin { key, window, at }
         | Command::Rate { key, window, at } => (Some(key), None, window, at),
+        Command::Unique { key, window, .. } => (Some(key), None, window, None),
         Command::Series { key, window, at, .. } => (Some(key), None, Some(window), at),
         Command::MultiHits { window, keys } => (None, Some(keys), Some(window), None),
         Command::Coolest(Coolest { window, among: Among::Keys(keys), .. }) => {

@@ -1,0 +1,339 @@
+//! The distinct members of keys: what this node sends of them, and what it reads of others.
+//!
+//! For each key with members, every node has a text in the engine, which it alone writes: the members that it has counted. A reader takes the
+//! union of all texts. So a text that is lost is written again, and one that is late is replaced.
+//!
+//! A text says two things about deletions, too. `deleted`: this node has deleted all members that were hit until then. `applied`: the members in this
+//! text have followed all deletions up to then. A reader leaves out members of texts that have not followed a deletion yet. A node that reads of
+//! a deletion removes its own members, and writes its text anew.
+
+use std::collections::{HashMap, HashSet};
+use std::mem;
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use lately::{DeltaBatch, Origin, SentMembers, Timestamp};
+use lately_engines::{Engine, EngineError, KeyText, NamedTexts};
+
+use crate::limits::{
+    BLOCK_SLACK_MS, CLUSTER_SEND_KEYS, MANY_MEMBERS_BYTES, MANY_MEMBERS_EVERY_MS, MAX_MEMBER_DELETIONS,
+};
+use crate::service::Service;
+
+use super::outgoing::Outgoing;
+use super::reconcile::{after, before};
+use super::worker::{Worker, parts};
+
+/// What is to be sent of the members of keys, and what is known of their deletions.
+#[derive(Default)]
+pub(super) struct Members {
+    /// Keys whose text is to be written.
+    changed: HashSet<Box<[u8]>>,
+    /// Keys with many members, and when they were sent.
+    sent: HashMap<Box<[u8]>, Timestamp>,
+    deletions: HashMap<Box<[u8]>, Deletions>,
+}
+
+/// The deletions of a key's members.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+struct Deletions {
+    times: Times,
+    /// Texts of earlier starts of this node, which go when its own is written.
+    former: Vec<Origin>,
+}
+
+/// Up to when members are deleted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Times {
+    /// Deleted by this node.
+    deleted: Timestamp,
+    /// Deleted by any node, and followed by this one.
+    applied: Timestamp,
+}
+
+impl Default for Times {
+    fn default() -> Times {
+        Times { deleted: Timestamp::MIN, applied: Timestamp::MIN }
+    }
+}
+
+/// What a node says of the members of a key.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Text {
+    times: Times,
+    /// See `Store::own_members`. Empty if there are none.
+    members: Vec<u8>,
+}
+
+/// The first byte of a text.
+const VERSION: u8 = 1;
+
+impl Text {
+    fn write(&self) -> String {
+        let Text { times: Times { deleted, applied }, members } = self;
+        let times = [*deleted, *applied].map(|time| time.as_millis().to_le_bytes());
+        STANDARD.encode([&[VERSION], &times[0][..], &times[1], members].concat())
+    }
+
+    fn read(text: &str) -> Option<Text> {
+        let bytes = STANDARD.decode(text).ok()?;
+        let (version, rest) = bytes.split_first()?;
+        let (times, members) = rest.split_at_checked(16)?;
+        let time = |bytes: &[u8]| Timestamp::from_millis(i64::from_le_bytes(bytes.try_into().ok()?));
+        let times = Times { deleted: time(&times[..8])?, applied: time(&times[8..])? };
+        (*version == VERSION).then(|| Text { times, members: members.to_vec() })
+    }
+}
+
+/// What all nodes say of the members of a key.
+#[derive(Default)]
+struct Texts {
+    own: Vec<(Origin, Text)>,
+    others: Vec<Text>,
+    /// How many texts no node wrote.
+    malformed: usize,
+}
+
+impl Texts {
+    fn read(texts: NamedTexts, outgoing: &Outgoing) -> Texts {
+        let mut all = Texts::default();
+        for (name, text) in texts {
+            match (name.parse::<Origin>(), Text::read(&text)) {
+                (Ok(origin), Some(text)) if outgoing.is_own(&origin) => all.own.push((origin, text)),
+                (Ok(_), Some(text)) => all.others.push(text),
+                _ => all.malformed += 1,
+            }
+        }
+        all
+    }
+
+    /// Until when any node has deleted the members.
+    fn deleted(&self) -> Timestamp {
+        let own = self.own.iter().map(|(_, text)| text.times.deleted);
+        own.chain(self.others.iter().map(|text| text.times.deleted)).max().unwrap_or(Timestamp::MIN)
+    }
+}
+
+impl Members {
+    /// Notes that the members of a key may have changed, or may be missing in the engine.
+    pub(super) fn note(&mut self, key: &[u8], service: &Service) {
+        if service.store.settings_of(key).unique() {
+            self.changed.insert(key.into());
+        }
+    }
+
+    /// Takes the keys that are due. Those with many members are sent now and then, unless it is for `all`.
+    fn take_due(&mut self, all: bool, now: Timestamp) -> Vec<Box<[u8]>> {
+        let earliest = before(now, MANY_MEMBERS_EVERY_MS);
+        self.sent.retain(|_, at| *at > earliest);
+        let sent = &self.sent;
+        self.changed.extract_if(|key| all || !sent.contains_key(key)).collect()
+    }
+
+    fn times(&self, key: &[u8]) -> Times {
+        self.deletions.get(key).map_or_else(Times::default, |deletions| deletions.times)
+    }
+
+    /// Changes what is known of the deletions of a key. The memory is bounded: then the oldest deletions are forgotten.
+    fn set_times(&mut self, key: &[u8], change: impl FnOnce(&mut Times)) {
+        if self.deletions.len() >= MAX_MEMBER_DELETIONS && !self.deletions.contains_key(key) {
+            let mut times: Vec<_> =
+                self.deletions.values().map(|deletions| deletions.times.applied).collect();
+            let oldest = *times.select_nth_unstable(MAX_MEMBER_DELETIONS / 8).1;
+            self.deletions.retain(|_, deletions| deletions.times.applied > oldest);
+        }
+        change(&mut self.deletions.entry(key.into()).or_default().times);
+    }
+}
+
+impl<E: Engine> Worker<E> {
+    /// Sends the members of keys that have changed. Those of all of them with `all`, although some were sent a moment ago.
+    pub(super) async fn send_members(&mut self, all: bool) -> Result<(), EngineError> {
+        let now = self.service.now();
+        let due = self.members.take_due(all, now);
+        let mut sent = Ok(());
+        for keys in due.chunks(CLUSTER_SEND_KEYS) {
+            if sent.is_ok() {
+                sent = self.send_members_of(keys, now).await;
+            }
+            if sent.is_err() {
+                // What failed may arrive late, and replace what is sent meanwhile. So it is sent once more when it has.
+                self.members.changed.extend(keys.iter().cloned());
+                keys.iter().for_each(|key| self.reconcile.note_older(key));
+            }
+        }
+        sent
+    }
+
+    async fn send_members_of(&mut self, keys: &[Box<[u8]>], now: Timestamp) -> Result<(), EngineError> {
+        let service = Arc::clone(&self.service);
+        let outgoing = parts(&service).1;
+        let origin = outgoing.origin().to_string();
+        let (mut texts, mut removed) = (Vec::with_capacity(keys.len()), Vec::new());
+        for key in keys {
+            if outgoing.is_deleted(key) {
+                // The deletion goes first, and sends them.
+                continue;
+            }
+            let times = self.members.times(key);
+            let members = service.store.own_members(key, now).unwrap_or_default();
+            if let Some(deletions) = self.members.deletions.get_mut(&**key) {
+                let former = mem::take(&mut deletions.former);
+                removed.extend(former.into_iter().map(|origin| (key, origin.to_string())));
+            }
+            let is_empty = members.is_empty() && times.deleted == Timestamp::MIN;
+            let text = (!is_empty).then(|| Text { times, members }.write());
+            if text.as_ref().is_some_and(|text| text.len() > MANY_MEMBERS_BYTES) {
+                self.members.sent.insert(key.clone(), now);
+            }
+            texts.push((key, text));
+        }
+        let keep_until = |key: &[u8]| {
+            let settings = service.store.settings_of(key);
+            after(now, settings.retain().as_millis() + settings.exact().as_millis() + BLOCK_SLACK_MS)
+        };
+        let own = texts.iter().map(|(key, text)| KeyText {
+            key,
+            name: &origin,
+            text: text.as_deref(),
+            keep_until: keep_until(key),
+        });
+        self.engine.set_key_texts(&own.collect::<Vec<_>>()).await?;
+        // What earlier starts had sent is in the texts of this one by now.
+        let former =
+            removed.iter().map(|(key, name)| KeyText { key, name, text: None, keep_until: keep_until(key) });
+        let former: Vec<_> = former.collect();
+        if former.is_empty() { Ok(()) } else { self.engine.set_key_texts(&former).await }
+    }
+
+    /// Tells the engine that the members of keys were deleted at these times.
+    pub(super) async fn delete_members(
+        &mut self,
+        deleted: &[(&[u8], Timestamp)],
+        now: Timestamp,
+    ) -> Result<(), EngineError> {
+        if !self.engine.carries_key_texts() {
+            return Ok(());
+        }
+        let service = Arc::clone(&self.service);
+        let outgoing = parts(&service).1;
+        let origin = outgoing.origin().to_string();
+        let mut texts = Vec::new();
+        for &(key, at) in deleted.iter().filter(|(key, _)| service.store.settings_of(key).unique()) {
+            self.members.set_times(key, |times| {
+                (times.deleted, times.applied) = (times.deleted.max(at), times.applied.max(at));
+            });
+            let members = service.store.own_members(key, now).unwrap_or_default();
+            texts.push((key, Text { times: self.members.times(key), members }.write()));
+        }
+        let settings = |key: &[u8]| service.store.settings_of(key).retain().as_millis();
+        let texts = texts.iter().map(|(key, text)| KeyText {
+            key,
+            name: &origin,
+            text: Some(text),
+            keep_until: after(now, settings(key) + BLOCK_SLACK_MS),
+        });
+        self.engine.set_key_texts(&texts.collect::<Vec<_>>()).await
+    }
+
+    /// Reads the members that others have counted of these keys. Other keys than those whose class counts members are left out.
+    pub(super) async fn read_members(
+        &mut self,
+        keys: impl Iterator<Item = &[u8]>,
+        now: Timestamp,
+    ) -> Result<(), EngineError> {
+        if !self.engine.carries_key_texts() {
+            return Ok(());
+        }
+        let service = Arc::clone(&self.service);
+        let keys: Vec<&[u8]> = keys.filter(|key| service.store.settings_of(key).unique()).collect();
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let all = self.engine.key_texts(&keys).await?;
+        for (key, texts) in keys.into_iter().zip(all) {
+            self.learn_members(key, texts, now)?;
+        }
+        Ok(())
+    }
+
+    fn learn_members(&mut self, key: &[u8], texts: NamedTexts, now: Timestamp) -> Result<(), EngineError> {
+        let service = Arc::clone(&self.service);
+        let outgoing = parts(&service).1;
+        let texts = Texts::read(texts, outgoing);
+        self.note_former(key, &texts, &outgoing.origin());
+        let deleted = texts.deleted().max(self.members.times(key).deleted);
+        let deleted = outgoing.deleted_at(key).map_or(deleted, |at| deleted.max(at));
+        if deleted > self.members.times(key).applied {
+            self.drop_members(key, deleted, now)?;
+        }
+        let of_others = texts.others.iter().filter(|text| !text.members.is_empty());
+        let learned = service.store.learn_members(
+            key,
+            of_others.map(|text| SentMembers {
+                bytes: &text.members,
+                deleted_until: Some(deleted).filter(|deleted| *deleted > text.times.applied),
+            }),
+            now,
+        );
+        let malformed = texts.malformed + learned.malformed;
+        if malformed > 0 {
+            let key = String::from_utf8_lossy(key).escape_debug().to_string();
+            self.warning = Some(format!(
+                "the members of other nodes on '{key}' are left out: {malformed} texts in the engine cannot be read"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Takes over what earlier starts of this node say of deletions. Their members are in the store.
+    fn note_former(&mut self, key: &[u8], texts: &Texts, origin: &Origin) {
+        let former = || texts.own.iter().filter(|(of, _)| of != origin);
+        if former().next().is_none() {
+            return;
+        }
+        self.members.set_times(key, |times| {
+            for (_, text) in former() {
+                times.deleted = times.deleted.max(text.times.deleted);
+                times.applied = times.applied.max(text.times.applied);
+            }
+        });
+        if let Some(deletions) = self.members.deletions.get_mut(key) {
+            deletions.former = former().map(|(of, _)| of.clone()).collect();
+        }
+        self.members.changed.insert(key.into());
+    }
+
+    /// Removes own members that were hit until another node has deleted them.
+    fn drop_members(&mut self, key: &[u8], until: Timestamp, now: Timestamp) -> Result<(), EngineError> {
+        let service = Arc::clone(&self.service);
+        let mut deltas = DeltaBatch::default();
+        {
+            let _entered = service.enter();
+            service.store.drop_members(key, until, now, &mut deltas);
+        }
+        service.commit_through(&deltas).map_err(|refused| EngineError::Away(refused.to_string()))?;
+        self.members.set_times(key, |times| times.applied = times.applied.max(until));
+        self.members.changed.insert(key.into());
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_read_as_they_were_written() {
+        let at = |ms| Timestamp::from_millis(ms).expect("a time");
+        for (deleted, members) in [(Timestamp::MIN, &b""[..]), (at(1_700_000_000_123), b"\0\xff some")] {
+            let text = Text { times: Times { deleted, applied: at(7) }, members: members.into() };
+            assert_eq!(Text::read(&text.write()), Some(text));
+        }
+        let empty = STANDARD.encode([VERSION; 16]);
+        for text in ["", "?", "AQ==", &empty, &STANDARD.encode([2; 17]), &STANDARD.encode([0xff; 40])] {
+            assert_eq!(Text::read(text), None, "{text}");
+        }
+    }
+}
