@@ -27,6 +27,11 @@ impl Coarse {
         at_ms < self.until_ms
     }
 
+    /// Whether all of these panes lie inside of panes of a width.
+    pub(super) fn divides(self, pane_ms: i64) -> bool {
+        self.width_ms > 0 && pane_ms % self.width_ms == 0
+    }
+
     /// The width of these panes.
     pub(super) fn width_ms(self) -> i64 {
         self.width_ms

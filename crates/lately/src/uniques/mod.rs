@@ -233,8 +233,11 @@ impl SavedUniques {
     /// The members, fitted to a class that may have other panes.
     pub(crate) fn fit(self, settings: &Settings, now: Timestamp) -> Uniques {
         let SavedUniques { mut uniques, resolution_ms } = self;
-        if resolution_ms > settings.resolution().as_millis() {
+        let pane_ms = settings.resolution().as_millis();
+        if resolution_ms > pane_ms {
             uniques.recent.note_coarse_until_newest(resolution_ms);
+        } else {
+            uniques.recent.forget_coarse_within(pane_ms);
         }
         if let Some(sketch) = &mut uniques.sketch {
             sketch.fit(settings, now);

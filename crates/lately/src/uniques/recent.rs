@@ -136,6 +136,11 @@ impl Recent {
         }
     }
 
+    /// Panes have this width from here on. Times that are known as well as that are exact.
+    pub(super) fn forget_coarse_within(&mut self, pane_ms: i64) {
+        self.coarse = self.coarse.take().filter(|coarse| !coarse.divides(pane_ms));
+    }
+
     pub(super) fn coarse(&self) -> Coarse {
         self.coarse.as_deref().copied().unwrap_or_default()
     }

@@ -493,7 +493,7 @@ impl Outgoing {
             let mut places = Vec::new();
             for (span, hits) in &lacking {
                 missing += hits;
-                let Some((levels, cell)) = group.open_cell(span, now) else {
+                let Some((levels, cell)) = group.wide_cell(span) else {
                     places.extend(group.places((span, *hits), &sent, &narrower));
                     continue;
                 };
