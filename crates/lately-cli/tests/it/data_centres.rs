@@ -4,6 +4,7 @@ use serde_json::Value;
 use test_support::RedisServer;
 
 use crate::client_runs::{ask, words};
+use crate::cluster::{check_members, with_members};
 use crate::common::{has, lately};
 use crate::running::{Running, becomes, serve_in, serve_with};
 
@@ -24,8 +25,14 @@ impl Site {
     }
 
     fn node(&self, centre: usize, name: &str) -> Running {
+        self.node_with(centre, name, &[])
+    }
+
+    fn node_with(&self, centre: usize, name: &str, flags: &[String]) -> Running {
         let (local, global) = (self.local[centre].url(), self.global.url());
-        serve_with(&["--cluster", &local, "--upstream", &global, "--node", name])
+        let own = ["--cluster", &local, "--upstream", &global, "--node", name];
+        let flags = own.into_iter().chain(flags.iter().map(String::as_str));
+        serve_with(&flags.collect::<Vec<_>>())
     }
 
     /// Two nodes in each data centre.
@@ -57,6 +64,19 @@ pub(crate) fn all_have<'n>(nodes: impl IntoIterator<Item = &'n Running>, rounds:
 
 fn aggregator(node: &Running) -> String {
     node.info("lately_upstream_aggregator")
+}
+
+#[test]
+fn members_of_all_data_centres_are_counted() {
+    if !has("redis-server") {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let (site, config) = (Site::start(), with_members(folder.path()));
+    let nodes = NODES.map(|(centre, name)| site.node_with(centre, name, &config));
+    check_members(&nodes.each_ref());
+    // A node that knew nothing waits for the answers of both engines.
+    assert_eq!(site.node_with(1, "us-3", &config).ask::<u64>("UNIQ page 7d"), 1);
 }
 
 #[test]

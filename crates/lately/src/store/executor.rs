@@ -295,7 +295,8 @@ impl<'a> Executor<'a> {
                 }))
             }
             Op::Unique { key, window } => {
-                let others = if self.has_others { self.store.members_of_others(key, hash) } else { None };
+                let others =
+                    if self.has_others { self.store.members_of_others(key, hash, self.now) } else { None };
                 let (locked, context) = self.parts();
                 Outcome::Unique(locked.unique(key, place, (window, others.as_deref()), context))
             }

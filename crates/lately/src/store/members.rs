@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use super::Store;
-use super::others::Others;
+use super::others::{Others, Tier};
 use crate::delta::DeltaBatch;
 use crate::time::Timestamp;
 use crate::uniques::Uniques;
@@ -47,10 +47,11 @@ impl Store {
         shard.drop_members((key, hash), until, &mut context);
     }
 
-    /// Replaces what is known of the members that others have counted of a key. [`Store::unique`] counts them from here on.
+    /// Replaces what is known from one engine of the members that others have counted of a key. [`Store::unique`] counts them from here on.
     pub fn learn_members<'a>(
         &self,
         key: &[u8],
+        tier: Tier,
         sent: impl Iterator<Item = SentMembers<'a>>,
         now: Timestamp,
     ) -> LearnedMembers {
@@ -75,12 +76,12 @@ impl Store {
         }
         let others = self.others.get_or_init(Others::new);
         let members = (!is_empty).then(|| Arc::new(all));
-        let known_bytes = self.replace(others, key, |held| held.members = members);
+        let known_bytes = self.replace(others, key, |held| held.set_members(tier, members));
         LearnedMembers { known_bytes, malformed }
     }
 
     /// The members of a key that others have counted.
-    pub(super) fn members_of_others(&self, key: &[u8], hash: u64) -> Option<Arc<Uniques>> {
-        self.others.get()?.part(hash).get(key)?.members.clone()
+    pub(super) fn members_of_others(&self, key: &[u8], hash: u64, now: Timestamp) -> Option<Arc<Uniques>> {
+        self.others.get()?.part(hash).get(key)?.members(self.settings_of(key), now)
     }
 }

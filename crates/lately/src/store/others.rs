@@ -42,8 +42,8 @@ pub(super) struct OtherKey {
     upstream: Cells,
     /// The hits of all others. `None` when the cells have changed since.
     sum: Option<Arc<Entry>>,
-    /// The distinct members that others have counted.
-    pub(super) members: Option<Arc<Uniques>>,
+    /// The distinct members that others have counted, as each engine has them.
+    members: HashMap<Tier, Arc<Uniques>>,
 }
 
 /// The engine that counts were read from. What is known from one stays when the other is read again.
@@ -101,7 +101,7 @@ impl OwnSpan {
 impl OtherKey {
     fn bytes(&self, key: &[u8]) -> usize {
         let sum = self.sum.as_ref().map_or(0, |sum| size_of::<Entry>() + sum.heap_bytes());
-        let members = self.members.as_ref().map_or(0, |members| members.bytes());
+        let members: usize = self.members.values().map(|members| members.bytes()).sum();
         KEY_BYTES
             + allocated(key.len())
             + self.cells.heap_bytes()
@@ -111,13 +111,32 @@ impl OtherKey {
     }
 
     fn is_empty(&self) -> bool {
-        self.cells.is_empty() && self.upstream.is_empty() && self.members.is_none()
+        self.cells.is_empty() && self.upstream.is_empty() && self.members.is_empty()
     }
 
     fn expire(&mut self, (settings, sets): (&Settings, &LevelSets<'_>), now: Timestamp) {
         self.cells.expire(sets, now);
         self.upstream.expire(sets, now);
-        self.members = self.members.take().filter(|members| !members.have_expired(settings, now));
+        self.members.retain(|_, members| !members.have_expired(settings, now));
+    }
+
+    /// Replaces the members that an engine has.
+    pub(super) fn set_members(&mut self, tier: Tier, members: Option<Arc<Uniques>>) {
+        match members {
+            Some(members) => _ = self.members.insert(tier, members),
+            None => _ = self.members.remove(&tier),
+        }
+    }
+
+    /// The members of both engines.
+    pub(super) fn members(&self, settings: &Settings, now: Timestamp) -> Option<Arc<Uniques>> {
+        let mut engines = self.members.values();
+        let first = engines.next().map(Arc::clone);
+        engines.fold(first, |all, members| {
+            let mut all = all.map_or_else(Uniques::default, Arc::unwrap_or_clone);
+            all.absorb((**members).clone(), settings, now);
+            Some(Arc::new(all))
+        })
     }
 
     /// The counts of both engines, merged.

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use lately::{Tally, Timestamp};
 use lately_engines::{Engine, EngineError, Known, OwnedBlock, Place, Told, Write};
 
+use super::members::copy_up;
 use super::name_claim::claim;
 use super::outgoing::keep_until;
 use super::reconcile::after;
@@ -203,6 +204,7 @@ impl<E: Engine> Aggregator<E> {
             }
             let counts: Vec<Vec<&Known>> = told.iter().map(|told| told.iter().collect()).collect();
             self.upstream.send(&writes_of(&self.service, &self.taken, counts)).await?;
+            copy_up((&mut self.local, &mut self.upstream), &self.service, &self.taken, begun).await?;
             copied += self.taken.len();
             self.taken.clear();
         }
@@ -242,6 +244,7 @@ impl<E: Engine> Aggregator<E> {
         self.upstream.send(&writes_of(&self.service, &blocks, lacking)).await?;
         let marks = marks.iter().map(|marks| marks.iter().collect()).collect();
         self.local.send(&writes_of(&self.service, &blocks, marks)).await?;
+        copy_up((&mut self.local, &mut self.upstream), &self.service, &blocks, begun).await?;
         self.round.advance(count, next, begun);
         Ok(())
     }

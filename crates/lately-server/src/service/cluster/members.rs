@@ -7,14 +7,14 @@
 //! text have followed all deletions up to then. A reader leaves out members of texts that have not followed a deletion yet. A node that reads of
 //! a deletion removes its own members, and writes its text anew.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::mem;
 use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use lately::{DeltaBatch, Origin, SentMembers, Timestamp};
-use lately_engines::{Engine, EngineError, KeyText, NamedTexts};
+use lately::{DeltaBatch, Origin, SentMembers, Tier, Timestamp};
+use lately_engines::{Block, Engine, EngineError, KeyText, NamedTexts, OwnedBlock};
 
 use crate::limits::{
     BLOCK_SLACK_MS, CLUSTER_SEND_KEYS, MANY_MEMBERS_BYTES, MANY_MEMBERS_EVERY_MS, MAX_MEMBER_DELETIONS,
@@ -23,6 +23,7 @@ use crate::service::Service;
 
 use super::outgoing::Outgoing;
 use super::reconcile::{after, before};
+use super::upstream::{Upstream, upstream_of};
 use super::worker::{Worker, parts};
 
 /// What is to be sent of the members of keys, and what is known of their deletions.
@@ -115,6 +116,86 @@ impl Texts {
     }
 }
 
+impl Texts {
+    /// Learns the members of other nodes, as far as they are not deleted. Returns what was left out.
+    fn learn(
+        &self,
+        service: &Service,
+        (key, tier): (&[u8], Tier),
+        deleted: Timestamp,
+        now: Timestamp,
+    ) -> Option<String> {
+        let of_others = self.others.iter().filter(|text| !text.members.is_empty());
+        let sent = of_others.map(|text| SentMembers {
+            bytes: &text.members,
+            deleted_until: Some(deleted).filter(|deleted| *deleted > text.times.applied),
+        });
+        let malformed = self.malformed + service.store.learn_members(key, tier, sent, now).malformed;
+        let key = String::from_utf8_lossy(key).escape_debug().to_string();
+        (malformed > 0).then(|| {
+            format!("the members of other nodes on '{key}' are left out: {malformed} texts in the engine cannot be read")
+        })
+    }
+}
+
+/// Of these keys, those whose class counts members.
+fn with_members<'k>(service: &Service, keys: impl Iterator<Item = &'k [u8]>) -> Vec<&'k [u8]> {
+    keys.filter(|key| service.store.settings_of(key).unique()).collect()
+}
+
+/// How long an engine keeps the texts about a key.
+fn keep_until(service: &Service, key: &[u8], now: Timestamp) -> Timestamp {
+    let settings = service.store.settings_of(key);
+    after(now, settings.retain().as_millis() + settings.exact().as_millis() + BLOCK_SLACK_MS)
+}
+
+/// Reads the members that other data centres have counted of these keys. Returns what was left out.
+pub(super) async fn read_above(
+    engine: &mut impl Engine,
+    service: &Service,
+    keys: impl Iterator<Item = &[u8]>,
+    now: Timestamp,
+) -> Result<Option<String>, EngineError> {
+    let keys = with_members(service, keys);
+    let mut left_out = None;
+    if keys.is_empty() || !engine.carries_key_texts() {
+        return Ok(left_out);
+    }
+    let texts = engine.key_texts(&keys).await?;
+    for (key, texts) in keys.into_iter().zip(texts) {
+        let texts = Texts::read(texts, parts(service).1);
+        let deleted = texts.deleted();
+        if deleted > Timestamp::MIN {
+            upstream_of(service).note_deleted_members(key, deleted);
+        }
+        left_out = texts.learn(service, (key, Tier::Upstream), deleted, now).or(left_out);
+    }
+    Ok(left_out)
+}
+
+/// Copies the texts about the keys of blocks from the engine of a data centre to the upstream one.
+pub(super) async fn copy_up(
+    (local, upstream): (&mut impl Engine, &mut impl Engine),
+    service: &Service,
+    blocks: &[OwnedBlock],
+    now: Timestamp,
+) -> Result<(), EngineError> {
+    let keys: BTreeSet<&[u8]> = blocks.iter().map(|block| &*block.key).collect();
+    let keys = with_members(service, keys.into_iter());
+    if keys.is_empty() || !local.carries_key_texts() || !upstream.carries_key_texts() {
+        return Ok(());
+    }
+    let all = local.key_texts(&keys).await?;
+    let texts = keys.iter().zip(&all).flat_map(|(key, texts)| texts.iter().map(|text| (*key, text)));
+    let texts = texts.map(|(key, (name, text))| KeyText {
+        key,
+        name,
+        text: Some(text),
+        keep_until: keep_until(service, key, now),
+    });
+    upstream.set_key_texts(&texts.collect::<Vec<_>>()).await
+}
+
 impl Members {
     /// Notes that the members of a key may have changed, or may be missing in the engine.
     pub(super) fn note(&mut self, key: &[u8], service: &Service) {
@@ -150,7 +231,13 @@ impl Members {
 impl<E: Engine> Worker<E> {
     /// Sends the members of keys that have changed. Those of all of them with `all`, although some were sent a moment ago.
     pub(super) async fn send_members(&mut self, all: bool) -> Result<(), EngineError> {
-        let now = self.service.now();
+        let (service, now) = (Arc::clone(&self.service), self.service.now());
+        let elsewhere = parts(&service).0.upstream.as_ref().map(Upstream::take_deleted_members);
+        for (key, until) in elsewhere.into_iter().flatten() {
+            if until > self.members.times(&key).applied {
+                self.drop_members(&key, until, now)?;
+            }
+        }
         let due = self.members.take_due(all, now);
         let mut sent = Ok(());
         for keys in due.chunks(CLUSTER_SEND_KEYS) {
@@ -189,10 +276,7 @@ impl<E: Engine> Worker<E> {
             }
             texts.push((key, text));
         }
-        let keep_until = |key: &[u8]| {
-            let settings = service.store.settings_of(key);
-            after(now, settings.retain().as_millis() + settings.exact().as_millis() + BLOCK_SLACK_MS)
-        };
+        let keep_until = |key: &[u8]| keep_until(&service, key, now);
         let own = texts.iter().map(|(key, text)| KeyText {
             key,
             name: &origin,
@@ -200,6 +284,7 @@ impl<E: Engine> Worker<E> {
             keep_until: keep_until(key),
         });
         self.engine.set_key_texts(&own.collect::<Vec<_>>()).await?;
+        self.note_texts(keys.iter().map(|key| &**key), now).await?;
         // What earlier starts had sent is in the texts of this one by now.
         let former =
             removed.iter().map(|(key, name)| KeyText { key, name, text: None, keep_until: keep_until(key) });
@@ -227,14 +312,32 @@ impl<E: Engine> Worker<E> {
             let members = service.store.own_members(key, now).unwrap_or_default();
             texts.push((key, Text { times: self.members.times(key), members }.write()));
         }
-        let settings = |key: &[u8]| service.store.settings_of(key).retain().as_millis();
-        let texts = texts.iter().map(|(key, text)| KeyText {
+        let written = texts.iter().map(|(key, text)| KeyText {
             key,
             name: &origin,
             text: Some(text),
-            keep_until: after(now, settings(key) + BLOCK_SLACK_MS),
+            keep_until: keep_until(&service, key, now),
         });
-        self.engine.set_key_texts(&texts.collect::<Vec<_>>()).await
+        self.engine.set_key_texts(&written.collect::<Vec<_>>()).await?;
+        self.note_texts(texts.iter().map(|(key, _)| *key), now).await
+    }
+
+    /// Notes that texts about keys were written, for the node that copies them upstream: it copies the texts of all keys whose blocks are noted.
+    async fn note_texts(
+        &mut self,
+        keys: impl Iterator<Item = &[u8]>,
+        now: Timestamp,
+    ) -> Result<(), EngineError> {
+        let service = Arc::clone(&self.service);
+        if parts(&service).0.upstream.is_none() {
+            return Ok(());
+        }
+        let block = |key| {
+            let sets = service.store.level_sets(key);
+            let finest = sets.own().as_slice().first().map(|level| level.cell(now))?;
+            Some(Block::of(key, sets.own().id(), finest))
+        };
+        self.engine.note_changed(&keys.filter_map(block).collect::<Vec<_>>()).await
     }
 
     /// Reads the members that others have counted of these keys. Other keys than those whose class counts members are left out.
@@ -247,7 +350,7 @@ impl<E: Engine> Worker<E> {
             return Ok(());
         }
         let service = Arc::clone(&self.service);
-        let keys: Vec<&[u8]> = keys.filter(|key| service.store.settings_of(key).unique()).collect();
+        let keys = with_members(&service, keys);
         if keys.is_empty() {
             return Ok(());
         }
@@ -268,22 +371,9 @@ impl<E: Engine> Worker<E> {
         if deleted > self.members.times(key).applied {
             self.drop_members(key, deleted, now)?;
         }
-        let of_others = texts.others.iter().filter(|text| !text.members.is_empty());
-        let learned = service.store.learn_members(
-            key,
-            of_others.map(|text| SentMembers {
-                bytes: &text.members,
-                deleted_until: Some(deleted).filter(|deleted| *deleted > text.times.applied),
-            }),
-            now,
-        );
-        let malformed = texts.malformed + learned.malformed;
-        if malformed > 0 {
-            let key = String::from_utf8_lossy(key).escape_debug().to_string();
-            self.warning = Some(format!(
-                "the members of other nodes on '{key}' are left out: {malformed} texts in the engine cannot be read"
-            ));
-        }
+        // What is applied here may come from another data centre.
+        let deleted = self.members.times(key).applied.max(deleted);
+        self.warning = texts.learn(&service, (key, Tier::Local), deleted, now).or(self.warning.take());
         Ok(())
     }
 

@@ -472,7 +472,7 @@ impl Outgoing {
         &self,
         groups: &[Group],
         known: impl Iterator<Item = &'k Known>,
-        (sets, now): (&LevelSets<'_>, Timestamp),
+        sets: &LevelSets<'_>,
     ) -> (Vec<Known>, u64) {
         let life = self.life();
         let mut own: Vec<Known> = known.filter(|known| life.is_own(&known.origin)).cloned().collect();

@@ -1428,6 +1428,11 @@ fn nodes_agree_on_members_whatever_goes_wrong() {
 }
 
 #[test]
+fn data_centres_agree_on_members_whatever_goes_wrong() {
+    simulate_all(Play { has_members: true, ..CENTRES });
+}
+
+#[test]
 fn a_mesh_agrees_on_members_whatever_goes_wrong() {
     simulate_all(Play { has_members: true, ..MESH });
 }

@@ -13,6 +13,7 @@ use tokio::sync::Notify;
 use super::aggregator;
 use super::contact::Contact;
 use super::interest::Due;
+use super::members;
 use super::name_claim::{Claim, NameClaim};
 use super::outgoing::{Pending, writes};
 use super::tables;
@@ -32,6 +33,8 @@ pub(crate) struct Upstream {
     deletions: Mutex<Deletions>,
     /// Keys with hits of this node that another data centre has deleted.
     older: Mutex<HashSet<Box<[u8]>>>,
+    /// Keys whose members were deleted in any data centre, and until when.
+    deleted_members: Mutex<HashMap<Box<[u8]>, Timestamp>>,
     question: Mutex<Question>,
     /// Wakes the reader: there is a question.
     asked: Notify,
@@ -217,6 +220,19 @@ impl Upstream {
         if older.len() < RECONCILE_MOST_OLDER_KEYS {
             older.insert(key.into());
         }
+    }
+
+    /// Notes that the members of a key are deleted until a time. Without room, it is noted when the key is read again.
+    pub(super) fn note_deleted_members(&self, key: &[u8], until: Timestamp) {
+        let mut deleted = lock(&self.deleted_members);
+        if deleted.len() < RECONCILE_MOST_OLDER_KEYS {
+            deleted.insert(key.into(), until);
+        }
+    }
+
+    /// Takes these keys.
+    pub(super) fn take_deleted_members(&self) -> HashMap<Box<[u8]>, Timestamp> {
+        std::mem::take(&mut lock(&self.deleted_members))
     }
 
     /// Takes these keys.
@@ -411,6 +427,10 @@ impl<E: Engine> UpstreamReader<E> {
                 parts(&service).0.note_lost(now, UPSTREAM_RESEND_MS);
             }
             let (read, rest) = due.split_at(told.len());
+            let left_out =
+                members::read_above(&mut self.engine, &service, read.iter().map(|due| &*due.key), now)
+                    .await?;
+            self.warning = left_out.or(self.warning.take());
             for (due, mut told) in read.iter().zip(told) {
                 let is_deleted_elsewhere = told.iter().any(|known| {
                     outgoing.is_own(&known.origin)

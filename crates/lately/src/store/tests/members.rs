@@ -3,7 +3,7 @@
 use super::*;
 use crate::limits::MAX_MEMBER_BYTES;
 use crate::settings::Settings;
-use crate::store::{MemberHit, SentMembers};
+use crate::store::{MemberHit, SentMembers, Tier};
 
 fn builder() -> StoreBuilder {
     Store::builder().seed(1).settings(Settings::builder().unique(true).dedupe(minutes(10)))
@@ -207,7 +207,7 @@ fn members_of_other_stores_count_once() {
                 others.map(|(_, bytes)| SentMembers { bytes, deleted_until: None }).collect();
             // Again, and in another order.
             for others in [others.clone(), others.iter().rev().chain(&others).copied().collect()] {
-                assert_eq!(store.learn_members(key, others.into_iter(), now).malformed, 0);
+                assert_eq!(store.learn_members(key, Tier::Local, others.into_iter(), now).malformed, 0);
             }
             for window_s in [10, 60, 300, 1_000] {
                 let exact = last.values().filter(|second| **second + window_s > 800).count() as u64;
@@ -224,14 +224,14 @@ fn members_of_other_stores_count_once() {
     let [one, other, _] = stores;
     let now = after(seconds(801));
     let malformed = [&b""[..], b"\xff", b"members"].map(|bytes| SentMembers { bytes, deleted_until: None });
-    let learned = one.learn_members(b"new", malformed.into_iter(), now);
+    let learned = one.learn_members(b"new", Tier::Local, malformed.into_iter(), now);
     assert_eq!((learned.malformed, learned.known_bytes), (3, 0));
     // The members that nobody sends any more are gone; others stay, also over a sweep.
     let own = one.own_members(b"k", now).expect("it has some");
     let of_one = SentMembers { bytes: &own, deleted_until: Some(now) };
-    assert_eq!(other.learn_members(b"k", [of_one].into_iter(), now).known_bytes, 0);
+    assert_eq!(other.learn_members(b"k", Tier::Local, [of_one].into_iter(), now).known_bytes, 0);
     let of_one = SentMembers { deleted_until: None, ..of_one };
-    assert!(other.learn_members(b"new", [of_one].into_iter(), now).known_bytes > 0);
+    assert!(other.learn_members(b"new", Tier::Upstream, [of_one].into_iter(), now).known_bytes > 0);
     sweep(&other, now);
     assert!(unique(&other, b"new", hours(1), now) > 10);
     sweep(&other, after(days(8)));
