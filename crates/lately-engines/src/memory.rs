@@ -17,11 +17,12 @@ pub struct Memory {
     /// The text about each node.
     texts: Arc<Mutex<HashMap<(List, String), String>>>,
     /// The texts about each key.
-    key_texts: Arc<Mutex<HashMap<Box<[u8]>, BTreeMap<String, String>>>>,
+    key_texts: Arc<Mutex<HashMap<Box<[u8]>, KeyTexts>>>,
     /// The blocks that were noted as changed.
     changed: Arc<Mutex<BTreeSet<OwnedBlock>>>,
 }
 
+type KeyTexts = BTreeMap<String, String>;
 type Blocks = HashMap<OwnedBlock, Tallies>;
 type Tallies = HashMap<(Origin, Cell), Known>;
 
