@@ -16,7 +16,8 @@ pub(crate) fn report(error: &clap::Error) -> Result<Outcome, CliError> {
         return Err(CliError::new("command line", "no command is given", "lately --help lists the commands"));
     }
     // The first argument is the command, unless it is a flag. Unknown commands get a hint from clap.
-    let command = std::env::args().nth(1).filter(|command| !command.starts_with('-'));
+    let command = std::env::args_os().nth(1).and_then(|command| command.into_string().ok());
+    let command = command.filter(|command| !command.starts_with('-'));
     let unknown = match (error.kind(), error.get(ContextKind::InvalidArg)) {
         (ErrorKind::UnknownArgument, Some(ContextValue::String(flag))) => Some(flag.as_str()),
         _ => None,

@@ -620,6 +620,14 @@ pub(crate) const MANY_MEMBERS_BYTES: usize = 2 << 10;
 /// See [`MANY_MEMBERS_BYTES`].
 pub(crate) const MANY_MEMBERS_EVERY_MS: i64 = 5_000;
 
+/// Keys whose members are sent at once, and those whose members are read at once.
+pub(crate) const MEMBER_SEND_KEYS: usize = 128;
+/// See [`MEMBER_SEND_KEYS`].
+pub(crate) const MEMBER_READ_KEYS: usize = 32;
+
+/// Keys whose members are to be sent. What changes of others is found by a comparison.
+pub(crate) const MAX_CHANGED_MEMBERS: usize = 20_000;
+
 /// Keys of which a node knows until when their members were deleted. The oldest deletions go first.
 pub(crate) const MAX_MEMBER_DELETIONS: usize = 100_000;
 

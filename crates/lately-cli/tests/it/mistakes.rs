@@ -1,6 +1,8 @@
 //! Plausible mistakes and their exact errors, which name the wrong value and a right one.
 
+use std::ffi::OsStr;
 use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
 
 use crate::common::{command, lately};
 use crate::running::serve;
@@ -307,6 +309,20 @@ fn command_lines() {
         "--server: invalid address 'localhost'",
         "give HOST:PORT, such as 127.0.0.1:7379",
     );
+}
+
+/// Symptom: `lately` panicked. Cause: a hint read the arguments as text. Fix: one that is no text is no command.
+#[test]
+fn arguments_that_are_no_text() {
+    for args in [&[&b"-x\xff"[..]][..], &[b"\xff"], &[b"--\xff"], &[b"\xff", b"--nope"], &[b"hits", b"\xff"]]
+    {
+        let run = command(&[]).args(args.iter().map(|arg| OsStr::from_bytes(arg))).output().expect("it ends");
+        let text = String::from_utf8_lossy(&run.stderr);
+        assert!(
+            text.starts_with("lately: command line: ") && run.status.code() == Some(2),
+            "{args:?}: {text}"
+        );
+    }
 }
 
 #[test]

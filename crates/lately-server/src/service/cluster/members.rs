@@ -17,7 +17,8 @@ use lately::{DeltaBatch, Origin, SentMembers, Tier, Timestamp};
 use lately_engines::{Block, Engine, EngineError, KeyText, NamedTexts, OwnedBlock};
 
 use crate::limits::{
-    BLOCK_SLACK_MS, CLUSTER_SEND_KEYS, MANY_MEMBERS_BYTES, MANY_MEMBERS_EVERY_MS, MAX_MEMBER_DELETIONS,
+    BLOCK_SLACK_MS, MANY_MEMBERS_BYTES, MANY_MEMBERS_EVERY_MS, MAX_CHANGED_MEMBERS, MAX_MEMBER_DELETIONS,
+    MEMBER_READ_KEYS, MEMBER_SEND_KEYS,
 };
 use crate::service::Service;
 
@@ -161,14 +162,16 @@ pub(super) async fn read_above(
     if keys.is_empty() || !engine.carries_key_texts() {
         return Ok(left_out);
     }
-    let texts = engine.key_texts(&keys).await?;
-    for (key, texts) in keys.into_iter().zip(texts) {
-        let texts = Texts::read(texts, parts(service).1);
-        let deleted = texts.deleted();
-        if deleted > Timestamp::MIN {
-            upstream_of(service).note_deleted_members(key, deleted);
+    for keys in keys.chunks(MEMBER_READ_KEYS) {
+        let texts = engine.key_texts(keys).await?;
+        for (key, texts) in keys.iter().zip(texts) {
+            let texts = Texts::read(texts, parts(service).1);
+            let deleted = texts.deleted();
+            if deleted > Timestamp::MIN {
+                upstream_of(service).note_deleted_members(key, deleted);
+            }
+            left_out = texts.learn(service, (key, Tier::Upstream), deleted, now).or(left_out);
         }
-        left_out = texts.learn(service, (key, Tier::Upstream), deleted, now).or(left_out);
     }
     Ok(left_out)
 }
@@ -185,23 +188,31 @@ pub(super) async fn copy_up(
     if keys.is_empty() || !local.carries_key_texts() || !upstream.carries_key_texts() {
         return Ok(());
     }
-    let all = local.key_texts(&keys).await?;
-    let texts = keys.iter().zip(&all).flat_map(|(key, texts)| texts.iter().map(|text| (*key, text)));
-    let texts = texts.map(|(key, (name, text))| KeyText {
-        key,
-        name,
-        text: Some(text),
-        keep_until: keep_until(service, key, now),
-    });
-    upstream.set_key_texts(&texts.collect::<Vec<_>>()).await
+    for keys in keys.chunks(MEMBER_READ_KEYS) {
+        let all = local.key_texts(keys).await?;
+        let texts = keys.iter().zip(&all).flat_map(|(key, texts)| texts.iter().map(|text| (*key, text)));
+        let texts = texts.map(|(key, (name, text))| KeyText {
+            key,
+            name,
+            text: Some(text),
+            keep_until: keep_until(service, key, now),
+        });
+        upstream.set_key_texts(&texts.collect::<Vec<_>>()).await?;
+    }
+    Ok(())
 }
 
 impl Members {
     /// Notes that the members of a key may have changed, or may be missing in the engine.
     pub(super) fn note(&mut self, key: &[u8], service: &Service) {
-        if service.store.settings_of(key).unique() {
+        if service.store.settings_of(key).unique() && self.changed.len() < MAX_CHANGED_MEMBERS {
             self.changed.insert(key.into());
         }
+    }
+
+    /// Whether there is little room to note more.
+    pub(super) fn is_almost_full(&self) -> bool {
+        self.changed.len() >= MAX_CHANGED_MEMBERS / 2
     }
 
     /// Takes the keys that are due. Those with many members are sent now and then, unless it is for `all`.
@@ -240,7 +251,7 @@ impl<E: Engine> Worker<E> {
         }
         let due = self.members.take_due(all, now);
         let mut sent = Ok(());
-        for keys in due.chunks(CLUSTER_SEND_KEYS) {
+        for keys in due.chunks(MEMBER_SEND_KEYS) {
             if sent.is_ok() {
                 sent = self.send_members_of(keys, now).await;
             }
@@ -354,9 +365,11 @@ impl<E: Engine> Worker<E> {
         if keys.is_empty() {
             return Ok(());
         }
-        let all = self.engine.key_texts(&keys).await?;
-        for (key, texts) in keys.into_iter().zip(all) {
-            self.learn_members(key, texts, now)?;
+        for keys in keys.chunks(MEMBER_READ_KEYS) {
+            let all = self.engine.key_texts(keys).await?;
+            for (key, texts) in keys.iter().zip(all) {
+                self.learn_members(key, texts, now)?;
+            }
         }
         Ok(())
     }

@@ -357,6 +357,9 @@ impl<E: Engine> Worker<E> {
             let visit = self.visit(&mut parts_left, to_the_end, &service.store);
             keys += visit.keys.len();
             self.send_visited(visit, outgoing, cluster).await?;
+            if self.members.is_almost_full() {
+                self.send_members(to_the_end).await?;
+            }
             if service.now().as_millis() - begun.as_millis() > DRAIN_SENDS_MS {
                 break;
             }
