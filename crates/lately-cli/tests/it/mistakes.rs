@@ -314,8 +314,7 @@ fn command_lines() {
 /// Symptom: `lately` panicked. Cause: a hint read the arguments as text. Fix: one that is no text is no command.
 #[test]
 fn arguments_that_are_no_text() {
-    for args in [&[&b"-x\xff"[..]][..], &[b"\xff"], &[b"--\xff"], &[b"\xff", b"--nope"], &[b"hits", b"\xff"]]
-    {
+    for args in [&[&b"-x\xff"[..]][..], &[b"\xff"], &[b"--\xff"], &[b"\xff", b"--nope"]] {
         let run = command(&[]).args(args.iter().map(|arg| OsStr::from_bytes(arg))).output().expect("it ends");
         let text = String::from_utf8_lossy(&run.stderr);
         assert!(
