@@ -63,7 +63,7 @@ impl Store {
                 continue;
             };
             let mut members = saved.fit(settings, now);
-            deleted_until.iter().for_each(|&until| members.drop_until(until, settings));
+            deleted_until.iter().for_each(|&until| members.drop_until(until));
             if all.is_empty() {
                 all = members;
             } else {

@@ -151,8 +151,9 @@ impl Uniques {
     }
 
     /// Removes the members that were last hit in the pane of a time or before. A sketch removes the wider pane that has the time as a whole.
-    pub(crate) fn drop_until(&mut self, until: Timestamp, settings: &Settings) {
-        let until_ms = settings.pane_start(until).as_millis();
+    pub(crate) fn drop_until(&mut self, until: Timestamp) {
+        // By the start of their panes, which may be those of another class.
+        let until_ms = until.as_millis();
         self.recent.drop_until(until_ms);
         if let Some(sketch) = &mut self.sketch {
             sketch.drop_until(until_ms);

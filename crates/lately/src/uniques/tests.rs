@@ -321,7 +321,7 @@ fn members_until_a_time_are_dropped() {
         }
         let (now_ms, until_ms) = (START_MS + 7_200_000, START_MS + 6_500_500);
         let drop = |both: &mut Both, until_ms: i64| {
-            both.uniques.drop_until(at(until_ms), &settings);
+            both.uniques.drop_until(at(until_ms));
             both.exact.retain(|_, last_ms| *last_ms >= until_ms / 1_000 * 1_000 + 1_000);
             both.uniques.check_consistency();
         };

@@ -150,6 +150,33 @@ fn keep_until(service: &Service, key: &[u8], now: Timestamp) -> Timestamp {
     after(now, settings.retain().as_millis() + settings.exact().as_millis() + BLOCK_SLACK_MS)
 }
 
+/// What an engine says that refuses the texts about some keys. Everything else goes on. An engine that is away is an error.
+fn refusal(error: EngineError) -> Result<String, EngineError> {
+    match error {
+        EngineError::Away(_) => Err(error),
+        refused => Ok(format!("the members of some keys are not exchanged: {refused}")),
+    }
+}
+
+/// The texts about keys. Those of a key that are refused, because somebody else has written there, are left out, and it is said why.
+async fn texts_of<'k>(
+    engine: &mut impl Engine,
+    keys: &[&'k [u8]],
+) -> Result<(Vec<(&'k [u8], NamedTexts)>, Option<String>), EngineError> {
+    let refused = match engine.key_texts(keys).await {
+        Ok(texts) => return Ok((keys.iter().copied().zip(texts).collect(), None)),
+        Err(error) => refusal(error)?,
+    };
+    let mut all = Vec::with_capacity(keys.len());
+    for &key in keys {
+        match engine.key_texts(&[key]).await {
+            Ok(texts) => all.extend(texts.into_iter().map(|texts| (key, texts))),
+            Err(error) => _ = refusal(error)?,
+        }
+    }
+    Ok((all, Some(refused)))
+}
+
 /// Reads the members that other data centres have counted of these keys. Returns what was left out.
 pub(super) async fn read_above(
     engine: &mut impl Engine,
@@ -163,8 +190,9 @@ pub(super) async fn read_above(
         return Ok(left_out);
     }
     for keys in keys.chunks(MEMBER_READ_KEYS) {
-        let texts = engine.key_texts(keys).await?;
-        for (key, texts) in keys.iter().zip(texts) {
+        let (texts, refused) = texts_of(engine, keys).await?;
+        left_out = refused.or(left_out);
+        for (key, texts) in texts {
             let texts = Texts::read(texts, parts(service).1);
             let deleted = texts.deleted();
             if deleted > Timestamp::MIN {
@@ -189,15 +217,15 @@ pub(super) async fn copy_up(
         return Ok(());
     }
     for keys in keys.chunks(MEMBER_READ_KEYS) {
-        let all = local.key_texts(keys).await?;
-        let texts = keys.iter().zip(&all).flat_map(|(key, texts)| texts.iter().map(|text| (*key, text)));
-        let texts = texts.map(|(key, (name, text))| KeyText {
-            key,
-            name,
-            text: Some(text),
-            keep_until: keep_until(service, key, now),
+        let (all, _) = texts_of(local, keys).await?;
+        let texts = all.iter().flat_map(|(key, texts)| texts.iter().map(|text| (*key, text)));
+        // What no node wrote stays where it is.
+        let is_ours = |name: &str, text: &str| name.parse::<Origin>().is_ok() && Text::read(text).is_some();
+        let texts = texts.filter(|(_, (name, text))| is_ours(name, text)).map(|(key, (name, text))| {
+            KeyText { key, name, text: Some(text), keep_until: keep_until(service, key, now) }
         });
-        upstream.set_key_texts(&texts.collect::<Vec<_>>()).await?;
+        // A text that is refused holds nothing up. Whoever reads it says so.
+        upstream.set_key_texts(&texts.collect::<Vec<_>>()).await.or_else(|error| refusal(error).map(drop))?;
     }
     Ok(())
 }
@@ -233,7 +261,12 @@ impl Members {
             let mut times: Vec<_> =
                 self.deletions.values().map(|deletions| deletions.times.applied).collect();
             let oldest = *times.select_nth_unstable(MAX_MEMBER_DELETIONS / 8).1;
-            self.deletions.retain(|_, deletions| deletions.times.applied > oldest);
+            let mut left = MAX_MEMBER_DELETIONS / 8;
+            self.deletions.retain(|_, deletions| {
+                let goes = deletions.times.applied <= oldest && left > 0;
+                left -= usize::from(goes);
+                !goes
+            });
         }
         change(&mut self.deletions.entry(key.into()).or_default().times);
     }
@@ -261,7 +294,11 @@ impl<E: Engine> Worker<E> {
                 keys.iter().for_each(|key| self.reconcile.note_older(key));
             }
         }
-        sent
+        // One text may have been refused. Hits are exchanged nevertheless.
+        if let Err(error) = sent {
+            self.warning = Some(refusal(error)?);
+        }
+        Ok(())
     }
 
     async fn send_members_of(&mut self, keys: &[Box<[u8]>], now: Timestamp) -> Result<(), EngineError> {
@@ -329,7 +366,11 @@ impl<E: Engine> Worker<E> {
             text: Some(text),
             keep_until: keep_until(&service, key, now),
         });
-        self.engine.set_key_texts(&written.collect::<Vec<_>>()).await?;
+        if let Err(error) = self.engine.set_key_texts(&written.collect::<Vec<_>>()).await {
+            // The deletion of the hits goes on. That of the members is in the texts that are sent next.
+            self.warning = Some(refusal(error)?);
+            texts.iter().for_each(|(key, _)| self.members.note(key, &service));
+        }
         self.note_texts(texts.iter().map(|(key, _)| *key), now).await
     }
 
@@ -366,8 +407,9 @@ impl<E: Engine> Worker<E> {
             return Ok(());
         }
         for keys in keys.chunks(MEMBER_READ_KEYS) {
-            let all = self.engine.key_texts(keys).await?;
-            for (key, texts) in keys.iter().zip(all) {
+            let (texts, refused) = texts_of(&mut self.engine, keys).await?;
+            self.warning = refused.or(self.warning.take());
+            for (key, texts) in texts {
                 self.learn_members(key, texts, now)?;
             }
         }
@@ -380,12 +422,12 @@ impl<E: Engine> Worker<E> {
         let texts = Texts::read(texts, outgoing);
         self.note_former(key, &texts, &outgoing.origin());
         let deleted = texts.deleted().max(self.members.times(key).deleted);
-        let deleted = outgoing.deleted_at(key).map_or(deleted, |at| deleted.max(at));
         if deleted > self.members.times(key).applied {
             self.drop_members(key, deleted, now)?;
         }
-        // What is applied here may come from another data centre.
+        // What is applied here may come from another data centre. A deletion that waits has removed own members already.
         let deleted = self.members.times(key).applied.max(deleted);
+        let deleted = outgoing.deleted_at(key).map_or(deleted, |at| deleted.max(at));
         self.warning = texts.learn(&service, (key, Tier::Local), deleted, now).or(self.warning.take());
         Ok(())
     }

@@ -96,7 +96,7 @@ impl Shard {
             return;
         }
         let classes = context.classes;
-        self.change_members(place, classes, |members, settings, _| members.drop_until(until, settings));
+        self.change_members(place, classes, |members, _, _| members.drop_until(until));
         self.tidy_members(place, classes);
         self.record_change(context, |shard| {
             let generation = shard.generation_at(place);
