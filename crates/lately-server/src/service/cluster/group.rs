@@ -176,10 +176,11 @@ impl Group {
         left.filter(|(_, hits)| *hits > 0).collect()
     }
 
-    /// The cell for hits of a pane that is wider than a cell: a wide one of an earlier class. A narrow cell would say when they were, and nobody
-    /// knows. `None` for other panes, and if no cell has all of it.
-    pub(super) fn wide_cell(&self, span: &OwnSpan) -> Option<(LevelsId, Cell)> {
-        let others = self.others.iter().filter(|_| !span.is_one_cell());
+    /// The cell for hits of a wide pane that is not over yet: a wide one of an earlier class. A narrow cell would say when they were, and nobody
+    /// knows. `None` for other panes.
+    pub(super) fn open_cell(&self, span: &OwnSpan, now: Timestamp) -> Option<(LevelsId, Cell)> {
+        let is_open = !span.is_one_cell() && span.pane_ms.1 > now.as_millis();
+        let others = self.others.iter().filter(|_| is_open);
         let wide = others.filter_map(|cells| {
             let cell = Cell::of(span.start_ms, cells.width_ms);
             let is_read = (cells.start_ms..cells.end_ms).contains(&cell.start_ms);

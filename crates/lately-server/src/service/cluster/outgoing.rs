@@ -472,7 +472,7 @@ impl Outgoing {
         &self,
         groups: &[Group],
         known: impl Iterator<Item = &'k Known>,
-        sets: &LevelSets<'_>,
+        (sets, now): (&LevelSets<'_>, Timestamp),
     ) -> (Vec<Known>, u64) {
         let life = self.life();
         let mut own: Vec<Known> = known.filter(|known| life.is_own(&known.origin)).cloned().collect();
@@ -493,7 +493,7 @@ impl Outgoing {
             let mut places = Vec::new();
             for (span, hits) in &lacking {
                 missing += hits;
-                let Some((levels, cell)) = group.wide_cell(span) else {
+                let Some((levels, cell)) = group.open_cell(span, now) else {
                     places.extend(group.places((span, *hits), &sent, &narrower));
                     continue;
                 };

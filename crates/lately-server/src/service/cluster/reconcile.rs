@@ -423,7 +423,7 @@ impl<E: Engine> Worker<E> {
                 retain(&mut groups, |group| outgoing.is_alone(group));
             }
             let sets = store.level_sets(key);
-            let (counts, hits) = outgoing.missing(&groups, told.values().flatten(), &sets);
+            let (counts, hits) = outgoing.missing(&groups, told.values().flatten(), (&sets, now));
             if !counts.is_empty() {
                 pending.push(Pending { key, sets, counts });
                 sent_hits += hits;

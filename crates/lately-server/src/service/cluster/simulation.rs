@@ -1492,12 +1492,11 @@ fn data_centres_agree_where_they_once_did_not() {
 }
 
 /// Symptom: hits counted twice, or not at all, after a start with narrower panes. Cause: those of a wide pane were sent in other cells than those
-/// in which the next start looked for them. Fixes: see `hits_of_a_pane_may_have_been_sent_in_its_other_cells` and `Group::places`. Lower bounds were
-/// too high, because a narrow cell said when they were. Fix: see `Group::wide_cell`.
+/// in which the next start looked for them. Fixes: see `hits_of_a_pane_may_have_been_sent_in_its_other_cells` and `Group::places`.
 #[test]
 fn hits_of_wide_panes_are_sent_once_where_they_once_were_not() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-    for (seed, centres, is_tree) in [(12, 2, false), (67, 0, true), (426, 1, false), (445, 2, false)] {
+    for (seed, centres, is_tree) in [(12, 2, false), (67, 0, true), (426, 1, false)] {
         runtime.block_on(simulate(seed, Play { centres, is_tree, change_classes: true, ..NODES }));
     }
 }
