@@ -115,9 +115,7 @@ impl Texts {
         let own = self.own.iter().map(|(_, text)| text.times.deleted);
         own.chain(self.others.iter().map(|text| text.times.deleted)).max().unwrap_or(Timestamp::MIN)
     }
-}
 
-impl Texts {
     /// Learns the members of other nodes, as far as they are not deleted. Returns what was left out.
     fn learn(
         &self,
@@ -150,7 +148,7 @@ fn keep_until(service: &Service, key: &[u8], now: Timestamp) -> Timestamp {
     after(now, settings.retain().as_millis() + settings.exact().as_millis() + BLOCK_SLACK_MS)
 }
 
-/// What an engine says that refuses the texts about some keys. Everything else goes on. An engine that is away is an error.
+/// Why an engine refuses the texts about some keys. Everything else goes on. An engine that is away is an error.
 fn refusal(error: EngineError) -> Result<String, EngineError> {
     match error {
         EngineError::Away(_) => Err(error),
@@ -186,7 +184,7 @@ pub(super) async fn read_above(
 ) -> Result<Option<String>, EngineError> {
     let keys = with_members(service, keys);
     let mut left_out = None;
-    if keys.is_empty() || !engine.carries_key_texts() {
+    if !engine.carries_key_texts() {
         return Ok(left_out);
     }
     for keys in keys.chunks(MEMBER_READ_KEYS) {
@@ -213,7 +211,7 @@ pub(super) async fn copy_up(
 ) -> Result<(), EngineError> {
     let keys: BTreeSet<&[u8]> = blocks.iter().map(|block| &*block.key).collect();
     let keys = with_members(service, keys.into_iter());
-    if keys.is_empty() || !local.carries_key_texts() || !upstream.carries_key_texts() {
+    if !local.carries_key_texts() || !upstream.carries_key_texts() {
         return Ok(());
     }
     for keys in keys.chunks(MEMBER_READ_KEYS) {
@@ -403,9 +401,6 @@ impl<E: Engine> Worker<E> {
         }
         let service = Arc::clone(&self.service);
         let keys = with_members(&service, keys);
-        if keys.is_empty() {
-            return Ok(());
-        }
         for keys in keys.chunks(MEMBER_READ_KEYS) {
             let (texts, refused) = texts_of(&mut self.engine, keys).await?;
             self.warning = refused.or(self.warning.take());
@@ -421,7 +416,7 @@ impl<E: Engine> Worker<E> {
         let outgoing = parts(&service).1;
         let texts = Texts::read(texts, outgoing);
         self.note_former(key, &texts, &outgoing.origin());
-        let deleted = texts.deleted().max(self.members.times(key).deleted);
+        let deleted = texts.deleted();
         if deleted > self.members.times(key).applied {
             self.drop_members(key, deleted, now)?;
         }
