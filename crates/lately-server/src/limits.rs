@@ -159,6 +159,13 @@ pub const MAX_HTTP_CONNECTIONS: usize = 1_024;
 /// [`HTTP2_CONNECTION_BYTES`] fits in [`HTTP2_BODIES_SHARE`], at least [`LEAST_HTTP_CONNECTIONS`] and at most this many. Another
 /// one replaces the oldest in the same way.
 pub const MAX_HTTP2_CONNECTIONS: usize = 64;
+/// Connections of a listener that have sent nothing yet, and as many that have and wait for a place. Further silent ones are accepted once the
+/// oldest has had [`HTTP_LOOK_EVERY`], and take its place; further ones that wait are refused.
+pub const MAX_ARRIVALS: usize = MAX_HTTP_CONNECTIONS;
+/// What each of them is charged to the memory ceiling.
+pub const ARRIVAL_BYTES: usize = 1 << 10;
+/// Places of a listener for requests for health and metrics while all others are taken.
+pub const MAX_PROBES: usize = 8;
 /// See [`MAX_HTTP2_CONNECTIONS`] and [`MAX_GRPC_CONNECTIONS`].
 pub const LEAST_HTTP_CONNECTIONS: usize = 24;
 

@@ -86,8 +86,9 @@ impl FromStr for Rule {
             Ok(max) => Ok(Rule::Max(max)),
             Err(_) if text.starts_with('@') && text.len() > 1 => Ok(Rule::Named(text.to_owned())),
             Err(_) => match text.split_once('/') {
-                Some((max, window)) if numbers::hits(max).is_ok() && window.parse::<Span>().is_ok() => {
-                    Err(format!("give max and window as two arguments, {max} {window}"))
+                Some((max, window)) if numbers::hits(max).is_ok() && !window.is_empty() => {
+                    let window = if window.parse::<Span>().is_ok() { window } else { "1m" };
+                    Err(format!("give max and window as two arguments, such as {max} {window}"))
                 }
                 _ => Err("give a whole number of hits, such as 100, or the name of a limit, such as @login"
                     .to_owned()),

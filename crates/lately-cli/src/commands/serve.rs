@@ -12,7 +12,7 @@ use clap::Args;
 use lately::SystemClock;
 use lately_journal::{Durability, JournalError};
 use lately_server::config::{Mode, RuleFolder, parse_address};
-use lately_server::limits::{MAX_GRPC_CONNECTIONS, MAX_HTTP2_CONNECTIONS};
+use lately_server::limits::{MAX_GRPC_CONNECTIONS, MAX_HTTP2_CONNECTIONS, MAX_PROBES};
 use lately_server::{
     ClusterConfig, ClusterError, Config, PeerConfig, Reloader, Server, ServerError, Stopper, Storage,
 };
@@ -214,18 +214,22 @@ fn raise_file_limit(config: &mut Config) -> Result<(), CliError> {
     let Config { max_clients, max_http_connections, loops, has_extra_loop, metrics, .. } = config;
     let http_listeners = 1 + u64::from(metrics.is_some());
     let threads = *loops - 1 + usize::from(*has_extra_loop);
-    let without_http = OWN_FILES + MAX_GRPC_CONNECTIONS as u64 + FILES_PER_THREAD * threads as u64;
+    let of_probes = MAX_PROBES as u64 * (http_listeners + 1);
+    let others = FILES_PER_THREAD * threads as u64 + of_probes;
+    let without_http = OWN_FILES + MAX_GRPC_CONNECTIONS as u64 + others;
+    // For each connection with a place, one waits, and one has sent nothing. gRPC has as many of the last two.
+    let files_a_place = 3 * http_listeners + 2;
     let with_clients = without_http.saturating_add(*max_clients as u64);
-    let needed = with_clients.saturating_add(*max_http_connections as u64 * http_listeners);
+    let needed = with_clients.saturating_add(*max_http_connections as u64 * files_a_place);
     let limit = rlimit::increase_nofile_limit(needed).unwrap_or(0);
     lengthen_file_table(limit.min(needed));
     if limit >= needed {
         return Ok(());
     }
     // Clients of Redis come first, but HTTP always has some connections.
-    let for_http = limit.saturating_sub(with_clients) / http_listeners;
+    let for_http = limit.saturating_sub(with_clients) / files_a_place;
     *max_http_connections = usize::try_from(for_http).unwrap_or(usize::MAX).max(MAX_HTTP2_CONNECTIONS);
-    let others = without_http + *max_http_connections as u64 * http_listeners;
+    let others = without_http + *max_http_connections as u64 * files_a_place;
     let clients = limit.saturating_sub(others);
     if clients == 0 {
         let cause = format!(

@@ -14,6 +14,7 @@ const HIT: &str = "Usage: HIT <key> [<count>] [AT <time>] [ID <id>] [MEMBER <mem
 const HITS: &str = "Usage: HITS <key> [<window> ...] [BOUNDS|DENIED|STALENESS|BY ORIGIN] [AT <time>]";
 const COOLEST: &str = "Usage: COOLEST <k> [WINDOW <window>] [BELOW <n>] (<key> ...|PREFIX <prefix>)";
 const TOP: &str = "Usage: TOP <k> [<window>] [PREFIX <prefix>] [BOUNDS]";
+const UNIQ: &str = "Usage: UNIQ <key> [<window>] [BOUNDS]";
 const SERIES: &str = "Usage: SERIES <key> <window> <step> [AT <time>]";
 const THROTTLE: &str = "Usage: CL.THROTTLE <key> <max_burst> <count_per_period> <period> [<quantity>]";
 const COUNT: &str = "give a whole number from 0 to 9223372036854775807";
@@ -50,6 +51,12 @@ fn requests() {
                 .into(),
             HIT,
         ),
+        (
+            "HITS a b 5m",
+            "invalid duration 'b': HITS takes one key. For several: MHITS 5m key key".into(),
+            HITS,
+        ),
+        ("UNIQ k AT 5", "unexpected argument 'AT': UNIQ counts until now".into(), UNIQ),
         ("HITS k 5min", format!("invalid duration '5min': {DURATION}"), HITS),
         (
             "HITS a 5m BOUNDS 1h",
@@ -57,7 +64,8 @@ fn requests() {
             HITS,
         ),
         ("LIMIT k 1m 5", format!("invalid max '1m': {COUNT}"), LIMIT),
-        ("LIMIT k 5/1m", "invalid max '5/1m': give max and window as two arguments, 5 1m".into(), LIMIT),
+        ("LIMIT k 5/1m", "invalid max '5/1m': give max and window as two arguments, such as 5 1m".into(), LIMIT),
+        ("LIMIT k 5/min", "invalid max '5/min': give max and window as two arguments, such as 5 1m".into(), LIMIT),
         ("LIMIT k 5", "wrong number of arguments for 'limit' command".into(), LIMIT),
         ("LIMIT k 5 1m LOCKOUT", "LOCKOUT needs a duration, such as 5m, after it".into(), LIMIT),
         ("LIMIT k 5 1m COST", "COST needs a number of hits after it".into(), LIMIT),
@@ -68,7 +76,7 @@ fn requests() {
             MLIMIT,
         ),
         ("MLIMIT a @login", format!("invalid max '@login': {MLIMIT_NUMBERS}"), MLIMIT),
-        ("MLIMIT a 5/1m", "invalid max '5/1m': give max and window as two arguments, 5 1m".into(), MLIMIT),
+        ("MLIMIT a 5/1m", "invalid max '5/1m': give max and window as two arguments, such as 5 1m".into(), MLIMIT),
         ("MLIMIT a 5 1m LOCKOUT 1m", "LOCKOUT does not go with MLIMIT".into(), MLIMIT),
         ("MLIMIT a 5 1m b 5 30d", format!("limit 2: {}", kept("30d")), MLIMIT),
         ("LIMIT k 5 30d", kept("30d"), LIMIT),
@@ -280,7 +288,7 @@ fn command_lines() {
     );
     check(
         "limit k 5/1m",
-        "command line: invalid value '5/1m' for '<MAX|@NAME>': give max and window as two arguments, 5 1m",
+        "command line: invalid value '5/1m' for '<MAX|@NAME>': give max and window as two arguments, such as 5 1m",
         "see lately limit --help",
     );
     check("limit k 5", "limit: a max of 5 needs a window", "give KEY MAX WINDOW, such as user:42 100 1m");

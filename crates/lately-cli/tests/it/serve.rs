@@ -135,21 +135,21 @@ fn clients_are_accepted_when_descriptors_are_free_again() {
 /// checks. Cause: it started without room for a client. Fix: it refuses to start.
 #[test]
 fn a_server_without_files_for_a_client_does_not_start() {
-    // The server needs 64 files of its own, 64 for HTTP and 256 for gRPC.
-    for files in [40, 384] {
+    // The server needs 64 files of its own, 64 for HTTP and 256 for gRPC, and 272 for clients that have no place yet and for probes.
+    for files in [40, 656] {
         let run = command_with_files(files, &[]).output().expect("it ends");
         let error = String::from_utf8(run.stderr).expect("text");
         let expected = format!(
-            "lately: serve: the limit of {files} open files is too low: the server needs 384, and one for each client\n\
-             hint: raise it with ulimit -n 11344; 385 is the least\n"
+            "lately: serve: the limit of {files} open files is too low: the server needs 656, and one for each client\n\
+             hint: raise it with ulimit -n 15456; 657 is the least\n"
         );
         assert_eq!((error, run.status.code()), (expected, Some(2)));
     }
-    let server = serve_with_files(385, &[]);
+    let server = serve_with_files(657, &[]);
     let mut client = TcpStream::connect(&server.resp).expect("it listens");
     ping(&mut client);
     check_healthy(&server);
-    check_message(server, "leaves room for 1 of max_clients = 10000: raise it with ulimit -n 11344\n");
+    check_message(server, "leaves room for 1 of max_clients = 10000: raise it with ulimit -n 15456\n");
 }
 
 #[test]
@@ -369,8 +369,8 @@ fn each_thread_stays_within_its_files() {
 /// than reported, and the table has its final size at the start.
 #[test]
 fn the_number_of_clients_follows_the_limit_of_files() {
-    let server = serve_with_files(556, &[]);
-    assert!(server.file_table() >= 556, "{}", server.file_table());
+    let server = serve_with_files(828, &[]);
+    assert!(server.file_table() >= 828, "{}", server.file_table());
     let connect = || TcpStream::connect(&server.resp).expect("it listens");
     let mut clients: Vec<TcpStream> = (0..172).map(|_| connect()).collect();
     clients.iter_mut().for_each(ping);
@@ -378,17 +378,17 @@ fn the_number_of_clients_follows_the_limit_of_files() {
     connect().read_to_string(&mut refusal).expect("an error");
     assert_eq!(refusal, "-ERR max number of clients reached\r\n");
     check_healthy(&server);
-    check_message(server, "leaves room for 172 of max_clients = 10000: raise it with ulimit -n 11344\n");
-    // Clients of Redis come first: with 200 of them, 100 files are left for HTTP beyond those that it always has.
+    check_message(server, "leaves room for 172 of max_clients = 10000: raise it with ulimit -n 15456\n");
+    // Clients of Redis come first: with 200 of them, 200 files are left for HTTP beyond those that it always has.
     let folder = tempfile::tempdir().expect("a folder");
     let config = folder.path().join("lately.toml");
     fs::write(&config, "[server]\nmax_clients = 200\n").expect("a file");
-    let server = serve_with_files(684, &["--config", config.to_str().expect("text")]);
+    let server = serve_with_files(1056, &["--config", config.to_str().expect("text")]);
     check_healthy(&server);
-    check_message(server, "leaves room for 164 connections of HTTP: raise it with ulimit -n 1544\n");
+    check_message(server, "leaves room for 104 connections of HTTP: raise it with ulimit -n 5656\n");
     // The largest number that a config can have.
     fs::write(&config, format!("[server]\nmax_clients = {}\n", usize::MAX)).expect("a file");
-    let server = serve_with_files(556, &["--config", config.to_str().expect("text")]);
+    let server = serve_with_files(828, &["--config", config.to_str().expect("text")]);
     check_message(server, &format!("leaves room for 172 of max_clients = {}: ", usize::MAX));
 }
 

@@ -5,8 +5,8 @@ use lately::{HitOnce, MemberHit, Span, Timestamp};
 use crate::args::ArgList;
 use crate::command::Command;
 use crate::command::options::{
-    A_ID, A_MEMBER, at_most, count, first_key, is_word, key, keys_from, only_at, required, set_once, span,
-    time_after, unexpected, value_of,
+    A_ID, A_MEMBER, at_most, count, first_key, invalid, is_word, key, keys_from, only_at, required, set_once,
+    span, time_after, unexpected, value_of,
 };
 use crate::command::spec::{ArgumentSpec, CommandFlag, CommandSpec, Group, Verb};
 use crate::error::CommandError;
@@ -291,8 +291,13 @@ fn parse_hits(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
 }
 
 fn parse_windows(named: ArgList<'_>) -> Result<Windows<'_>, CommandError> {
-    let first = named.get(0).map(span).transpose()?;
     let rest = named.from(1);
+    let first = named.get(0).map(|arg| {
+        let is_before_window = rest.iter().last().is_some_and(|last| span(last).is_ok());
+        let several = "HITS takes one key. For several: MHITS 5m key key";
+        span(arg).map_err(|error| if is_before_window { invalid("duration", arg, several) } else { error })
+    });
+    let first = first.transpose()?;
     rest.iter().try_for_each(|arg| span(arg).map(|_| ()))?;
     Ok(Windows { first, rest })
 }
@@ -323,6 +328,7 @@ fn parse_series(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
 fn parse_unique(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
     let key = first_key(args)?;
     let (window, index) = match args.get(2) {
+        Some(arg) if is_word(arg, "AT") => return Err(unexpected(arg, ": UNIQ counts until now")),
         Some(arg) if !is_word(arg, "BOUNDS") => (Some(span(arg)?), 3),
         _ => (None, 2),
     };

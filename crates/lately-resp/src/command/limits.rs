@@ -87,11 +87,10 @@ fn parse_limit(args: ArgList<'_>) -> Result<Command<'_>, CommandError> {
 fn max(arg: &[u8]) -> Result<u64, CommandError> {
     count(arg, "max").map_err(|error| {
         let parts = str::from_utf8(arg).ok().and_then(|text| text.split_once('/'));
-        match parts
-            .filter(|(max, window)| count(max.as_bytes(), "max").is_ok() && span(window.as_bytes()).is_ok())
-        {
+        match parts.filter(|(max, window)| count(max.as_bytes(), "max").is_ok() && !window.is_empty()) {
             Some((max, window)) => {
-                invalid("max", arg, format!("give max and window as two arguments, {max} {window}"))
+                let window = if span(window.as_bytes()).is_ok() { window } else { "1m" };
+                invalid("max", arg, format!("give max and window as two arguments, such as {max} {window}"))
             }
             None => error,
         }

@@ -286,7 +286,11 @@ fn hits() {
     };
     let misplaced = |word| format!("{}: a duration, such as 5m, is possible here", unexpected(word));
     check_error("TOP 5 AT 9", &misplaced("AT"));
-    check_error("UNIQ k at 9", &misplaced("at"));
+    check_error("UNIQ k at 9", &format!("{}: UNIQ counts until now", unexpected("at")));
+    let several = "ERR invalid duration 'b': HITS takes one key. For several: MHITS 5m key key";
+    for line in ["HITS a b 5m", "HITS a b c 1h"] {
+        check_error(line, several);
+    }
     check_error("SERIES k 5m AT 9", &misplaced("AT"));
     check_error("RATE k BOUNDS", &misplaced("BOUNDS"));
     for line in ["HITS k x", "HITS k 5m x", "HITS k x AT 1", "RATE k x", "MHITS x k"] {

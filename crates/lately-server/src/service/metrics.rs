@@ -212,6 +212,11 @@ fn general(service: &Service) -> Vec<Part> {
         stats.refused_connections.load(Relaxed),
     );
     all.counter(
+        "lately_http_connections_refused_total",
+        "Connections of HTTP and gRPC refused because too many waited for a place.",
+        stats.refused_http.load(Relaxed),
+    );
+    all.counter(
         "lately_connections_evicted_total",
         "RESP connections ended because they held too much memory.",
         stats.evicted_connections.load(Relaxed),

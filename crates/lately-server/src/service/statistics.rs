@@ -28,6 +28,8 @@ pub(crate) struct Stats {
     pub(crate) connections: AtomicU64,
     /// Connections refused because there were too many.
     pub(crate) refused_connections: AtomicU64,
+    /// Connections of HTTP and gRPC.
+    pub(crate) refused_http: AtomicU64,
     /// Connections ended because they held too much memory.
     pub(crate) evicted_connections: AtomicU64,
     /// Connections to the port of RESP that sent HTTP.

@@ -21,6 +21,11 @@ use crate::timeouts::{MOMENT, Served, is_closed, on_paused_time, on_paused_time_
 const REQUEST: &str = "GET /healthz HTTP/1.1\r\nHost: lately\r\nConnection: close\r\n\r\n";
 const HALF: &str = "GET /healthz HTTP/1.1\r\nHost: ";
 
+/// The same with a head that is too long for a place of the few for probes.
+fn long_request() -> String {
+    REQUEST.replace("Connection", &format!("X-Long: {}\r\nConnection", "x".repeat(2 << 10)))
+}
+
 /// The number of looks until the timeout of a client.
 const LOOKS: u128 = HTTP_TIMEOUT.as_millis() / HTTP_LOOK_EVERY.as_millis();
 
@@ -86,7 +91,7 @@ fn silent_clients_do_not_block_others() {
         assert!(half.iter().all(|client| !is_closed(client)));
         for gone in 1..=CONNECTIONS {
             let begun = Instant::now();
-            check_answered(sent(&server, REQUEST).await).await;
+            check_answered(sent(&server, &long_request()).await).await;
             assert!(begun.elapsed() < MOMENT);
             // The oldest client is disconnected, and its place is free.
             assert_eq!(half.iter().filter(|client| is_closed(client)).count(), 1);

@@ -19,10 +19,13 @@ fn limit() {
     for bad in ["x", "-0", "-9223372036854775808", "1.5"] {
         check_error(&format!("LIMIT k 5 1m COST {bad}"), &not_a_cost(bad));
     }
-    let as_two = "ERR invalid max '5/1m': give max and window as two arguments, 5 1m";
+    let as_two = "ERR invalid max '5/1m': give max and window as two arguments, such as 5 1m";
     check_error("LIMIT k 5/1m", as_two);
     check_error("LIMIT k 5/1m PEEK", as_two);
-    for no_limit in ["5/", "/1m", "5/1m/1"] {
+    for one in ["5/min", "5/minute", "5/1m/1"] {
+        check_error(&format!("LIMIT k {one}"), &as_two.replace("'5/1m'", &format!("'{one}'")));
+    }
+    for no_limit in ["5/", "/1m"] {
         check_error(&format!("LIMIT k {no_limit}"), &not_a_count("max", no_limit));
     }
     check_error("LIMIT k a/b", &not_a_max("a/b"));
@@ -125,7 +128,7 @@ fn several_limits() {
         &["MLIMIT ip @day ip @minute", "MLIMIT ip 5 1m ip @day", "MLIMIT ip @day", "MLIMIT ip @day PEEK"],
         "ERR invalid max '@day': give numbers, such as 5 1m: MLIMIT takes max and window, and no @name",
     );
-    let as_two = "ERR invalid max '5/1m': give max and window as two arguments, 5 1m";
+    let as_two = "ERR invalid max '5/1m': give max and window as two arguments, such as 5 1m";
     check_errors(&["MLIMIT ip 5/1m", "MLIMIT ip 5 1m user 5/1m", "MLIMIT ip 5/1m COST 2"], as_two);
     check_error("MLIMIT ip", &arity("mlimit"));
     check_error("MLIMIT ip 5 1m LOCKOUT 1m", "ERR LOCKOUT does not go with MLIMIT");

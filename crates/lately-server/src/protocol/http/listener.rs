@@ -11,8 +11,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::task::{Context, Poll, Waker, ready};
 
 use axum::body::Body;
@@ -29,11 +29,13 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::ServerConfig;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
+use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::timeout;
 use tower::Service as _;
 use tower::util::BoxCloneSyncService;
 
+use super::arrivals::{Arrival, Arrivals, Ways};
 use super::heads::{Checked, Start};
 use super::http2_places::Http2Places;
 use super::pace::{Pace, TooSlow, Upload};
@@ -41,13 +43,12 @@ use super::problem::raw_problem;
 use super::requests::{most_calls, most_requests};
 use super::stream::Stream;
 use crate::limits::{
-    ACCEPT_RETRY, CONNECTIONS_SHARE, DRAIN_TIMEOUT, GRPC_CONNECTION_BYTES, GRPC_PING_EVERY,
-    GRPC_PING_TIMEOUT, GRPC_STREAM_BYTES, GRPC_STREAM_SHARE, GRPC_UNARY_PART, HTTP_ANSWER_BYTES,
-    HTTP_CONNECTION_BYTES, HTTP_LOOK_EVERY, HTTP_SEND_BYTES, HTTP_TIMEOUT, HTTP2_BODIES_SHARE,
-    HTTP2_CONNECTION_BYTES, HTTP2_SEND_BYTES, HTTP2_STREAM_SHARE, HTTP2_STREAMS_SHARE,
-    LEAST_HTTP_CONNECTIONS, LINGER, MAX_GRPC_CONNECTIONS, MAX_HTTP_CONNECTIONS, MAX_HTTP_HEAD_BYTES,
-    MAX_HTTP_HEADERS, MAX_HTTP2_CONNECTIONS, MAX_HTTP2_ERRORS, MAX_HTTP2_RESETS, MAX_HTTP2_STREAMS,
-    MOST_ENDED, TLS_BYTES,
+    CONNECTIONS_SHARE, DRAIN_TIMEOUT, GRPC_CONNECTION_BYTES, GRPC_PING_EVERY, GRPC_PING_TIMEOUT,
+    GRPC_STREAM_BYTES, GRPC_STREAM_SHARE, GRPC_UNARY_PART, HTTP_ANSWER_BYTES, HTTP_CONNECTION_BYTES,
+    HTTP_LOOK_EVERY, HTTP_SEND_BYTES, HTTP_TIMEOUT, HTTP2_BODIES_SHARE, HTTP2_CONNECTION_BYTES,
+    HTTP2_SEND_BYTES, HTTP2_STREAM_SHARE, HTTP2_STREAMS_SHARE, LEAST_HTTP_CONNECTIONS, LINGER, MAX_ARRIVALS,
+    MAX_GRPC_CONNECTIONS, MAX_HTTP_CONNECTIONS, MAX_HTTP_HEAD_BYTES, MAX_HTTP_HEADERS, MAX_HTTP2_CONNECTIONS,
+    MAX_HTTP2_ERRORS, MAX_HTTP2_RESETS, MAX_HTTP2_STREAMS, MAX_PROBES, MOST_ENDED, TLS_BYTES,
 };
 use crate::pause::pause;
 use crate::service::access::Principal;
@@ -219,43 +220,92 @@ pub(crate) async fn serve(
     stopper: Stopper,
 ) {
     let ceiling_bytes = service.config.ceiling_bytes;
+    let fit = speaks.most_connections(ceiling_bytes);
+    // They are fewer where the system has few files.
+    let most_http = service.config.max_http_connections;
+    let most = if speaks == Speaks::Http { fit.min(most_http) } else { fit };
+    let waiting = MAX_ARRIVALS.min(most_http);
     let http2 = Http2::new(speaks, ceiling_bytes);
     let connection_bytes = speaks.connection_bytes(ceiling_bytes, tls.is_some());
-    let most = match speaks {
-        Speaks::Http => service.config.max_http_connections,
-        Speaks::Grpc => usize::MAX,
+    let serving = |most, is_for_probes| Serving {
+        connections: Connections::new(most, http2.clone()),
+        left: Arc::default(),
+        is_for_probes,
+        connection_bytes,
+        service: Arc::clone(&service),
+        routes: routes.clone(),
+        tls: tls.clone(),
+        stopper: stopper.clone(),
     };
-    let mut connections = Connections::new(most.min(speaks.most_connections(ceiling_bytes)), http2);
-    loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            Some(_) = connections.running.join_next() => {
-                connections.forget_ended();
-                continue;
+    let (others, probes) = (serving(most, false), serving(MAX_PROBES, true));
+    let (to_others, for_others) = mpsc::channel(waiting);
+    let (to_probes, for_probes) = mpsc::channel(MAX_PROBES);
+    let ways = Ways { others: to_others, probes: to_probes, left: Arc::clone(&others.left) };
+    let arrivals = Arrivals::new(Arc::clone(&service), waiting, speaks == Speaks::Http && tls.is_none());
+    tokio::join!(
+        arrivals.run(listener, ways, stopper.clone()),
+        others.run(speaks, for_others),
+        probes.run(speaks, for_probes),
+    );
+}
+
+/// Connections with a place, and what is needed to serve them.
+struct Serving {
+    connections: Connections,
+    /// How many places are left.
+    left: Arc<AtomicUsize>,
+    is_for_probes: bool,
+    /// What each is charged to the memory ceiling.
+    connection_bytes: usize,
+    service: Arc<Service>,
+    routes: Routes,
+    tls: Option<Arc<CurrentTls>>,
+    stopper: Stopper,
+}
+
+impl Serving {
+    /// Serves the connections that arrive until the stop, then finishes the requests under way.
+    async fn run(mut self, speaks: Speaks, mut arrived: mpsc::Receiver<Arrival>) {
+        let stopper = self.stopper.clone();
+        loop {
+            self.left.store(self.connections.left(), Relaxed);
+            let arrival = tokio::select! {
+                arrival = arrived.recv() => arrival,
+                Some(_) = self.connections.running.join_next() => {
+                    self.connections.forget_ended();
+                    continue;
+                }
+                () = stopper.stopped() => break,
+            };
+            let Some(arrival) = arrival else { break };
+            tokio::select! {
+                () = self.connections.make_room() => self.add(arrival, speaks),
+                () = stopper.stopped() => {
+                    arrival.refuse(&self.service);
+                    break;
+                }
             }
-            () = stopper.stopped() => break,
-        };
-        // The client has gone, or file descriptors ran out: then the end of a connection frees one.
-        let Ok((socket, peer)) = accepted else {
-            pause(ACCEPT_RETRY).await;
-            continue;
-        };
-        let Ok(local) = socket.local_addr() else { continue };
+        }
+        arrived.close();
+        while let Ok(arrival) = arrived.try_recv() {
+            arrival.refuse(&self.service);
+        }
+        let drained = async { while self.connections.running.join_next().await.is_some() {} };
+        let _ = timeout(DRAIN_TIMEOUT, drained).await;
+    }
+
+    fn add(&mut self, Arrival { socket, peer, .. }: Arrival, speaks: Speaks) {
+        let Ok(local) = socket.local_addr() else { return };
         let link = Link::new(peer, local, speaks);
+        if self.is_for_probes {
+            link.pace.set_probe();
+        }
         // If this fails, slow clients are only noticed later.
         let _ = socket2::SockRef::from(&socket).set_send_buffer_size(HTTP_SEND_BYTES);
-        let stream = Stream::accept(socket, tls.as_ref().map(|tls| speaks.tls(&tls.get())));
-        tokio::select! {
-            () = connections.make_room() => {
-                let charged = service.charge_http(connection_bytes);
-                connections.add((link, charged), stream, &routes, &stopper);
-            }
-            () = stopper.stopped() => break,
-        }
+        let stream = Stream::accept(socket, self.tls.as_ref().map(|tls| speaks.tls(&tls.get())));
+        let charged = self.service.charge_http(self.connection_bytes);
+        self.connections.add((link, charged), stream, &self.routes, &self.stopper);
     }
-    drop(listener);
-    let drained = async { while connections.running.join_next().await.is_some() {} };
-    let _ = timeout(DRAIN_TIMEOUT, drained).await;
 }
 
 /// What connections of HTTP/2 need.
@@ -286,13 +336,18 @@ impl Connections {
         Connections { most, http2, running: JoinSet::new(), oldest: VecDeque::new() }
     }
 
+    /// How many may still come.
+    fn left(&self) -> usize {
+        self.most.saturating_sub(self.running.len())
+    }
+
     /// Waits until there is room for another connection. Closes the oldest that the server is waiting for.
     async fn make_room(&mut self) {
         loop {
             // A connection that has ended keeps its memory until it is joined.
             while self.running.try_join_next().is_some() {}
             self.forget_ended();
-            if self.running.len() < self.most {
+            if self.left() > 0 {
                 return;
             }
             self.oldest.retain(|(connection, _)| !connection.is_finished());
@@ -492,12 +547,10 @@ fn http2_builder(speaks: Speaks, ceiling_bytes: u64) -> http2::Builder<AtOnce> {
 
 #[cfg(test)]
 mod tests {
-    use std::future::pending;
-    use std::sync::atomic::AtomicUsize;
-
     use super::*;
     use crate::config::Config;
     use crate::protocol::fixture::{engine_of, service};
+    use std::future::pending;
 
     /// Symptom: clients of HTTP/2 took more memory than the ceiling allows, by requests alone. Cause: all heads of all
     /// connections were read before the first request began. Fix: each request begins at once.
@@ -615,6 +668,79 @@ mod tests {
             kept.iter_mut().for_each(ask);
             assert_eq!(answered(&mut kept).await, most, "of those that were there before");
             assert_eq!(answered(&mut new).await, most / 2);
+            server.abort();
+        });
+    }
+
+    /// Symptom: clients that connected again and again kept `/healthz` waiting for seconds. Cause: a probe waited for a connection behind all of
+    /// them. Fix: once all places are taken, the first bytes of a client show whether it gets one of those for probes.
+    #[test]
+    fn a_probe_is_answered_while_all_places_are_taken() {
+        use std::io::{Read, Write};
+        use std::net::TcpStream;
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        // Time stands still: nobody loses a place.
+        let runtime = builder.enable_all().start_paused(true).build().expect("a runtime");
+        runtime.block_on(async {
+            let few = Config { max_http_connections: 4, ..Config::default() };
+            let (service, stopper) = (engine_of(few), Stopper::new());
+            let stats = Arc::clone(&service);
+            let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+            let address = listener.local_addr().expect("an address");
+            let here = || axum::routing::get(async || "here");
+            let router = axum::Router::new().route("/", here()).route("/healthz", here());
+            let server = serve((listener, Speaks::Http, service), Routes::new(router), None, stopper);
+            let server = tokio::spawn(server);
+            // What a client has got once the server has nothing more to do.
+            let read = async |client: &mut TcpStream| {
+                // The system may be late with what was sent.
+                for _ in 0..20 {
+                    std::thread::yield_now();
+                    for _ in 0..50 {
+                        tokio::task::yield_now().await;
+                    }
+                }
+                let mut answer = String::new();
+                client.set_nonblocking(true).expect("a socket");
+                let is_open = client.read_to_string(&mut answer).is_err();
+                (answer, is_open)
+            };
+            let send = async |text: &str| {
+                let mut client = TcpStream::connect(address).expect("it listens");
+                client.write_all(text.as_bytes()).expect("the system takes it");
+                let answer = read(&mut client).await;
+                (client, answer)
+            };
+            // Those that have sent nothing have no place, and time to send something. Then others come.
+            let mut silent = Vec::new();
+            for _ in 0..5 {
+                silent.push(send("").await.0);
+            }
+            assert_eq!(read(&mut silent[0]).await, (String::new(), true));
+            tokio::time::advance(HTTP_LOOK_EVERY).await;
+            assert_eq!(read(&mut silent[0]).await, (String::new(), false), "the oldest of them is closed");
+            assert_eq!(read(&mut silent[1]).await, (String::new(), true));
+            drop(silent);
+            let whole = |path: &str| format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
+            let (_kept, (answer, is_open)) = send(&whole("/")).await;
+            assert!(answer.ends_with("here") && is_open, "{answer}");
+            // Three more take the other places, and five wait: one of them is next.
+            let mut others = Vec::new();
+            for _ in 0..8 {
+                let (client, answer) = send("GET / HTTP/1.1\r\n").await;
+                assert_eq!(answer, (String::new(), true));
+                others.push(client);
+            }
+            for path in ["/healthz"; 20] {
+                let (_, (answer, is_open)) = send(&whole(path)).await;
+                assert!(answer.starts_with("HTTP/1.1 200 OK") && answer.ends_with("here"), "{answer}");
+                assert!(answer.contains("connection: close") && !is_open, "{answer}");
+            }
+            assert_eq!(stats.stats.refused_http.load(Relaxed), 0);
+            let (_, (answer, is_open)) = send(&whole("/")).await;
+            assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("retry-after: 1"), "{answer}");
+            assert!(answer.contains("too many connections") && !is_open, "{answer}");
+            assert_eq!(stats.stats.refused_http.load(Relaxed), 1);
             server.abort();
         });
     }

@@ -1,6 +1,7 @@
 //! HTTP: counting, limits, health, metrics, dumps.
 
 mod alerts;
+mod arrivals;
 mod cluster;
 mod counts;
 mod decisions;

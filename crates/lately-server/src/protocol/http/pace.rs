@@ -77,6 +77,8 @@ pub(in crate::protocol) struct Pace {
     behind_bytes: AtomicU64,
     /// Another connection waits for its place: it is closed after the next answer.
     is_wanted: AtomicBool,
+    /// Its place is for one request for health or metrics.
+    is_probe: AtomicBool,
     /// While it has a place among the few transfers there may be.
     transfer: Mutex<Option<Transfer>>,
     /// The number of looks so far.
@@ -198,6 +200,16 @@ impl Pace {
     /// it carries a transfer.
     pub(super) fn want(&self) -> bool {
         !self.carries() && !self.is_wanted.swap(true, Relaxed)
+    }
+
+    /// Has the connection closed after its first answer, which needs no place among the requests.
+    pub(super) fn set_probe(&self) {
+        self.is_probe.store(true, Relaxed);
+        self.is_wanted.store(true, Relaxed);
+    }
+
+    pub(super) fn is_probe(&self) -> bool {
+        self.is_probe.load(Relaxed)
     }
 
     /// Begins or ends an upload. While one goes on, the client can get an error with this text.

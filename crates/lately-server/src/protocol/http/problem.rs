@@ -36,8 +36,9 @@ pub(super) fn raw_problem(
 ) -> Vec<u8> {
     let body = serde_json::to_string(&Document::new(status, title, detail)).unwrap_or_default();
     let length = body.len();
+    let retry = if status == StatusCode::SERVICE_UNAVAILABLE { "retry-after: 1\r\n" } else { "" };
     let head = format!(
-        "HTTP/1.1 {status}\r\ncontent-type: application/problem+json\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n"
+        "HTTP/1.1 {status}\r\ncontent-type: application/problem+json\r\ncontent-length: {length}\r\n{retry}connection: close\r\n\r\n"
     );
     (head + &body).into_bytes()
 }

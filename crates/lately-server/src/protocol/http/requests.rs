@@ -161,7 +161,7 @@ pub(super) async fn in_a_place(
 ) -> Response {
     let needs_none = HEALTH.contains(&request.uri().path()) && request.body().is_end_stream();
     let pace = request.extensions().get::<Link>().map(|link| Arc::clone(&link.pace));
-    let Some(pace) = pace.filter(|_| !needs_none) else { return next(request).await };
+    let Some(pace) = pace.filter(|pace| !needs_none && !pace.is_probe()) else { return next(request).await };
     let refused = match requests.run(&pace, request, next).await {
         Ok(response) => return response,
         Err(refused) => refused,

@@ -176,17 +176,21 @@ impl Group {
         left.filter(|(_, hits)| *hits > 0).collect()
     }
 
-    /// The cell for hits of a wide pane that is not over yet: a wide one of an earlier class. A narrow cell would say when they were, and nobody
-    /// knows. `None` for other panes.
-    pub(super) fn open_cell(&self, span: &OwnSpan, now: Timestamp) -> Option<(LevelsId, Cell)> {
-        let is_open = !span.is_one_cell() && span.pane_ms.1 > now.as_millis();
-        let others = self.others.iter().filter(|_| is_open);
+    /// The cell for hits of a pane that is wider than a cell: a wide one of an earlier class. A narrow cell would say when they were, and nobody
+    /// knows. `None` for other panes, and if no cell has all of it.
+    pub(super) fn wide_cell(&self, span: &OwnSpan) -> Option<(LevelsId, Cell)> {
+        let others = self.others.iter().filter(|_| !span.is_one_cell());
         let wide = others.filter_map(|cells| {
             let cell = Cell::of(span.start_ms, cells.width_ms);
             let is_read = (cells.start_ms..cells.end_ms).contains(&cell.start_ms);
             (is_read && cell.end_ms() >= span.end_ms).then_some((cells.levels, cell))
         });
         wide.min_by_key(|(_, cell)| cell.width_ms)
+    }
+
+    /// Whether hits of a pane may go to a wide cell.
+    pub(super) fn has_wide_cell(&self) -> bool {
+        self.spans.iter().any(|span| self.wide_cell(span).is_some())
     }
 
     /// What is left of the spans in the cell of a count, and how many hits were sent in it.
@@ -197,14 +201,14 @@ impl Group {
         (&mut left[first..last], known.tally.counted.saturating_sub(known.removed))
     }
 
-    /// The cells in which hits of a span are sent: those that have their `narrower` cells. Of hits in a pane that is wider than a cell, it is
-    /// not known where else they are: they go to its last cell. `own` was sent before.
+    /// The cells of these levels in which hits of a span are sent: those that have their `narrower` cells. `own` was sent before. Also returns
+    /// how many hits are left: those of a pane that is wider than a cell, of which it is not known where else they are.
     pub(super) fn places(
         &self,
         (span, mut hits): (&OwnSpan, u64),
         own: &[&Known],
         narrower: &[(OwnSpan, u64)],
-    ) -> Vec<(Cell, u64)> {
+    ) -> (Vec<(Cell, u64)>, u64) {
         let mut wanted: BTreeMap<i64, u64> = BTreeMap::new();
         let inside = narrower.iter().filter(|(of, _)| {
             !span.is_one_cell() && span.start_ms <= of.start_ms && of.end_ms <= span.end_ms
@@ -223,9 +227,8 @@ impl Group {
             hits -= placed;
             places.push((cell, placed));
         }
-        places.push((span.last_cell(), hits));
         places.retain(|(_, hits)| *hits > 0);
-        places
+        (places, hits)
     }
 
     /// The cells that tell where hits are in the next wider cells of these levels, and their hits: those that were sent and those

@@ -390,41 +390,52 @@ impl<E: Engine> Worker<E> {
         self.engine.note_changed(&keys.filter_map(block).collect::<Vec<_>>()).await
     }
 
-    /// Reads the members that others have counted of these keys. Other keys than those whose class counts members are left out.
+    /// Reads the members that others have counted of these keys, and follows the deletions of others. Only the deletions of keys that nobody
+    /// reads here: then `is_learned` is false. Keys whose class does not count members are left out.
     pub(super) async fn read_members(
         &mut self,
         keys: impl Iterator<Item = &[u8]>,
+        is_learned: bool,
         now: Timestamp,
     ) -> Result<(), EngineError> {
         if !self.engine.carries_key_texts() {
             return Ok(());
         }
         let service = Arc::clone(&self.service);
+        let outgoing = parts(&service).1;
         let keys = with_members(&service, keys);
         for keys in keys.chunks(MEMBER_READ_KEYS) {
             let (texts, refused) = texts_of(&mut self.engine, keys).await?;
             self.warning = refused.or(self.warning.take());
             for (key, texts) in texts {
-                self.learn_members(key, texts, now)?;
+                let texts = Texts::read(texts, outgoing);
+                let deleted = self.follow_deletion(key, &texts, now)?;
+                if is_learned {
+                    let left_out = texts.learn(&service, (key, Tier::Local), deleted, now);
+                    self.warning = left_out.or(self.warning.take());
+                }
             }
         }
         Ok(())
     }
 
-    fn learn_members(&mut self, key: &[u8], texts: NamedTexts, now: Timestamp) -> Result<(), EngineError> {
+    /// Removes own members that other nodes have deleted. Returns until when the members of all nodes are deleted.
+    fn follow_deletion(
+        &mut self,
+        key: &[u8],
+        texts: &Texts,
+        now: Timestamp,
+    ) -> Result<Timestamp, EngineError> {
         let service = Arc::clone(&self.service);
         let outgoing = parts(&service).1;
-        let texts = Texts::read(texts, outgoing);
-        self.note_former(key, &texts, &outgoing.origin());
+        self.note_former(key, texts, &outgoing.origin());
         let deleted = texts.deleted();
         if deleted > self.members.times(key).applied {
             self.drop_members(key, deleted, now)?;
         }
         // What is applied here may come from another data centre. A deletion that waits has removed own members already.
         let deleted = self.members.times(key).applied.max(deleted);
-        let deleted = outgoing.deleted_at(key).map_or(deleted, |at| deleted.max(at));
-        self.warning = texts.learn(&service, (key, Tier::Local), deleted, now).or(self.warning.take());
-        Ok(())
+        Ok(outgoing.deleted_at(key).map_or(deleted, |at| deleted.max(at)))
     }
 
     /// Takes over what earlier starts of this node say of deletions. Their members are in the store.

@@ -472,7 +472,7 @@ impl Outgoing {
         &self,
         groups: &[Group],
         known: impl Iterator<Item = &'k Known>,
-        (sets, now): (&LevelSets<'_>, Timestamp),
+        sets: &LevelSets<'_>,
     ) -> (Vec<Known>, u64) {
         let life = self.life();
         let mut own: Vec<Known> = known.filter(|known| life.is_own(&known.origin)).cloned().collect();
@@ -493,15 +493,18 @@ impl Outgoing {
             let mut places = Vec::new();
             for (span, hits) in &lacking {
                 missing += hits;
-                let Some((levels, cell)) = group.open_cell(span, now) else {
-                    places.extend(group.places((span, *hits), &sent, &narrower));
+                let (inside, rest) = group.places((span, *hits), &sent, &narrower);
+                places.extend(inside);
+                let Some((levels, cell)) = group.wide_cell(span).filter(|_| rest > 0) else {
+                    places.push((span.last_cell(), rest));
                     continue;
                 };
-                add(levels, cell, *hits);
+                add(levels, cell, rest);
                 let others = sets.others().filter(|others| others.id() == levels);
                 let wider = others.flat_map(Levels::as_slice).filter(|level| level.width_ms > cell.width_ms);
-                wider.for_each(|level| add(levels, level.cell_of_ms(cell.start_ms), *hits));
+                wider.for_each(|level| add(levels, level.cell_of_ms(cell.start_ms), rest));
             }
+            places.retain(|(_, hits)| *hits > 0);
             places.iter().for_each(|&(cell, hits)| add(group.levels, cell, hits));
             found.extend(group.told(&sent, &places));
             for ((levels, width_ms, start_ms), hits) in cells {

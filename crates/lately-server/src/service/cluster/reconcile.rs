@@ -279,19 +279,27 @@ impl<E: Engine> Worker<E> {
         let Some(Step { mut keys, range_ms, next }) = step else { return Ok(()) };
         let compared = self.compare(&keys, range_ms, above, now).await;
         let service = Arc::clone(&self.service);
-        let reconcile = &mut self.reconcile;
-        reconcile.was_away |= matches!(above, Above::Away);
-        match &compared {
+        self.reconcile.was_away |= matches!(above, Above::Away);
+        match compared {
             Ok(done) => {
-                reconcile.leave(keys.split_off(*done), next);
-                let is_whole = reconcile.is_urgent || reconcile.rounds.is_multiple_of(RECONCILE_FULL_EVERY);
+                self.reconcile.leave(keys.split_off(done), next);
+                let Reconcile { is_urgent, rounds, .. } = self.reconcile;
+                let is_whole = is_urgent || rounds.is_multiple_of(RECONCILE_FULL_EVERY);
                 if self.engine.carries_key_texts() && (next.is_none() || is_whole) {
                     keys.iter().for_each(|key| self.members.note(key, &service));
+                    // What fails is read again in the next of these rounds.
+                    if let Err(error) = self.read_members(keys.iter().map(|key| &**key), false, now).await {
+                        self.warning =
+                            Some(format!("deleted members of some keys may still be here: {error}"));
+                    }
                 }
             }
-            Err(_) => reconcile.fail(keys, next),
+            Err(error) => {
+                self.reconcile.fail(keys, next);
+                return Err(error);
+            }
         }
-        compared?;
+        let reconcile = &mut self.reconcile;
         let Some(next) = next else { return Ok(()) };
         reconcile.is_whole &= !matches!(above, Above::Away);
         if reconcile.rest.is_some() {
@@ -314,8 +322,21 @@ impl<E: Engine> Worker<E> {
     fn groups(&self, key: &[u8], (from_ms, until_ms): (i64, i64), now: Timestamp) -> Vec<Group> {
         let store = &self.service.store;
         let mut groups = groups(store.own_spans(key, now), &store.level_sets(key), now);
-        groups.retain(|group| group.end_ms >= from_ms && group.end_ms <= until_ms);
-        groups
+        // To say where hits of a wide pane are missing, it has to be known which narrower cells have them.
+        let mut wanted: Vec<(i64, i64)> = Vec::new();
+        let mut kept: Vec<Group> = Vec::with_capacity(groups.len());
+        while let Some(group) = groups.pop() {
+            let is_inside =
+                wanted.iter().any(|(start_ms, end_ms)| *start_ms < group.end_ms && group.start_ms < *end_ms);
+            if is_inside || group.end_ms >= from_ms && group.end_ms <= until_ms {
+                if group.has_wide_cell() {
+                    wanted.push((group.start_ms, group.end_ms));
+                }
+                kept.push(group);
+            }
+        }
+        kept.reverse();
+        kept
     }
 
     /// The blocks with the own hits of keys, in cells that ended between two times and in blocks that `is_wanted`; of the first keys,
@@ -423,7 +444,7 @@ impl<E: Engine> Worker<E> {
                 retain(&mut groups, |group| outgoing.is_alone(group));
             }
             let sets = store.level_sets(key);
-            let (counts, hits) = outgoing.missing(&groups, told.values().flatten(), (&sets, now));
+            let (counts, hits) = outgoing.missing(&groups, told.values().flatten(), &sets);
             if !counts.is_empty() {
                 pending.push(Pending { key, sets, counts });
                 sent_hits += hits;

@@ -685,7 +685,7 @@ impl<E: Engine> Worker<E> {
                 cluster.note_lost(now, RESEND_MS);
             }
             let (read, rest) = due.split_at(told.len());
-            self.read_members(read.iter().map(|due| &*due.key), now).await?;
+            self.read_members(read.iter().map(|due| &*due.key), true, now).await?;
             for (due, told) in read.iter().zip(told) {
                 self.remove(&due.key, told.iter(), now).await?;
                 let left_out = learn(&service, Tier::Local, (due, told), now, is_over);
