@@ -90,11 +90,12 @@ impl<'s> LevelSets<'s> {
         self.all().find(|levels| levels.id() == id)
     }
 
-    /// Until which age cells of these levels with a width are read, in milliseconds.
+    /// Until which age cells of these levels with a width are read, in milliseconds. The next level is read in whole cells, which are wider.
     #[must_use]
     pub fn until_age_ms(&self, id: LevelsId, width_ms: i64) -> i64 {
-        let levels = self.of(id).into_iter().flat_map(Levels::as_slice);
-        let mut ages = levels.filter(|level| level.width_ms == width_ms).map(|level| level.until_age_ms);
-        ages.next().unwrap_or_else(|| self.all().map(Levels::retain_ms).max().unwrap_or(0))
+        let mut levels =
+            self.of(id).into_iter().flat_map(Levels::as_slice).skip_while(|level| level.width_ms != width_ms);
+        let Some(level) = levels.next() else { return self.all().map(Levels::retain_ms).max().unwrap_or(0) };
+        level.until_age_ms + levels.next().map_or(0, |next| next.width_ms)
     }
 }
