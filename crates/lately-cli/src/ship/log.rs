@@ -48,6 +48,8 @@ pub(crate) struct Log<'a> {
     /// The files, the one at the path last.
     parts: Vec<Part<'a>>,
     current: Option<FileId>,
+    /// The file that was at the path at the last look, also if it was empty.
+    at_path: Option<FileId>,
     /// Whether the server had lines of the current file when it was found.
     is_current_known: bool,
     polled_at: Option<Timestamp>,
@@ -96,6 +98,7 @@ impl<'a> Log<'a> {
             place: place(path),
             parts: Vec::new(),
             current: None,
+            at_path: None,
             is_current_known: false,
             polled_at: None,
             polled_on: 0,
@@ -278,6 +281,9 @@ impl<'a> Log<'a> {
         let mut is_changed = !rewritten.is_empty() || is_first || is_other_server;
         is_changed |= self.must_poll_again || self.has_waiting;
         if is_first || !self.how.is_once || !rewritten.is_empty() {
+            // One that was empty may have got lines before it was renamed.
+            let at_path = fs::metadata(self.path).ok().map(|metadata| id_of(&metadata));
+            is_changed |= std::mem::replace(&mut self.at_path, at_path) != at_path;
             let Some(has_found) = self.poll_path(sender, others, &rewritten, now)? else {
                 return Ok(false);
             };

@@ -680,6 +680,29 @@ impl Ledger {
     }
 }
 
+/// Symptom: lines of a log that was empty at one look, and rotated at the next, were sent only when the new log got a line. Cause: a file without a
+/// line was not remembered, so the next one seemed to be the same. Fix: it is.
+#[test]
+fn a_log_that_was_empty_and_is_rotated_at_once_is_sent() {
+    let mut ledger = Ledger::new();
+    let log = ledger.path("log");
+    ledger.append("log", 10);
+    let shipping = Shipping::start(&ledger.server.resp, &[&log]);
+    assert!(becomes(|| ledger.wrong().is_empty()), "{:?}", ledger.wrong());
+    ledger.rename("log", "log.2");
+    fs::write(&log, "").expect("room");
+    // By the second line, the empty log was seen.
+    for _ in 0..2 {
+        ledger.append("log.2", 1);
+        assert!(becomes(|| ledger.wrong().is_empty()), "{:?}", ledger.wrong());
+    }
+    ledger.append("log", 5);
+    ledger.rename("log", "log.1");
+    fs::write(&log, "").expect("room");
+    assert!(becomes(|| ledger.wrong().is_empty()), "{:?}", ledger.wrong());
+    shipping.end();
+}
+
 /// Symptom: after more rotations than a bound, no rotated file was sent. Cause: the files within the bound did not include
 /// the one that the server knew. Fix: the server has a mark for the log, and all later files are sent, some at a time.
 #[test]
