@@ -684,7 +684,7 @@ mod tests {
         runtime.block_on(async {
             let few = Config { max_http_connections: 4, ..Config::default() };
             let (service, stopper) = (engine_of(few), Stopper::new());
-            let stats = Arc::clone(&service);
+            let served = Arc::clone(&service);
             let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
             let address = listener.local_addr().expect("an address");
             let here = || axum::routing::get(async || "here");
@@ -736,11 +736,11 @@ mod tests {
                 assert!(answer.starts_with("HTTP/1.1 200 OK") && answer.ends_with("here"), "{answer}");
                 assert!(answer.contains("connection: close") && !is_open, "{answer}");
             }
-            assert_eq!(stats.stats.refused_http.load(Relaxed), 0);
+            assert_eq!(served.stats.refused_http.load(Relaxed), 0);
             let (_, (answer, is_open)) = send(&whole("/")).await;
             assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("retry-after: 1"), "{answer}");
             assert!(answer.contains("too many connections") && !is_open, "{answer}");
-            assert_eq!(stats.stats.refused_http.load(Relaxed), 1);
+            assert_eq!(served.stats.refused_http.load(Relaxed), 1);
             server.abort();
         });
     }

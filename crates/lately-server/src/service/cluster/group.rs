@@ -227,7 +227,6 @@ impl Group {
             hits -= placed;
             places.push((cell, placed));
         }
-        places.retain(|(_, hits)| *hits > 0);
         (places, hits)
     }
 
