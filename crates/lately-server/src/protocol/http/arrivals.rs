@@ -28,6 +28,9 @@ use crate::stopper::Stopper;
 /// Bytes of the head of a probe. A longer one waits with the others.
 const PROBE_HEAD_BYTES: usize = 2 << 10;
 
+/// Connections that are handed on before those that have places get a turn: fewer than wait at least.
+const HANDED_ON_AT_ONCE: usize = 32;
+
 /// A connection without a place.
 pub(super) struct Arrival {
     pub(super) socket: TcpStream,
@@ -99,6 +102,7 @@ impl Arrivals {
     pub(super) async fn run(mut self, listener: TcpListener, ways: Ways, stopper: Stopper) {
         // The system had no file for a connection, or the client was gone. The end of a connection frees a file.
         let mut retry_at = Instant::now();
+        let mut handed_on = 0_usize;
         loop {
             let mut has_room = self.has_room();
             if has_room && self.oldest.len() >= self.most {
@@ -114,8 +118,11 @@ impl Arrivals {
                 Some(arrived) = self.silent.join_next() => {
                     if let Ok(Some(arrival)) = arrived {
                         self.hand_on(arrival, &ways);
-                        // Else those that have places would not get to take it.
-                        yield_now().await;
+                        handed_on += 1;
+                        // Else those that have places would not get to take them, and the ways would be full.
+                        if handed_on % HANDED_ON_AT_ONCE == 0 {
+                            yield_now().await;
+                        }
                     }
                 }
                 accepted = listener.accept(), if may_accept => match accepted {
