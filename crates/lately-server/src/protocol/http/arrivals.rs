@@ -120,7 +120,7 @@ impl Arrivals {
                         self.hand_on(arrival, &ways);
                         handed_on += 1;
                         // Else those that have places would not get to take them, and the ways would be full.
-                        if handed_on % HANDED_ON_AT_ONCE == 0 {
+                        if handed_on.is_multiple_of(HANDED_ON_AT_ONCE) {
                             yield_now().await;
                         }
                     }
