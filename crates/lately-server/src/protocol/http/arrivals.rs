@@ -28,7 +28,7 @@ use crate::stopper::Stopper;
 /// Bytes of the head of a probe. A longer one waits with the others.
 const PROBE_HEAD_BYTES: usize = 2 << 10;
 
-/// Connections that are handed on before those that have places get a turn: fewer than wait at least.
+/// Connections that are handed on in one turn. The queue behind has room for more: 64 at least.
 const HANDED_ON_AT_ONCE: usize = 32;
 
 /// A connection without a place.
