@@ -81,15 +81,15 @@ pub use lockout::{Factor, Lockout, PastLockout, StartedLockout};
 pub use machine::{give_blocks_back, give_memory_back, give_program_back, share_arenas};
 pub use merge::{
     Cell, Changes, KeyChanges, Level, LevelSets, LevelTable, Levels, LevelsId, Merged, NoOrigin, Origin,
-    Tally,
+    PaneWidths, Tally,
 };
 pub use series::{Point, SeriesReader};
 pub use settings::{DEFAULT_WINDOW, Settings, SettingsBuilder};
 pub use shared::{AtomicCounter, StripedCounter};
 pub use store::{
     BusyKeys, Content, Cursor, EvictionGuard, HitOnce, HitsByNode, JointRequest, LearnedMembers, Limit,
-    LimitGuard, MemberHit, MemoryStats, Newcomers, Op, Outcome, OwnSpan, Part, Portion, Question, RateGuard,
-    Replay, Request, ScanPage, SentMembers, Source, Store, StoreBuilder, Taken, Tier, UnsentKey,
+    LimitGuard, MemberHit, MemoryStats, Newcomers, Op, Outcome, OwnMembers, OwnSpan, Part, Portion, Question,
+    RateGuard, Replay, Request, ScanPage, SentMembers, Source, Store, StoreBuilder, Taken, Tier, UnsentKey,
 };
 pub use time::{Span, Timestamp, days, hours, milliseconds, minutes, seconds};
 pub use uniques::Member;

@@ -4,7 +4,7 @@ use crate::divisor::Divisor;
 use crate::error::SettingsError;
 use crate::ladder::{Ladder, MAX_RESOLUTION_MS, PRECISION_UNIT, RUNGS_MS, unique_pane_ms};
 use crate::limits::{MAX_EXACT_PANES, PRECISION_RANGE};
-use crate::merge::Levels;
+use crate::merge::{Levels, PaneWidths};
 use crate::time::{Span, Timestamp, ceil_div, days, milliseconds, minutes, seconds};
 
 /// The default window, unless the settings set one.
@@ -348,7 +348,8 @@ impl SettingsBuilder {
         // Limits need one more pane.
         let kept = Span::from_millis(retain_ms + resolution_ms).unwrap_or(Span::MAX);
         let pane_bound = ladder.pane_bound(kept, max_skew);
-        let levels = Levels::new(&ladder, resolution_ms, retain_ms);
+        let pane_widths = PaneWidths { exact_ms: exact.as_millis(), precision_ppm };
+        let levels = Levels::new(ladder.clone(), (resolution_ms, retain_ms), pane_widths);
         let window_panes = ceil_div(window.as_millis(), resolution_ms);
         Ok(Settings {
             resolution,

@@ -120,7 +120,10 @@ impl Rules {
             all if all > listed.len() => format!("{} and {} more", listed.join(", "), all - listed.len()),
             _ => listed.join(", "),
         };
-        format!("no such limit '{name}': the config has {there_are}")
+        match &*name {
+            "" => format!("the name of the limit is missing: the config has {there_are}"),
+            name => format!("no such limit '{name}': the config has {there_are}"),
+        }
     }
 }
 
@@ -212,7 +215,7 @@ pub(crate) mod tests {
             assert_eq!(CurrentRules::new(&limits).get().unknown(asked), expected);
         };
         check(&[], b"x", "no such limit 'x': the config has none");
-        check(&["b", "a"], b"", "no such limit '': the config has b, a");
+        check(&["b", "a"], b"", "the name of the limit is missing: the config has b, a");
         let eight = ["1", "2", "3", "4", "5", "6", "7", "8"];
         check(&eight, b"x", "no such limit 'x': the config has 1, 2, 3, 4, 5, 6, 7, 8");
         let ten = [&eight[..], &["9", "10"]].concat();

@@ -44,24 +44,38 @@ impl Cells {
 
     /// The hits in each cell that is read at `now` and that has some of the time between two others, by levels, width, start and
     /// origin. No time of an origin is in two cells.
+    ///
+    /// Hits that came late into a pane of a store are sent in one of its cells. The panes of another class may be wider than those of the reader,
+    /// so its cells are read as the widest panes that it may have there.
     fn read<'c>(
         &'c self,
         sets: &'c LevelSets<'_>,
         now: Timestamp,
         (first_ms, last_ms): (i64, i64),
     ) -> impl Iterator<Item = (OriginId, Pane)> + 'c {
-        let ranges = sets.all().flat_map(move |levels| {
+        let own = sets.own().id();
+        sets.all().flat_map(move |levels| {
             let id = levels.id();
-            levels.ranges_ms(now).map(move |(level, start_ms, end_ms)| {
+            let pane_ms = move |at_ms: i64| match id == own || at_ms == i64::MIN || at_ms == i64::MAX {
+                true => (at_ms, at_ms),
+                false => levels.widest_pane_ms(at_ms, now),
+            };
+            let (first_ms, last_ms) = (pane_ms(first_ms).0, pane_ms(last_ms).1);
+            let ranges = levels.ranges_ms(now).map(move |(level, start_ms, end_ms)| {
                 let width_ms = level.width_ms;
                 let start_ms = start_ms.max(first_ms.saturating_sub(width_ms - 1));
                 let cell = |start_ms| (id, width_ms, start_ms, OriginId(0));
                 cell(start_ms)..cell(end_ms.min(last_ms).max(start_ms))
-            })
-        });
-        let tallies = ranges.flat_map(|range| self.tallies.range(range));
-        tallies.filter(|(_, tally)| tally.hits() > 0).map(|(&(_, width_ms, start_ms, origin), tally)| {
-            (origin, Pane { start_ms, width_ms, hits: tally.hits() })
+            });
+            let tallies = ranges.flat_map(|range| self.tallies.range(range));
+            tallies.filter(|(_, tally)| tally.hits() > 0).map(
+                move |(&(_, width_ms, start_ms, origin), tally)| {
+                    let end_ms = start_ms + width_ms;
+                    let start_ms = pane_ms(start_ms).0.min(start_ms);
+                    let width_ms = pane_ms(end_ms - 1).1.max(end_ms) - start_ms;
+                    (origin, Pane { start_ms, width_ms, hits: tally.hits() })
+                },
+            )
         })
     }
 

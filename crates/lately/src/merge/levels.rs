@@ -4,7 +4,7 @@
 //! coarser ones. So a cell never changes its width, and what was sent is never sent again in another width. A level has
 //! about a thousand cells while it is in use.
 
-use crate::ladder::{Ladder, RUNGS_MS};
+use crate::ladder::{Ladder, PRECISION_UNIT, RUNGS_MS};
 use crate::limits::CELLS_OF_A_LEVEL;
 use crate::time::{Span, Timestamp};
 
@@ -15,6 +15,32 @@ use super::Cell;
 pub struct Levels {
     list: Vec<Level>,
     id: LevelsId,
+    /// What the class says of the widths of its panes. Earlier versions did not tell that to other nodes.
+    pane_widths: Option<PaneWidths>,
+    /// The panes that the class may have at each age.
+    ladder: Ladder,
+}
+
+/// What a class says of the widths of its panes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PaneWidths {
+    /// Until which age panes are as wide as the resolution, in milliseconds.
+    pub exact_ms: i64,
+    /// How wide older ones may be, in millionths of their age.
+    pub precision_ppm: i64,
+}
+
+impl PaneWidths {
+    /// The least that may be assumed of a class of which nothing is known.
+    const ANY: PaneWidths = PaneWidths { exact_ms: 1, precision_ppm: PRECISION_UNIT };
+
+    pub(crate) fn ladder(self, resolution_ms: i64) -> Option<Ladder> {
+        let PaneWidths { exact_ms, precision_ppm } = self;
+        let exact = Span::from_millis(exact_ms)?;
+        (1..=PRECISION_UNIT)
+            .contains(&precision_ppm)
+            .then(|| Ladder::new(resolution_ms, exact, precision_ppm))
+    }
 }
 
 /// Tells levels from others. It is made of the widths and ages alone, so equal levels have the same one everywhere.
@@ -35,8 +61,10 @@ impl LevelsId {
     }
 
     /// The 32-bit hash of Fowler, Noll and Vo (FNV-1a) over all numbers.
-    fn of(list: &[Level]) -> LevelsId {
+    fn of(list: &[Level], pane_widths: Option<PaneWidths>) -> LevelsId {
         let numbers = list.iter().flat_map(|level| [level.width_ms, level.from_age_ms, level.until_age_ms]);
+        let of_panes = pane_widths.map(|widths| [widths.exact_ms, widths.precision_ppm]);
+        let numbers = numbers.chain(of_panes.into_iter().flatten());
         let bytes = numbers.flat_map(i64::to_le_bytes);
         LevelsId(
             bytes.fold(0x811c_9dc5, |hash: u32, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)),
@@ -79,7 +107,11 @@ impl Level {
 
 impl Levels {
     /// The levels of a class: the resolution in the exact span, and then widths that its precision permits.
-    pub(crate) fn new(ladder: &Ladder, resolution_ms: i64, retain_ms: i64) -> Levels {
+    pub(crate) fn new(
+        ladder: Ladder,
+        (resolution_ms, retain_ms): (i64, i64),
+        pane_widths: PaneWidths,
+    ) -> Levels {
         let mut level = Level { width_ms: resolution_ms, from_age_ms: 0, until_age_ms: retain_ms };
         let mut list = Vec::new();
         loop {
@@ -93,13 +125,14 @@ impl Levels {
             level = Level { width_ms, from_age_ms, until_age_ms: retain_ms };
         }
         list.push(level);
-        Levels { id: LevelsId::of(&list), list }
+        let pane_widths = Some(pane_widths);
+        Levels { id: LevelsId::of(&list, pane_widths), list, pane_widths, ladder }
     }
 
     /// Levels as another node has named them, finest first; `None` when they are no levels: each is wider than the one before,
-    /// and takes over from it.
+    /// and takes over from it. Without the widths of its panes, they may be as wide as any class has them.
     #[must_use]
-    pub fn from_list(list: Vec<Level>) -> Option<Levels> {
+    pub fn from_list(list: Vec<Level>, pane_widths: Option<PaneWidths>) -> Option<Levels> {
         let is_rung =
             |level: &Level| RUNGS_MS.contains(&level.width_ms) && level.from_age_ms < level.until_age_ms;
         let follows = |pair: &[Level]| {
@@ -109,7 +142,18 @@ impl Levels {
             && list.last().is_some_and(|level| level.until_age_ms <= Span::MAX.as_millis())
             && list.iter().all(is_rung)
             && list.windows(2).all(follows);
-        is_valid.then(|| Levels { id: LevelsId::of(&list), list })
+        let finest = list.first().filter(|_| is_valid)?;
+        let ladder = pane_widths.unwrap_or(PaneWidths::ANY).ladder(finest.width_ms)?;
+        Some(Levels { id: LevelsId::of(&list, pane_widths), list, pane_widths, ladder })
+    }
+
+    /// The level of the narrowest cells of which one has a whole range of time, its last millisecond excluded. `None` if no cell has.
+    #[must_use]
+    pub fn around((start_ms, end_ms): (i64, i64), retain_ms: i64) -> Option<Levels> {
+        let has = |width_ms: &i64| end_ms <= Cell::of(start_ms, *width_ms).end_ms();
+        let width_ms = RUNGS_MS.into_iter().find(has)?;
+        let list = vec![Level { width_ms, from_age_ms: 0, until_age_ms: retain_ms }];
+        Levels::from_list(list, Some(PaneWidths { exact_ms: retain_ms, precision_ppm: PRECISION_UNIT }))
     }
 
     /// Tells these levels from others.
@@ -138,20 +182,17 @@ impl Levels {
         self.list.iter().zip(starts.zip(ends)).map(|(level, (start, end))| (*level, start, end))
     }
 
-    /// The widest pane around a time that a class with these levels may have at `now`: its first millisecond, and one past its last.
+    /// What the class says of the widths of its panes, if that is known.
+    #[must_use]
+    pub fn pane_widths(&self) -> Option<PaneWidths> {
+        self.pane_widths
+    }
+
+    /// The widest pane around a time that the class may have at `now`: its first millisecond, and one past its last.
     #[must_use]
     pub fn widest_pane_ms(&self, at_ms: i64, now: Timestamp) -> (i64, i64) {
-        let (finest, wider) = self.list.split_first().expect("there is a finest level");
-        // The least age of a pane, in widths. Without a wider level, nothing is known of it.
-        let least = wider.iter().map(|level| level.from_age_ms / level.width_ms).min().unwrap_or(1);
-        let pane = |width_ms: i64| Cell::of(at_ms, width_ms);
-        let may_be = |pane: &Cell| {
-            let age_ms = now.as_millis() - pane.end_ms();
-            age_ms / pane.width_ms >= least
-        };
-        let wide = RUNGS_MS.into_iter().rev().filter(|width_ms| *width_ms > finest.width_ms);
-        let pane = wide.map(pane).find(may_be).unwrap_or_else(|| pane(finest.width_ms));
-        (pane.start_ms, pane.end_ms())
+        let (start_ms, width_ms) = self.ladder.cell(at_ms, now.as_millis());
+        (start_ms, start_ms + width_ms)
     }
 
     /// The cells of a hit, finest first: one of each level that is read for its time at `now` or later.
@@ -202,23 +243,44 @@ mod tests {
     }
 
     #[test]
-    fn no_pane_of_a_class_is_wider_than_its_levels_say() {
+    fn levels_that_another_node_has_named_have_the_panes_of_its_class() {
         let now = Timestamp::from_millis(1_700_000_123_457).expect("a time");
-        let check = |settings: &Settings, widest: &[(i64, i64)]| {
-            for &(ago_ms, width_ms) in widest {
-                let at_ms = now.as_millis() - ago_ms;
-                let Cell { start_ms, .. } = Cell::of(at_ms, width_ms);
-                let widest = settings.levels().widest_pane_ms(at_ms, now);
-                assert_eq!(widest, (start_ms, start_ms + width_ms), "{ago_ms}");
-                let (_, real_ms) = settings.ladder().cell(at_ms, now.as_millis());
-                assert!(real_ms <= width_ms, "{ago_ms}: {real_ms}");
+        let coarse = Settings::builder().precision(0.1);
+        let short = Settings::builder().retain(minutes(10));
+        for settings in [Settings::builder(), coarse, short].map(|settings| settings.build().expect("valid"))
+        {
+            let levels = settings.levels();
+            let read = |widths| Levels::from_list(levels.as_slice().to_vec(), widths).expect("levels");
+            assert_eq!(&read(levels.pane_widths()), levels);
+            let of_earlier_version = read(None);
+            assert_ne!(of_earlier_version.id(), levels.id());
+            for age_ms in [0, 250_000, 36_000_000] {
+                let at_ms = now.as_millis() - age_ms;
+                let (start_ms, width_ms) = settings.ladder().cell(at_ms, now.as_millis());
+                assert_eq!(levels.widest_pane_ms(at_ms, now), (start_ms, start_ms + width_ms), "{age_ms}");
+                let widest = of_earlier_version.widest_pane_ms(at_ms, now);
+                assert!(widest.0 <= start_ms && start_ms + width_ms <= widest.1, "{age_ms}");
             }
-        };
-        check(&Settings::default(), &[(0, 1_000), (250_000, 2_000), (36_000_000, 300_000)]);
-        let coarse = Settings::builder().precision(0.1).build().expect("valid");
-        check(&coarse, &[(0, 1_000), (100_000, 2_000), (36_000_000, 1_800_000)]);
-        let short = Settings::builder().retain(minutes(10)).build().expect("valid");
-        check(&short, &[(0, 1_000), (100_000, 60_000)]);
+            for (exact_ms, precision_ppm) in [(0, 1), (1, 0), (1, PRECISION_UNIT + 1), (-5, 7), (i64::MAX, 7)]
+            {
+                let widths = PaneWidths { exact_ms, precision_ppm };
+                assert_eq!(Levels::from_list(levels.as_slice().to_vec(), Some(widths)), None, "{widths:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_narrowest_cells_around_a_range_are_found() {
+        let width =
+            |range_ms| Levels::around(range_ms, 1_000_000).map(|levels| levels.as_slice()[0].width_ms);
+        assert_eq!(width((1_000, 1_001)), Some(1));
+        assert_eq!(width((1_000, 2_000)), Some(1_000));
+        assert_eq!(width((1_999, 2_001)), Some(10_000));
+        assert_eq!(width((8_640_000_000 - 1, 8_640_000_000 + 1)), None);
+        let levels = Levels::around((0, 60_000), 3_600_000).expect("one");
+        let now = Timestamp::from_millis(1_700_000_000_000).expect("a time");
+        let (first_ms, end_ms) = levels.widest_pane_ms(now.as_millis() - 3_000_000, now);
+        assert_eq!(end_ms - first_ms, 60_000);
     }
 
     #[test]

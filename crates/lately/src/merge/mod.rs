@@ -27,7 +27,7 @@ mod watermarks;
 pub(crate) use cells::{Cells, OriginId};
 pub use changes::{Cell, Changes, KeyChanges, Tally};
 pub use level_table::{LevelSets, LevelTable};
-pub use levels::{Level, Levels, LevelsId};
+pub use levels::{Level, Levels, LevelsId, PaneWidths};
 pub use origin::{NoOrigin, Origin};
 pub use watermarks::Merged;
 pub(crate) use watermarks::Watermarks;

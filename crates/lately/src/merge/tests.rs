@@ -6,12 +6,13 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 
 use super::outbox::{CELL_HELD_MS, NotTaken, Outbox, ROLL_UP_MS};
-use super::{Cell, Changes, KeyChanges, LevelsId, Merged, Origin, Tally};
+use super::{Cell, Changes, KeyChanges, LevelTable, LevelsId, Merged, Origin, Tally};
 use crate::error::MergeError;
 use crate::limit::{Decision, Retry};
 use crate::limits::{MAX_KEY_BYTES, MAX_TOTAL};
+use crate::settings::Settings;
 use crate::store::{HitsByNode, JointRequest, Limit, Store, Tier};
-use crate::time::{Span, Timestamp, minutes, seconds};
+use crate::time::{Span, Timestamp, days, minutes, seconds};
 
 const START_MS: i64 = 1_700_000_000_000;
 const NODES: usize = 3;
@@ -556,4 +557,40 @@ fn what_two_engines_have_is_replaced_each_on_its_own() {
     learn(Tier::Upstream, &[("c", 99_000, counted(1))]);
     store.unlearn(KEYS[0]);
     assert_eq!((hits(), store.known(KEYS[0])), (0, Vec::new()));
+}
+
+/// Symptom: bounds on another node left hits out. Cause: hits that had come late into a pane of its own class, of 12 hours, were sent in its last
+/// cell of 10 minutes, and that cell was taken to say when they were. Fix: it is read as the widest pane that its class may have there.
+#[test]
+fn cells_of_another_class_say_no_more_than_its_panes() {
+    let store = store();
+    let wide = Settings::builder().precision(1.0).retain(days(40)).build().expect("valid");
+    let table = LevelTable::new(Vec::new(), wide.levels().clone()).expect("few");
+    store.set_other_levels(vec![table]);
+    let now = START_MS + 86_400_000;
+    let origin = Origin::new("other", 1).expect("a name");
+    let cell = wide.levels().as_slice()[1].cell(at(0));
+    let key = KeyChanges {
+        key: KEYS[0].into(),
+        levels: wide.levels().id(),
+        cells: vec![(None, cell, Tally { counted: 10, deleted: 0 })],
+    };
+    let now = Timestamp::from_millis(now).expect("a time");
+    store.merge(&Changes { origin, after: 0, until: 1, keys: vec![key] }, now).expect("well-formed");
+    let (first_ms, end_ms) = wide.levels().widest_pane_ms(cell.start_ms, now);
+    assert!(end_ms - first_ms > cell.width_ms);
+    let mut ages_ms: Vec<_> = (1..200).map(|step| step * 864_000).collect();
+    ages_ms.extend([now.as_millis() - first_ms, now.as_millis() - end_ms + 1]);
+    for age_ms in ages_ms {
+        let window = Span::from_millis(age_ms).expect("a span");
+        // The window has whole panes of a second.
+        let from_ms = (now.as_millis() / 1_000 - (age_ms + 999) / 1_000 + 1) * 1_000;
+        let counts =
+            [store.hits(KEYS[0], window, now), store.hits_by_node(KEYS[0], Some(window), None, now).count];
+        for count in counts {
+            // They may have been anywhere in the pane.
+            assert!(count.lower == 0 || from_ms <= first_ms, "{age_ms}: {count:?}");
+            assert!(count.upper == Some(10) || end_ms <= from_ms, "{age_ms}: {count:?}");
+        }
+    }
 }

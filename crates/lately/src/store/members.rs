@@ -14,10 +14,20 @@ use crate::uniques::Uniques;
 /// The members of a key that a node has sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SentMembers<'a> {
-    /// What [`Store::own_members`] gave.
+    /// The bytes of [`Store::own_members`].
     pub bytes: &'a [u8],
     /// Members that were hit at this time or before are deleted. The node did not know that.
     pub deleted_until: Option<Timestamp>,
+}
+
+/// The members of a key that a store has counted.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct OwnMembers {
+    /// They, encoded.
+    pub bytes: Vec<u8>,
+    /// The store has counted the first of them at this time, whenever it was hit. So a deletion of earlier does not concern them. It is the
+    /// epoch if that is not known: some were read from a checkpoint or a dump.
+    pub since: Timestamp,
 }
 
 /// What was learned of the members of a key.
@@ -32,11 +42,13 @@ pub struct LearnedMembers {
 impl Store {
     /// The distinct members of a key that this store has counted, for [`Store::learn_members`] of others. `None` if there are none.
     #[must_use]
-    pub fn own_members(&self, key: &[u8], now: Timestamp) -> Option<Vec<u8>> {
+    pub fn own_members(&self, key: &[u8], now: Timestamp) -> Option<OwnMembers> {
         let hash = self.hash(key);
         let (mut shard, _, mut context) = self.lock_for(hash, now, None);
         let place = shard.place_of(key, hash).and_then(|place| shard.alive(place, &mut context))?;
-        Some(shard.write_members(place, &self.classes)).filter(|members| !members.is_empty())
+        let since = shard.members_since(place);
+        let bytes = shard.write_members(place, &self.classes);
+        (!bytes.is_empty()).then_some(OwnMembers { bytes, since })
     }
 
     /// Removes the members of a key that this store has counted until a time: another node has deleted them. A rollback does not bring them back.

@@ -61,7 +61,7 @@ pub use eviction::Newcomers;
 pub use eviction_guard::{EvictionGuard, LimitGuard, RateGuard};
 pub(crate) use key_state::Extras;
 pub(crate) use mark::Before;
-pub use members::{LearnedMembers, SentMembers};
+pub use members::{LearnedMembers, OwnMembers, SentMembers};
 pub use memory::MemoryStats;
 pub use operation::{HitOnce, JointRequest, Limit, MemberHit, Op, Outcome, Question, Request};
 pub use others::{OwnSpan, Tier};

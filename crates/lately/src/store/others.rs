@@ -292,6 +292,10 @@ impl Store {
             for &(start_ms, end_ms, hits) in &panes {
                 let (pane_ms, width_ms) = settings.ladder().cell(start_ms, now.as_millis());
                 let start_ms = level.cell_of_ms(start_ms).start_ms;
+                if start_ms < oldest_ms {
+                    // It is read in wider cells. Narrower panes inside of it may be read here.
+                    continue;
+                }
                 let last_ms = level.cell_of_ms(end_ms - 1).end_ms();
                 let pane_ms = (start_ms.min(pane_ms), last_ms.max(pane_ms + width_ms));
                 // A wide pane may reach over now, and its hits do not: in later cells, nobody would see them.
@@ -307,7 +311,7 @@ impl Store {
                     }
                 }
             }
-            spans.extend(of_level.into_iter().filter(|span| oldest_ms <= span.start_ms));
+            spans.extend(of_level);
         }
         spans
     }

@@ -55,12 +55,17 @@ impl Member {
 pub(crate) struct Uniques {
     recent: Recent,
     sketch: Option<Box<Sketch>>,
+    /// When the first of them was counted, whenever it was hit. The epoch if that is not known: some were loaded or merged.
+    since: Timestamp,
 }
 
 impl Uniques {
     /// Adds a member that was hit at a time.
     pub(crate) fn add(&mut self, member: Member, at: Timestamp, settings: &Settings, now: Timestamp) {
         let at_ms = settings.pane_start(at).as_millis();
+        if self.is_empty() {
+            self.since = now;
+        }
         if self.sketch.is_none() && self.recent.is_full_without(member) {
             self.recent.drop_before(settings.retention_edge_ms(now));
             if self.recent.is_full_without(member) {
@@ -97,6 +102,7 @@ impl Uniques {
         for (member, at_ms) in other.recent.iter() {
             self.add(member, Timestamp::from_millis(at_ms).unwrap_or(now), settings, now);
         }
+        self.since = Timestamp::MIN;
     }
 
     /// The distinct members in the window of a length that ends now.
@@ -126,6 +132,11 @@ impl Uniques {
     /// Prefetches the recent members.
     pub(crate) fn prefetch(&self) {
         self.recent.prefetch();
+    }
+
+    /// When the first of them was counted. The epoch if that is not known.
+    pub(crate) fn since(&self) -> Timestamp {
+        self.since
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -204,7 +215,7 @@ impl Uniques {
         let mut recent = Recent::read(bytes)?;
         recent.note_coarse(coarse);
         let sketch = if flags & HAS_SKETCH == 0 { None } else { Some(Box::new(Sketch::read(bytes)?)) };
-        let mut uniques = Uniques { recent, sketch };
+        let mut uniques = Uniques { recent, sketch, since: Timestamp::MIN };
         uniques.sketch.iter_mut().for_each(|sketch| sketch.note_coarse(of_sketch));
         bytes.is_empty().then_some(SavedUniques { uniques, resolution_ms })
     }

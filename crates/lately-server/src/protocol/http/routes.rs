@@ -132,7 +132,7 @@ static PAGE: Route = Route::new("/", None, MethodRouter::new);
 /// The routes for monitoring, for a listener of their own.
 pub(crate) fn watching(service: Arc<Service>) -> Routes {
     let requests = Requests::of_http(&service);
-    let watched = router(&WATCHING, &service).fallback(not_found).with_state(service);
+    let watched = router(&WATCHING, &service).fallback(not_watched).with_state(service);
     // Nobody logs in there.
     Routes::new(service_fn(move |request| {
         let (requests, router) = (Arc::clone(&requests), watched.clone());
@@ -241,7 +241,13 @@ fn check_access(route: &Route, service: &Service, link: &Link, uri: &Uri) -> Res
 }
 
 async fn not_found(uri: Uri) -> Response {
-    let detail = format!("there is nothing at {}", uri.path());
+    let detail = format!("there is nothing at {}: /openapi.json lists all paths", uri.path());
+    problem(StatusCode::NOT_FOUND, "not found", &detail)
+}
+
+async fn not_watched(uri: Uri) -> Response {
+    let [health, ready] = HEALTH;
+    let detail = format!("there is nothing at {} here, but {health}, {ready} and {METRICS}", uri.path());
     problem(StatusCode::NOT_FOUND, "not found", &detail)
 }
 

@@ -188,6 +188,17 @@ impl Group {
         wide.min_by_key(|(_, cell)| cell.width_ms)
     }
 
+    /// Panes that are wider than those of their class, and that no wide cell has: their first millisecond, and one past their last.
+    pub(super) fn too_wide<'g>(
+        &'g self,
+        own: &'g Levels,
+        now: Timestamp,
+    ) -> impl Iterator<Item = (i64, i64)> + 'g {
+        let spans = self.spans.iter().filter(|span| !span.is_one_cell());
+        let wide = spans.filter(move |span| own.widest_pane_ms(span.start_ms, now).1 < span.end_ms);
+        wide.filter(|span| self.wide_cell(span).is_none()).map(|span| (span.start_ms, span.end_ms))
+    }
+
     /// Whether hits of a pane may go to a wide cell.
     pub(super) fn has_wide_cell(&self) -> bool {
         self.spans.iter().any(|span| self.wide_cell(span).is_some())

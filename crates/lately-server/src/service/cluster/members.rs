@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use lately::{DeltaBatch, Origin, SentMembers, Tier, Timestamp};
+use lately::{DeltaBatch, Origin, OwnMembers, SentMembers, Tier, Timestamp};
 use lately_engines::{Block, Engine, EngineError, KeyText, NamedTexts, OwnedBlock};
 
 use crate::limits::{
@@ -41,22 +41,35 @@ pub(super) struct Members {
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 struct Deletions {
     times: Times,
+    /// The latest deletion by any node that is known here. It may come from another data centre.
+    latest: Timestamp,
     /// Texts of earlier starts of this node, which go when its own is written.
     former: Vec<Origin>,
 }
 
 /// Up to when members are deleted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 struct Times {
     /// Deleted by this node.
     deleted: Timestamp,
-    /// Deleted by any node, and followed by this one.
+    /// The members here have followed all deletions until then.
     applied: Timestamp,
 }
 
-impl Default for Times {
-    fn default() -> Times {
-        Times { deleted: Timestamp::MIN, applied: Timestamp::MIN }
+impl Times {
+    /// The times of a text with these members. They have followed what was deleted before the first of them was counted.
+    fn with(mut self, own: Option<OwnMembers>) -> Text {
+        let OwnMembers { bytes, since } = own.unwrap_or_default();
+        self.applied = self.applied.max(since);
+        Text { times: self, members: bytes }
+    }
+}
+
+impl Deletions {
+    /// Notes a deletion that own members have followed.
+    fn follow(&mut self, until: Timestamp) {
+        self.latest = self.latest.max(until);
+        self.times.applied = self.times.applied.max(until);
     }
 }
 
@@ -254,7 +267,7 @@ impl Members {
     }
 
     /// Changes what is known of the deletions of a key. The memory is bounded: then the oldest deletions are forgotten.
-    fn set_times(&mut self, key: &[u8], change: impl FnOnce(&mut Times)) {
+    fn change(&mut self, key: &[u8], change: impl FnOnce(&mut Deletions)) {
         if self.deletions.len() >= MAX_MEMBER_DELETIONS && !self.deletions.contains_key(key) {
             let mut times: Vec<_> =
                 self.deletions.values().map(|deletions| deletions.times.applied).collect();
@@ -266,7 +279,7 @@ impl Members {
                 !goes
             });
         }
-        change(&mut self.deletions.entry(key.into()).or_default().times);
+        change(self.deletions.entry(key.into()).or_default());
     }
 }
 
@@ -276,7 +289,7 @@ impl<E: Engine> Worker<E> {
         let (service, now) = (Arc::clone(&self.service), self.service.now());
         let elsewhere = parts(&service).0.upstream.as_ref().map(Upstream::take_deleted_members);
         for (key, until) in elsewhere.into_iter().flatten() {
-            if until > self.members.times(&key).applied {
+            if !self.has_followed(&key, until, now) {
                 self.drop_members(&key, until, now)?;
             }
         }
@@ -309,14 +322,13 @@ impl<E: Engine> Worker<E> {
                 // The deletion goes first, and sends them.
                 continue;
             }
-            let times = self.members.times(key);
-            let members = service.store.own_members(key, now).unwrap_or_default();
+            let text = self.members.times(key).with(service.store.own_members(key, now));
             if let Some(deletions) = self.members.deletions.get_mut(&**key) {
                 let former = mem::take(&mut deletions.former);
                 removed.extend(former.into_iter().map(|origin| (key, origin.to_string())));
             }
-            let is_empty = members.is_empty() && times.deleted == Timestamp::MIN;
-            let text = (!is_empty).then(|| Text { times, members }.write());
+            let is_empty = text.members.is_empty() && text.times.deleted == Timestamp::MIN;
+            let text = (!is_empty).then(|| text.write());
             if text.as_ref().is_some_and(|text| text.len() > MANY_MEMBERS_BYTES) {
                 self.members.sent.insert(key.clone(), now);
             }
@@ -352,11 +364,12 @@ impl<E: Engine> Worker<E> {
         let origin = outgoing.origin().to_string();
         let mut texts = Vec::new();
         for &(key, at) in deleted.iter().filter(|(key, _)| service.store.settings_of(key).unique()) {
-            self.members.set_times(key, |times| {
-                (times.deleted, times.applied) = (times.deleted.max(at), times.applied.max(at));
+            self.members.change(key, |deletions| {
+                deletions.follow(at);
+                deletions.times.deleted = deletions.times.deleted.max(at);
             });
-            let members = service.store.own_members(key, now).unwrap_or_default();
-            texts.push((key, Text { times: self.members.times(key), members }.write()));
+            let text = self.members.times(key).with(service.store.own_members(key, now));
+            texts.push((key, text.write()));
         }
         let written = texts.iter().map(|(key, text)| KeyText {
             key,
@@ -430,12 +443,18 @@ impl<E: Engine> Worker<E> {
         let outgoing = parts(&service).1;
         self.note_former(key, texts, &outgoing.origin());
         let deleted = texts.deleted();
-        if deleted > self.members.times(key).applied {
+        if !self.has_followed(key, deleted, now) {
             self.drop_members(key, deleted, now)?;
         }
-        // What is applied here may come from another data centre. A deletion that waits has removed own members already.
-        let deleted = self.members.times(key).applied.max(deleted);
+        // A deletion that waits has removed own members already.
+        let deleted = self.members.deletions.get(key).map_or(deleted, |known| known.latest.max(deleted));
         Ok(outgoing.deleted_at(key).map_or(deleted, |at| deleted.max(at)))
+    }
+
+    /// Whether own members have followed the deletions until a time.
+    fn has_followed(&self, key: &[u8], until: Timestamp, now: Timestamp) -> bool {
+        let times = self.members.times(key);
+        times.applied >= until || times.with(self.service.store.own_members(key, now)).times.applied >= until
     }
 
     /// Takes over what earlier starts of this node say of deletions. Their members are in the store.
@@ -444,15 +463,14 @@ impl<E: Engine> Worker<E> {
         if former().next().is_none() {
             return;
         }
-        self.members.set_times(key, |times| {
+        self.members.change(key, |Deletions { times, latest, former: names }| {
             for (_, text) in former() {
                 times.deleted = times.deleted.max(text.times.deleted);
                 times.applied = times.applied.max(text.times.applied);
             }
+            *latest = times.deleted.max(*latest);
+            *names = former().map(|(of, _)| of.clone()).collect();
         });
-        if let Some(deletions) = self.members.deletions.get_mut(key) {
-            deletions.former = former().map(|(of, _)| of.clone()).collect();
-        }
         self.members.changed.insert(key.into());
     }
 
@@ -465,7 +483,7 @@ impl<E: Engine> Worker<E> {
             service.store.drop_members(key, until, now, &mut deltas);
         }
         service.commit_through(&deltas).map_err(|refused| EngineError::Away(refused.to_string()))?;
-        self.members.set_times(key, |times| times.applied = times.applied.max(until));
+        self.members.change(key, |deletions| deletions.follow(until));
         self.members.changed.insert(key.into());
         Ok(())
     }

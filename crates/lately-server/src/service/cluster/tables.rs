@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use lately::{Level, LevelTable, Levels, Pattern, Store, Tier, Timestamp};
+use lately::{Level, LevelTable, Levels, PaneWidths, Pattern, Store, Tier, Timestamp};
 use lately_engines::{Engine, EngineError, List};
 use serde::{Deserialize, Serialize};
 
@@ -43,6 +43,21 @@ impl Tables {
     pub(super) fn changes(&self) -> u64 {
         self.lock().changes
     }
+
+    /// Adds cells that hold a range of time as a whole, for hits of a pane that is wider than those of its class: it comes from a dump, or from an
+    /// earlier start that told nobody of its classes. The other nodes get them as if they were those of another class. False if they are known.
+    pub(super) fn add_around(&self, range_ms: (i64, i64), store: &Store, now: Timestamp) -> bool {
+        let own = store.level_table();
+        let Some(levels) = Levels::around(range_ms, own.retain_ms()) else { return false };
+        let table = LevelTable::new(Vec::new(), levels).expect("it has no classes");
+        let mut known = self.lock();
+        let is_new = known.note(&write(&table), now.as_millis() + lasts_ms(&table));
+        if is_new {
+            _ = known.give(store, &own);
+            known.due.clear();
+        }
+        is_new
+    }
 }
 
 /// A table as JSON in the engine. The last class has all other keys.
@@ -58,6 +73,10 @@ struct Class {
     pattern: String,
     /// The width of the cells of each level, and from and until which age it is read, in milliseconds.
     levels: Vec<(i64, i64, i64)>,
+    /// Until which age panes are as wide as the resolution, in milliseconds, and how wide older ones may be, in millionths of their age. Earlier
+    /// versions did not write it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    panes: Option<(i64, i64)>,
 }
 
 fn class(pattern: &[u8], levels: &Levels) -> Class {
@@ -65,6 +84,7 @@ fn class(pattern: &[u8], levels: &Levels) -> Class {
     Class {
         pattern: pattern.iter().copied().map(char::from).collect(),
         levels: levels.as_slice().iter().map(level).collect(),
+        panes: levels.pane_widths().map(|widths| (widths.exact_ms, widths.precision_ppm)),
     }
 }
 
@@ -74,16 +94,22 @@ fn write(table: &LevelTable) -> String {
     serde_json::to_string(&text).expect("it has texts and numbers")
 }
 
+/// How long a table is needed after a hit was counted by it, in milliseconds.
+fn lasts_ms(table: &LevelTable) -> i64 {
+    table.retain_ms() + BLOCK_SLACK_MS + TABLE_RENEWED_AFTER_MS
+}
+
 /// The table that a node wrote; `None` for anything else.
 fn read(text: &str) -> Option<LevelTable> {
     if text.len() > MAX_LEVEL_TABLE_BYTES {
         return None;
     }
     let mut classes = Vec::new();
-    for Class { pattern, levels } in serde_json::from_str::<Text>(text).ok()?.classes {
+    for Class { pattern, levels, panes } in serde_json::from_str::<Text>(text).ok()?.classes {
         let level = |(width_ms, from_age_ms, until_age_ms)| Level { width_ms, from_age_ms, until_age_ms };
         let pattern: Option<Vec<u8>> = pattern.chars().map(|byte| u8::try_from(byte).ok()).collect();
-        let levels = Levels::from_list(levels.into_iter().map(level).collect())?;
+        let widths = panes.map(|(exact_ms, precision_ppm)| PaneWidths { exact_ms, precision_ppm });
+        let levels = Levels::from_list(levels.into_iter().map(level).collect(), widths)?;
         classes.push((Pattern::new(&pattern?), levels));
     }
     let (_, default) = classes.pop()?;
@@ -129,7 +155,6 @@ async fn exchange(
     let held: HashMap<String, i64> =
         held.into_iter().map(|(text, until_ms)| (text, until_ms.parse().unwrap_or(i64::MIN))).collect();
     let own = service.store.level_table();
-    let lasts_ms = |table: &LevelTable| table.retain_ms() + BLOCK_SLACK_MS + TABLE_RENEWED_AFTER_MS;
     let in_use = held.iter().filter(|(_, until_ms)| now_ms <= **until_ms);
     let in_use: Vec<_> = in_use.map(|(text, &until_ms)| (text, until_ms, read(text))).collect();
     let unread = in_use.iter().any(|(.., table)| table.is_none()).then(|| {

@@ -3,6 +3,7 @@
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::io;
+use std::iter;
 use std::mem;
 use std::pin::pin;
 use std::sync::Arc;
@@ -646,7 +647,8 @@ impl<E: Engine> Worker<E> {
         outgoing.note_deleted(key, &removed);
         self.write(&[Pending { key, sets, counts: removed }]).await?;
         outgoing.removed_sent(key, now);
-        Ok(())
+        // The other node has deleted the members, too.
+        self.read_members(iter::once(key), false, now).await
     }
 
     /// Reads what other nodes counted of keys that somebody asked for, unless the engine is away.

@@ -84,6 +84,11 @@ impl Shard {
         out
     }
 
+    /// When the first of the members of the key at `place` was counted. The epoch if that is not known.
+    pub(in crate::store) fn members_since(&self, place: u32) -> Timestamp {
+        self.side.places.uniques(place).map_or(Timestamp::MIN, Uniques::since)
+    }
+
     /// Removes the members of a key that were hit until a time.
     pub(in crate::store) fn drop_members(
         &mut self,

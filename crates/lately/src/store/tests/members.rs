@@ -199,7 +199,7 @@ fn members_of_other_stores_count_once() {
         }
         let now = after(seconds(800));
         let sent: Vec<_> =
-            stores.iter().map(|store| store.own_members(key, now).expect("it has some")).collect();
+            stores.iter().map(|store| store.own_members(key, now).expect("it has some").bytes).collect();
         for (number, store) in stores.iter().enumerate() {
             let others = sent.iter().enumerate().filter(|(of, _)| *of != number);
             let others: Vec<_> =
@@ -226,7 +226,7 @@ fn members_of_other_stores_count_once() {
     let learned = one.learn_members(b"new", Tier::Local, malformed.into_iter(), now);
     assert_eq!((learned.malformed, learned.known_bytes), (3, 0));
     // The members that nobody sends any more are gone; others stay, also over a sweep.
-    let own = one.own_members(b"k", now).expect("it has some");
+    let own = one.own_members(b"k", now).expect("it has some").bytes;
     let of_one = SentMembers { bytes: &own, deleted_until: Some(now) };
     assert_eq!(other.learn_members(b"k", Tier::Local, [of_one].into_iter(), now).known_bytes, 0);
     let of_one = SentMembers { deleted_until: None, ..of_one };
@@ -248,6 +248,9 @@ fn members_that_another_node_has_deleted_stay_away_after_a_restart() {
     apply(&store, &[of(b"k", b"b")], later, &mut deltas);
     let replayed = builder().seed(3).build().expect("valid");
     super::kept::replay(&replayed, Portion::ALL).record(deltas.deltas()).expect("changes");
+    let since = |store: &Store| store.own_members(b"k", later).map(|own| own.since);
+    // Replayed changes have the time of their batch, which is no later.
+    assert_eq!((since(&store), since(&replayed)), (Some(later), Some(START)));
     for store in [store, replayed] {
         assert_eq!(
             (unique(&store, b"k", hours(1), later), store.hits(b"k", hours(1), later).estimate),
@@ -256,6 +259,24 @@ fn members_that_another_node_has_deleted_stay_away_after_a_restart() {
         assert!(store.own_members(b"other", later).is_none());
         store.check_consistency();
     }
+}
+
+#[test]
+fn it_is_known_since_when_a_key_has_members_unless_some_were_merged() {
+    let (store, mut deltas) = (store(), DeltaBatch::default());
+    let since = |store: &Store| store.own_members(b"k", START).map(|own| own.since);
+    assert_eq!(since(&store), None);
+    // A late hit: it is the time of the call that counts.
+    let late = MemberHit {
+        at: Some(Timestamp::from_millis(START.as_millis() - 60_000).expect("a time")),
+        ..of(b"k", b"a")
+    };
+    apply(&store, &[late], START, &mut deltas);
+    apply(&store, &[of(b"k", b"b")], after(seconds(1)), &mut deltas);
+    assert_eq!(since(&store), Some(START));
+    assert!(store.forget(b"k", START));
+    apply(&store, &[of(b"k", b"b")], after(seconds(2)), &mut deltas);
+    assert_eq!(since(&store), Some(after(seconds(2))));
 }
 
 /// Symptom: `UNIQ` lost a member when the disk refused a hit, and another hit of the member in the same pane was kept. Cause:

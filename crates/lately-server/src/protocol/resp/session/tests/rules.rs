@@ -50,9 +50,13 @@ fn an_unknown_limit_changes_nothing() {
     let unknown = |name: &str| {
         refused(&format!("no such limit '{name}': the config has login, watched, wide:1"), LIMIT)
     };
-    for name in ["nosuch", "", "LOGIN", "login "] {
+    for name in ["nosuch", "LOGIN", "login "] {
         talk.check(&format!("LIMIT k '@{name}'"), &unknown(name));
     }
+    talk.check(
+        "LIMIT k @",
+        &refused("the name of the limit is missing: the config has login, watched, wide:1", LIMIT),
+    );
     talk.check("LIMIT k @nosuch PEEK COST 0", &unknown("nosuch"));
     let in_place = talk.send(b"HIT k\nLIMIT k @a\nHIT k\nLIMIT k @wide:1\n", 4);
     assert_eq!(barred(&in_place), format!(":1|{}:2|*5|:1|:3|:0|:0|:10000|", unknown("a")));
