@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use lately::{Cell, Level, LevelSets, Levels, LevelsId, OwnSpan, Timestamp};
+use lately::{Cell, Level, LevelSets, Levels, LevelsId, Origin, OwnSpan, Timestamp};
 use lately_engines::{Block, Known};
 
 /// Own hits in cells of one width, between two times.
@@ -142,28 +142,40 @@ impl Group {
 
     /// The hits of each span that were not sent. Of the hits in a cell with several spans it is not known which were sent. Those that
     /// are in `narrower` cells of these levels are taken to be in these levels here, too; of the others, the newest are taken to be sent.
-    /// If more were sent in a cell than it has, the rest was in a pane that was wider then, with the hits of its other cells.
-    pub(super) fn missing(&self, own: &[&Known], narrower: &[(OwnSpan, u64)]) -> Vec<(OwnSpan, u64)> {
+    /// If more were sent in a cell than it has, the rest was in a pane that was wider then, with the hits of its other cells. Spans that begin
+    /// when the `current` origin is alone, or later, have no hits that an earlier one has sent elsewhere.
+    pub(super) fn missing(
+        &self,
+        own: &[&Known],
+        narrower: &[(OwnSpan, u64)],
+        (current, alone_from_ms): (&Origin, i64),
+    ) -> Vec<(OwnSpan, u64)> {
         let sent = own.iter().copied().filter(|known| self.cells().any(|cells| cells.has(known)));
         let (here, mut elsewhere): (Vec<&Known>, Vec<&Known>) =
             sent.partition(|known| known.levels == self.levels);
         elsewhere.sort_by_key(|known| known.cell.width_ms);
         let mut left: Vec<Left> = self.spans.iter().map(|span| Left::of(span, narrower)).collect();
+        let before_ms = |known: &Known| if known.origin == *current { i64::MAX } else { alone_from_ms };
         let mut of_panes = Vec::new();
         for known in here {
             let (left, mut hits) = self.in_cell(known, &mut left);
             left.iter_mut().rev().for_each(|left| take(&mut left.here, &mut hits));
             left.iter_mut().rev().for_each(|left| take(&mut left.others, &mut hits));
-            of_panes.push((known.cell, hits));
+            of_panes.push((known, hits));
         }
         for known in elsewhere {
             let (left, mut hits) = self.in_cell(known, &mut left);
+            let count = left.partition_point(|left| left.start_ms < before_ms(known));
+            let left = &mut left[..count];
             left.iter_mut().rev().for_each(|left| take(&mut left.others, &mut hits));
             left.iter_mut().rev().for_each(|left| take(&mut left.here, &mut hits));
-            of_panes.push((known.cell, hits));
+            of_panes.push((known, hits));
         }
-        for (cell, mut hits) in of_panes.into_iter().filter(|(_, hits)| *hits > 0) {
-            for (span, left) in self.spans.iter().zip(&mut left) {
+        for (known, mut hits) in of_panes.into_iter().filter(|(_, hits)| *hits > 0) {
+            let cell = known.cell;
+            let earlier =
+                self.spans.iter().zip(&mut left).filter(|(span, _)| span.start_ms < before_ms(known));
+            for (span, left) in earlier {
                 // They were sent in the last cell of the pane. A cell that begins before all spans has older hits, too.
                 let is_later = span.start_ms < cell.end_ms() && self.spans[0].start_ms <= cell.start_ms;
                 if is_later && (span.pane_ms.0..span.pane_ms.1).contains(&cell.start_ms) {
@@ -258,6 +270,8 @@ impl Group {
 
 /// Hits of a span that were not sent as far as is known yet.
 struct Left {
+    /// The first millisecond of the span.
+    start_ms: i64,
     /// Those that are in narrower cells of the same levels.
     here: u64,
     others: u64,
@@ -268,7 +282,7 @@ impl Left {
         let inside =
             narrower.iter().filter(|(of, _)| span.start_ms <= of.start_ms && of.end_ms <= span.end_ms);
         let here = inside.map(|(_, hits)| *hits).sum::<u64>().min(span.hits);
-        Left { here, others: span.hits - here }
+        Left { start_ms: span.start_ms, here, others: span.hits - here }
     }
 }
 
@@ -283,6 +297,10 @@ mod tests {
     use lately::{LevelTable, Origin, Pattern, Settings, Store, Tally, hours, minutes};
 
     use super::*;
+
+    fn origin() -> Origin {
+        Origin::new("a", 1).expect("a name")
+    }
 
     #[test]
     fn spans_in_a_wider_cell_of_another_class_are_one_group() {
@@ -317,7 +335,7 @@ mod tests {
         };
         let check = |of: usize, own: &[Known], expected: &[(i64, u64)]| {
             let own: Vec<_> = own.iter().collect();
-            let missing = together[of].missing(&own, &[]).into_iter();
+            let missing = together[of].missing(&own, &[], (&origin(), i64::MAX)).into_iter();
             let missing = missing.map(|(span, hits)| (span.start_ms - start_ms, hits));
             assert_eq!(missing.collect::<Vec<_>>(), expected, "{own:?}");
         };
@@ -328,6 +346,14 @@ mod tests {
         // Cells of other widths have the same hits once more.
         check(0, &[known(&fine, 0, 60_000, 3, 0), of_second.clone()], &[(1_000, 1), (59_000, 4)]);
         check(0, &[known(&coarse, 0, 600_000, 9, 0)], &[(1_000, 3), (59_000, 4)]);
+        // Hits since a later start were sent by no earlier one.
+        let later = Origin::new("a", 2).expect("a name");
+        let missing =
+            together[0].missing(&[&known(&coarse, 0, 60_000, 4, 0)], &[], (&later, start_ms + 30_000));
+        assert_eq!(
+            missing.iter().map(|(span, hits)| (span.start_ms - start_ms, *hits)).collect::<Vec<_>>(),
+            [(59_000, 4)]
+        );
         // Those of other levels are other hits: the newest that are left.
         check(0, &[known(&coarse, 0, 60_000, 3, 0), of_second.clone()], &[(1_000, 1), (59_000, 1)]);
         check(0, &[known(&coarse, 0, 60_000, 9, 5)], &[(1_000, 3)]);
@@ -335,7 +361,8 @@ mod tests {
         check(1, &[known(&coarse, 60_000, 60_000, 2, 0)], &[(60_000, 3)]);
         // Both spans are missing in narrower cells, but for one hit of the first.
         let narrower = [(span(1_000, 3), 2), (span(59_000, 4), 4)];
-        let missing = together[0].missing(&[&known(&coarse, 0, 60_000, 2, 0)], &narrower);
+        let missing =
+            together[0].missing(&[&known(&coarse, 0, 60_000, 2, 0)], &narrower, (&origin(), i64::MAX));
         assert_eq!(missing.iter().map(|(_, hits)| *hits).collect::<Vec<_>>(), [2, 3]);
         // What was sent in these levels is in the wider cells of these levels, too.
         let told = together[0].told(
@@ -380,7 +407,7 @@ mod tests {
         };
         let own = [known("a", 0, 2), known("a", 59_000, 3), known("b", 0, 1)];
         let own: Vec<_> = own.iter().collect();
-        assert_eq!(groups[0].missing(&own, &[]), [(span, 3)]);
+        assert_eq!(groups[0].missing(&own, &[], (&origin(), i64::MAX)), [(span, 3)]);
     }
 
     /// Symptom: after a restart, other nodes had 1 to 4 hits too many. Cause: hits that came into a wide pane were sent in its last cell.
@@ -409,7 +436,8 @@ mod tests {
                 removed: 0,
             });
             let own: Vec<_> = known.collect();
-            let missing = groups[0].missing(&own.iter().collect::<Vec<_>>(), &[]).into_iter();
+            let missing =
+                groups[0].missing(&own.iter().collect::<Vec<_>>(), &[], (&origin(), i64::MAX)).into_iter();
             missing.map(|(span, hits)| (span.start_ms - start_ms, hits)).collect::<Vec<_>>()
         };
         assert_eq!(missing([5, 6, 9]), []);

@@ -476,6 +476,7 @@ impl Outgoing {
     ) -> (Vec<Known>, u64) {
         let life = self.life();
         let mut own: Vec<Known> = known.filter(|known| life.is_own(&known.origin)).cloned().collect();
+        let alone_from_ms = life.alone_from_ms.unwrap_or(i64::MAX);
         let (mut counts, mut missing) = (Vec::new(), 0);
         // What is in the cells of the last level, and of the one before it.
         let (mut narrower, mut found, mut width_ms) = (Vec::new(), Vec::new(), 0);
@@ -484,7 +485,7 @@ impl Outgoing {
                 (narrower, found, width_ms) = (found, Vec::new(), group.width_ms);
             }
             let sent: Vec<&Known> = own.iter().collect();
-            let lacking = group.missing(&sent, &narrower);
+            let lacking = group.missing(&sent, &narrower, (&life.origin, alone_from_ms));
             // Hits to send, by the levels, width and start of their cell.
             let mut cells: BTreeMap<(LevelsId, i64, i64), u64> = BTreeMap::new();
             let mut add = |levels, cell: Cell, hits| {
