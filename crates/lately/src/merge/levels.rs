@@ -43,7 +43,10 @@ impl PaneWidths {
     }
 }
 
-/// Tells levels from others. It is made of the widths and ages alone, so equal levels have the same one everywhere.
+/// The widths of the finest cells of [`Levels::around`]: a minute, an hour, one day, ten and a hundred.
+const WIDTHS_AROUND_MS: [i64; 5] = [60_000, 3_600_000, 86_400_000, 864_000_000, 8_640_000_000];
+
+/// Tells levels from others. It is made of the widths and ages alone, those of panes among them, so equal levels have the same one everywhere.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct LevelsId(u32);
 
@@ -147,13 +150,15 @@ impl Levels {
         Some(Levels { id: LevelsId::of(&list, pane_widths), list, pane_widths, ladder })
     }
 
-    /// The level of the narrowest cells of which one has a whole range of time, its last millisecond excluded. `None` if no cell has.
+    /// Levels of which each cell around a range of time has all of it, its last millisecond excluded. The finest cells have one of five widths, so
+    /// that there are few such levels. `None` if none of them has the range.
     #[must_use]
     pub fn around((start_ms, end_ms): (i64, i64), retain_ms: i64) -> Option<Levels> {
         let has = |width_ms: &i64| end_ms <= Cell::of(start_ms, *width_ms).end_ms();
-        let width_ms = RUNGS_MS.into_iter().find(has)?;
-        let list = vec![Level { width_ms, from_age_ms: 0, until_age_ms: retain_ms }];
-        Levels::from_list(list, Some(PaneWidths { exact_ms: retain_ms, precision_ppm: PRECISION_UNIT }))
+        let width_ms = WIDTHS_AROUND_MS.into_iter().find(has)?;
+        let exact_ms = retain_ms.min(width_ms.saturating_mul(CELLS_OF_A_LEVEL));
+        let pane_widths = PaneWidths { exact_ms, precision_ppm: PRECISION_UNIT / 100 };
+        Some(Levels::new(pane_widths.ladder(width_ms)?, (width_ms, retain_ms), pane_widths))
     }
 
     /// Tells these levels from others.
@@ -271,14 +276,20 @@ mod tests {
 
     #[test]
     fn the_narrowest_cells_around_a_range_are_found() {
+        let retain_ms = days(7).as_millis();
         let width =
-            |range_ms| Levels::around(range_ms, 1_000_000).map(|levels| levels.as_slice()[0].width_ms);
-        assert_eq!(width((1_000, 1_001)), Some(1));
-        assert_eq!(width((1_000, 2_000)), Some(1_000));
-        assert_eq!(width((1_999, 2_001)), Some(10_000));
+            |range_ms| Levels::around(range_ms, retain_ms).map(|levels| levels.as_slice()[0].width_ms);
+        assert_eq!(width((1_000, 1_001)), Some(60_000));
+        assert_eq!(width((60_000, 120_000)), Some(60_000));
+        assert_eq!(width((59_999, 60_001)), Some(3_600_000));
         assert_eq!(width((8_640_000_000 - 1, 8_640_000_000 + 1)), None);
-        let levels = Levels::around((0, 60_000), 3_600_000).expect("one");
+        let levels = Levels::around((0, 60_000), retain_ms).expect("they are found");
+        // A reader asks for about a thousand cells of a level.
         let now = Timestamp::from_millis(1_700_000_000_000).expect("a time");
+        for (level, from_ms, end_ms) in levels.ranges_ms(now) {
+            let range_ms = end_ms.min(now.as_millis()) - from_ms.max(now.as_millis() - retain_ms);
+            assert!(range_ms / level.width_ms <= 2 * CELLS_OF_A_LEVEL, "{level:?}");
+        }
         let (first_ms, end_ms) = levels.widest_pane_ms(now.as_millis() - 3_000_000, now);
         assert_eq!(end_ms - first_ms, 60_000);
     }

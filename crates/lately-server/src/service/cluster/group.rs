@@ -143,7 +143,7 @@ impl Group {
     /// The hits of each span that were not sent. Of the hits in a cell with several spans it is not known which were sent. Those that
     /// are in `narrower` cells of these levels are taken to be in these levels here, too; of the others, the newest are taken to be sent.
     /// If more were sent in a cell than it has, the rest was in a pane that was wider then, with the hits of its other cells. Spans that begin
-    /// when the `current` origin is alone, or later, have no hits that an earlier one has sent elsewhere.
+    /// when the `current` origin is alone, or later, have no hits that an earlier one has sent.
     pub(super) fn missing(
         &self,
         own: &[&Known],
@@ -159,6 +159,8 @@ impl Group {
         let mut of_panes = Vec::new();
         for known in here {
             let (left, mut hits) = self.in_cell(known, &mut left);
+            let count = left.partition_point(|left| left.start_ms < before_ms(known));
+            let left = &mut left[..count];
             left.iter_mut().rev().for_each(|left| take(&mut left.here, &mut hits));
             left.iter_mut().rev().for_each(|left| take(&mut left.others, &mut hits));
             of_panes.push((known, hits));
@@ -200,15 +202,16 @@ impl Group {
         wide.min_by_key(|(_, cell)| cell.width_ms)
     }
 
-    /// Panes that are wider than those of their class, and that no wide cell has: their first millisecond, and one past their last.
+    /// Panes that are wider than those of their class: their first millisecond, and one past their last, and the levels of the wide cell that
+    /// has them, if one does.
     pub(super) fn too_wide<'g>(
         &'g self,
         own: &'g Levels,
         now: Timestamp,
-    ) -> impl Iterator<Item = (i64, i64)> + 'g {
+    ) -> impl Iterator<Item = ((i64, i64), Option<LevelsId>)> + 'g {
         let spans = self.spans.iter().filter(|span| !span.is_one_cell());
         let wide = spans.filter(move |span| own.widest_pane_ms(span.start_ms, now).1 < span.end_ms);
-        wide.filter(|span| self.wide_cell(span).is_none()).map(|span| (span.start_ms, span.end_ms))
+        wide.map(|span| ((span.start_ms, span.end_ms), self.wide_cell(span).map(|(levels, _)| levels)))
     }
 
     /// Whether hits of a pane may go to a wide cell.

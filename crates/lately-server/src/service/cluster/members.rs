@@ -41,7 +41,7 @@ pub(super) struct Members {
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 struct Deletions {
     times: Times,
-    /// The latest deletion by any node that is known here. It may come from another data centre.
+    /// The latest deletion by another data centre that is known here, or that was followed here.
     latest: Timestamp,
     /// Texts of earlier starts of this node, which go when its own is written.
     former: Vec<Origin>,
@@ -289,7 +289,9 @@ impl<E: Engine> Worker<E> {
         let (service, now) = (Arc::clone(&self.service), self.service.now());
         let elsewhere = parts(&service).0.upstream.as_ref().map(Upstream::take_deleted_members);
         for (key, until) in elsewhere.into_iter().flatten() {
-            if !self.has_followed(&key, until, now) {
+            if self.has_followed(&key, until, now) {
+                self.members.change(&key, |deletions| deletions.latest = deletions.latest.max(until));
+            } else {
                 self.drop_members(&key, until, now)?;
             }
         }

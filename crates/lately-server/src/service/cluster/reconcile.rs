@@ -322,10 +322,12 @@ impl<E: Engine> Worker<E> {
     fn groups(&self, key: &[u8], (from_ms, until_ms): (i64, i64), now: Timestamp) -> Vec<Group> {
         let (store, tables) = (&self.service.store, &parts(&self.service).0.tables);
         let spans = store.own_spans(key, now);
+        // Panes may have merged by a later time.
+        let now = now.max(store.now());
         let mut sets = store.level_sets(key);
         let mut groups = groups_of(spans.clone(), &sets, now);
         let too_wide = groups.iter().flat_map(|group| group.too_wide(sets.own(), now));
-        let added = too_wide.filter(|&pane_ms| tables.add_around(pane_ms, store, now)).count();
+        let added = too_wide.filter(|&(pane_ms, held)| tables.add_around(pane_ms, held, store, now)).count();
         if added > 0 {
             sets = store.level_sets(key);
             groups = groups_of(spans, &sets, now);

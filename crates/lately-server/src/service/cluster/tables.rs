@@ -5,10 +5,10 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use lately::{Level, LevelTable, Levels, PaneWidths, Pattern, Store, Tier, Timestamp};
+use lately::{Level, LevelTable, Levels, LevelsId, PaneWidths, Pattern, Store, Tier, Timestamp};
 use lately_engines::{Engine, EngineError, List};
 use serde::{Deserialize, Serialize};
 
@@ -22,7 +22,11 @@ use crate::service::Service;
 
 /// The tables that are known.
 #[derive(Default)]
-pub(super) struct Tables(Mutex<Known>);
+pub(super) struct Tables {
+    known: Mutex<Known>,
+    /// The longest retention of the classes here, in milliseconds.
+    retain_ms: OnceLock<i64>,
+}
 
 #[derive(Default)]
 struct Known {
@@ -36,7 +40,7 @@ struct Known {
 
 impl Tables {
     fn lock(&self) -> MutexGuard<'_, Known> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How often the tables of others have changed.
@@ -45,14 +49,25 @@ impl Tables {
     }
 
     /// Adds cells that hold a range of time as a whole, for hits of a pane that is wider than those of its class: it comes from a dump, or from an
-    /// earlier start that told nobody of its classes. The other nodes get them as if they were those of another class. False if they are known.
-    pub(super) fn add_around(&self, range_ms: (i64, i64), store: &Store, now: Timestamp) -> bool {
-        let own = store.level_table();
-        let Some(levels) = Levels::around(range_ms, own.retain_ms()) else { return false };
+    /// earlier start that told nobody of its classes. The other nodes get them as if they were those of another class. Not if the levels that
+    /// have the range already are those of a class. False if nothing new was added.
+    pub(super) fn add_around(
+        &self,
+        range_ms: (i64, i64),
+        held: Option<LevelsId>,
+        store: &Store,
+        now: Timestamp,
+    ) -> bool {
+        let retain_ms = *self.retain_ms.get_or_init(|| store.level_table().retain_ms());
+        let Some(levels) = Levels::around(range_ms, retain_ms) else { return false };
+        if held.is_some_and(|held| held != levels.id()) {
+            return false;
+        }
         let table = LevelTable::new(Vec::new(), levels).expect("it has no classes");
-        let mut known = self.lock();
-        let is_new = known.note(&write(&table), now.as_millis() + lasts_ms(&table));
+        let is_new = self.lock().note(&write(&table), now.as_millis() + lasts_ms(&table));
         if is_new {
+            let own = store.level_table();
+            let mut known = self.lock();
             _ = known.give(store, &own);
             known.due.clear();
         }
@@ -92,6 +107,14 @@ fn write(table: &LevelTable) -> String {
     let classes = table.classes().map(|(pattern, levels)| class(pattern.as_bytes(), levels));
     let text = Text { classes: classes.chain([class(b"*", table.default_levels())]).collect() };
     serde_json::to_string(&text).expect("it has texts and numbers")
+}
+
+/// Whether a table is one that [`Tables::add_around`] adds.
+fn is_around(table: &LevelTable) -> bool {
+    let levels = table.default_levels();
+    let width_ms = levels.as_slice()[0].width_ms;
+    table.classes().next().is_none()
+        && Levels::around((0, width_ms), levels.retain_ms()).as_ref() == Some(levels)
 }
 
 /// How long a table is needed after a hit was counted by it, in milliseconds.
@@ -207,8 +230,8 @@ impl Known {
         for (text, &until_ms) in &self.until_ms {
             others.extend(read(text).filter(|table| table != own).map(|table| (until_ms, table)));
         }
-        // Those that are needed longest.
-        others.sort_by_key(|(until_ms, _)| Reverse(*until_ms));
+        // First those of classes; of these, those that are needed longest.
+        others.sort_by_key(|(until_ms, table)| (is_around(table), Reverse(*until_ms)));
         let count = others.len();
         others.truncate(MAX_LEVEL_TABLES);
         store.set_other_levels(others.into_iter().map(|(_, table)| table).collect());

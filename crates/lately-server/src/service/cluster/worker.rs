@@ -546,12 +546,13 @@ impl<E: Engine> Worker<E> {
                     }
                     pending.push(Pending { key, sets: service.store.level_sets(key), counts });
                 }
+                // First the members: who reads the marks reads of their deletion, too.
+                let deleted = read[..pending.len()].iter().map(|unsent| (&*unsent.key, unsent.at));
+                self.delete_members(&deleted.collect::<Vec<_>>(), now).await?;
                 let marked = self.write(&pending).await;
                 self.refused_deletion = marked.as_ref().err().map(ToString::to_string);
                 marked?;
                 self.warn_of(outgoing.note_sent(&pending, now));
-                let deleted = read[..pending.len()].iter().map(|unsent| (&*unsent.key, unsent.at));
-                self.delete_members(&deleted.collect::<Vec<_>>(), now).await?;
                 for Unsent { key, at, .. } in &read[..pending.len()] {
                     service.store.unlearn(key);
                     if !is_settled {
