@@ -10,6 +10,12 @@ pub(crate) const SERVER_TIMEOUT: Duration = Duration::from_secs(5);
 /// The most bytes of an answer over HTTP that is no dump.
 pub(crate) const MAX_ANSWER_BYTES: u64 = 10 << 20;
 
+/// The most bytes of messages that wait until standard error of `serve` is read.
+pub(crate) const MAX_LOG_BYTES: usize = 64 << 10;
+
+/// How long a stop waits until the last messages are read.
+pub(crate) const LOG_PATIENCE: Duration = Duration::from_secs(1);
+
 /// The most threads of `serve`.
 pub(crate) const MAX_THREADS: usize = 1_024;
 

@@ -11,6 +11,7 @@ mod limits;
 mod live;
 mod log_args;
 mod log_file;
+mod logger;
 mod login;
 mod new_file;
 mod numbers;
@@ -40,14 +41,16 @@ fn main() -> ExitCode {
         Ok(cli) => run(cli.command),
         Err(error) => usage::report(&error),
     };
-    match result {
+    let code = match result {
         Ok(outcome) => outcome.into(),
         Err(CliError::ClosedOutput) => ExitCode::SUCCESS,
         Err(error) => {
             output::error(&error);
             Outcome::Failed.into()
         }
-    }
+    };
+    output::flush();
+    code
 }
 
 fn run(command: Command) -> Result<Outcome, CliError> {

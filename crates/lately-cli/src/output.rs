@@ -2,11 +2,14 @@
 
 use std::fmt;
 use std::io::{self, BufWriter, Write};
+use std::sync::OnceLock;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 use crate::error::CliError;
+use crate::limits::LOG_PATIENCE;
+use crate::logger::Logger;
 use crate::table::{harmless, harmless_json};
 
 /// Writes data to standard output, through a buffer that is flushed at the end.
@@ -18,13 +21,38 @@ pub(crate) fn data(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Resu
 /// Writes a message to standard error, as one line without control characters. Texts of servers, files and names in it are
 /// escaped.
 pub(crate) fn message(message: &impl fmt::Display) {
-    // There is no place to report that standard error failed.
-    _ = writeln!(io::stderr().lock(), "{}", harmless(&message.to_string()));
+    write_line(harmless(&message.to_string()));
+}
+
+/// The log, if messages are written on a thread.
+static LOGGER: OnceLock<Logger> = OnceLock::new();
+
+/// From here on a thread writes messages, and nothing waits for a reader of standard error.
+pub(crate) fn log_on_a_thread() -> io::Result<()> {
+    let logger = Logger::start(io::stderr())?;
+    // There is one already.
+    _ = LOGGER.set(logger);
+    Ok(())
+}
+
+/// Waits a moment until the last messages are written.
+pub(crate) fn flush() {
+    if let Some(logger) = LOGGER.get() {
+        logger.flush(LOG_PATIENCE);
+    }
+}
+
+fn write_line(line: String) {
+    match LOGGER.get() {
+        Some(logger) => logger.log(line),
+        // There is no place to report that standard error failed.
+        None => _ = writeln!(io::stderr().lock(), "{line}"),
+    }
 }
 
 /// Writes an error to standard error.
 pub(crate) fn error(error: &CliError) {
-    _ = writeln!(io::stderr().lock(), "{error}");
+    write_line(error.to_string());
 }
 
 /// `1 key`, `2 keys`.

@@ -126,6 +126,7 @@ fn threads(text: &str) -> Result<NonZeroUsize, String> {
 }
 
 pub(crate) fn run(serve: &Serve) -> Result<Outcome, CliError> {
+    output::log_on_a_thread().map_err(|error| CliError::new("serve", error, "the system gave no thread"))?;
     let cores = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     let threads = serve.threads.unwrap_or_else(|| threads_for(cores));
     let mut config = configure(serve)?;

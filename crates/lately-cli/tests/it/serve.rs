@@ -1,7 +1,7 @@
 //! `lately serve`: its addresses, its end, and its errors.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
@@ -85,6 +85,30 @@ fn a_signal_stops_the_server_after_the_replies() {
         check_stopped(&run);
         assert!(run.err.contains("lately: stopping: "), "{}", run.err);
     }
+}
+
+/// Symptom: a server whose standard error was a full pipe answered nobody, and did not stop. Cause: the thread that wrote a message waited for a
+/// reader of the pipe. Fix: only a thread of its own waits.
+#[test]
+fn a_server_whose_messages_nobody_reads_serves_and_stops() {
+    let (reader, mut writer) = std::io::pipe().expect("a pipe");
+    let size = rustix::pipe::fcntl_setpipe_size(&writer, 4_096).expect("a small pipe");
+    writer.write_all(&vec![b'.'; size]).expect("room");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_lately"))
+        .args([&FREE[..], &["--in-memory"]].concat())
+        .stdout(Stdio::piped())
+        .stderr(writer)
+        .spawn()
+        .expect("the binary starts");
+    let mut out = BufReader::new(child.stdout.take().expect("a pipe"));
+    let mut line = String::new();
+    out.read_line(&mut line).expect("text");
+    let resp = line.strip_prefix("resp ").expect("an address").trim_end().to_owned();
+    ping(&mut TcpStream::connect(&resp).expect("it listens"));
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
+    assert_eq!(child.wait().expect("it ends").code(), Some(0));
+    drop(reader);
 }
 
 #[test]

@@ -262,6 +262,26 @@ fn failed_logins_of_others_do_not_disturb_clients_that_are_connected() {
     }
 }
 
+/// Symptom: a user moved a source of `default`, whose next hits were then taken for known ones. Cause: the source `log` of the user `web` was kept under
+/// the name `web:log`, which `default` may give to a source, too. Fix: such a source of `default` has another name inside.
+#[test]
+fn a_user_does_not_move_the_sources_of_default() {
+    let folder = folder();
+    let server = start(&folder);
+    let (mut web, mut default) = (server.connect(), server.connect());
+    web.ask("AUTH web w-secret\r\nINGEST log 10 9000000\r\n", "+OK\r\n*3\r\n:9000000\r\n:0\r\n:0\r\n");
+    default.ask("AUTH d-secret\r\n", "+OK\r\n");
+    for (name, end) in [("web:log", 20), (":web:log", 30), ("other:log", 40), ("log", 50)] {
+        default.ask(format!("INGEST {name}\r\n"), "$-1\r\n");
+        let counted = format!("*3\r\n:{end}\r\n:1\r\n:0\r\n");
+        default.ask(format!("INGEST {name} 10 {end} orders 1 1700000000\r\n"), &counted);
+    }
+    for (name, end) in [("web:log", 20), (":web:log", 30), ("other:log", 40), ("log", 50)] {
+        default.ask(format!("INGEST {name}\r\n"), &format!(":{end}\r\n"));
+    }
+    web.ask("INGEST log\r\n", ":9000000\r\n");
+}
+
 #[test]
 fn lines_that_come_after_their_user_is_gone_are_not_counted() {
     let folder = folder();

@@ -15,13 +15,24 @@ use crate::service::{self, IngestError, Ingested, Refused, code_of};
 impl Session {
     /// The name under which a source of this client is kept: the user, a colon, and the name. So no user can move the sources of
     /// another one, and each has its share of them. For `default`, and without users, it is the name alone. No name of a user has a
-    /// colon.
+    /// colon. A name that begins like those of a user gets a colon in front, because no user is called nothing.
     fn name_of<'n>(&self, source: Source<'n>) -> Cow<'n, [u8]> {
         match self.principal.user() {
             Some(user) if user.name != DEFAULT_USER => {
                 Cow::Owned([user.name.as_bytes(), b":", source.name()].concat())
             }
-            _ => Cow::Borrowed(source.name()),
+            _ => {
+                let users = self.service.users.get();
+                let before_colon =
+                    source.name().iter().position(|&byte| byte == b':').map(|end| &source.name()[..end]);
+                let is_of_user = |name: &[u8]| {
+                    name.is_empty() || str::from_utf8(name).is_ok_and(|name| users.find(name).is_some())
+                };
+                match before_colon.filter(|name| is_of_user(name)) {
+                    Some(_) => Cow::Owned([b":", source.name()].concat()),
+                    None => Cow::Borrowed(source.name()),
+                }
+            }
         }
     }
 
