@@ -16,6 +16,8 @@ pub(super) struct Group {
     pub(super) end_ms: i64,
     /// Ascending.
     pub(super) spans: Vec<OwnSpan>,
+    /// The first millisecond of those that are panes wider than their class has them, and one past their last.
+    too_wide: Vec<(i64, i64)>,
     /// The cells of other levels from which these times are read.
     others: Vec<Cells>,
 }
@@ -41,6 +43,8 @@ impl Cells {
 pub(super) fn groups(spans: Vec<OwnSpan>, sets: &LevelSets<'_>, now: Timestamp) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     for mut span in spans {
+        let is_too_wide =
+            !span.is_one_cell() && sets.own().widest_pane_ms(span.start_ms, now).1 < span.end_ms;
         // An earlier start may have had wider panes.
         span.pane_ms = sets.others().fold(span.pane_ms, |pane, levels| {
             let [first, last] = [span.start_ms, span.end_ms - 1].map(|ms| levels.widest_pane_ms(ms, now));
@@ -61,8 +65,12 @@ pub(super) fn groups(spans: Vec<OwnSpan>, sets: &LevelSets<'_>, now: Timestamp) 
                 start_ms,
                 end_ms,
                 spans: vec![span],
+                too_wide: Vec::new(),
                 others: Vec::new(),
             }),
+        }
+        if let Some(group) = groups.last_mut().filter(|_| is_too_wide) {
+            group.too_wide.push((span.start_ms, span.end_ms));
         }
     }
     for group in &mut groups {
@@ -190,10 +198,11 @@ impl Group {
         left.filter(|(_, hits)| *hits > 0).collect()
     }
 
-    /// The cell for hits of a pane that is wider than a cell: a wide one of an earlier class. A narrow cell would say when they were, and nobody
-    /// knows. `None` for other panes, and if no cell has all of it.
+    /// The cell for hits of a pane that is wider than its class has them: a wide one of another class. A narrow cell would say when they were, and
+    /// nobody knows. `None` for other panes, and if no cell has all of it.
     pub(super) fn wide_cell(&self, span: &OwnSpan) -> Option<(LevelsId, Cell)> {
-        let others = self.others.iter().filter(|_| !span.is_one_cell());
+        let is_too_wide = self.too_wide.contains(&(span.start_ms, span.end_ms));
+        let others = self.others.iter().filter(|_| is_too_wide);
         let wide = others.filter_map(|cells| {
             let cell = Cell::of(span.start_ms, cells.width_ms);
             let is_read = (cells.start_ms..cells.end_ms).contains(&cell.start_ms);
@@ -204,13 +213,8 @@ impl Group {
 
     /// Panes that are wider than those of their class: their first millisecond, and one past their last, and the levels of the wide cell that
     /// has them, if one does.
-    pub(super) fn too_wide<'g>(
-        &'g self,
-        own: &'g Levels,
-        now: Timestamp,
-    ) -> impl Iterator<Item = ((i64, i64), Option<LevelsId>)> + 'g {
-        let spans = self.spans.iter().filter(|span| !span.is_one_cell());
-        let wide = spans.filter(move |span| own.widest_pane_ms(span.start_ms, now).1 < span.end_ms);
+    pub(super) fn too_wide(&self) -> impl Iterator<Item = ((i64, i64), Option<LevelsId>)> {
+        let wide = self.spans.iter().filter(|span| self.too_wide.contains(&(span.start_ms, span.end_ms)));
         wide.map(|span| ((span.start_ms, span.end_ms), self.wide_cell(span).map(|(levels, _)| levels)))
     }
 
