@@ -128,7 +128,7 @@ mod tests {
         let ((open, opened), (written, read)) = (channel(), channel());
         let logger = Logger::start(Gate { opened, written }).expect("a thread");
         logger.log("first".to_owned());
-        let mut line = || {
+        let line = || {
             let mut bytes = Vec::new();
             while bytes.last() != Some(&b'\n') {
                 bytes.extend(read.recv().expect("the thread runs"));

@@ -326,7 +326,7 @@ impl<E: Engine> Worker<E> {
         let now = now.max(store.now());
         let mut sets = store.level_sets(key);
         let mut groups = groups_of(spans.clone(), &sets, now);
-        let too_wide = groups.iter().flat_map(|group| group.too_wide());
+        let too_wide = groups.iter().flat_map(Group::too_wide);
         let added = too_wide.filter(|&(pane_ms, held)| tables.add_around(pane_ms, held, store, now)).count();
         if added > 0 {
             sets = store.level_sets(key);
