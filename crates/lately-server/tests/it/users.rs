@@ -277,7 +277,7 @@ fn a_user_does_not_move_the_sources_of_default() {
         default.ask(format!("INGEST {name} 10 {end} orders 1 1700000000\r\n"), &counted);
     }
     for (name, end) in [("web:log", 20), (":web:log", 30), ("other:log", 40), ("log", 50)] {
-        default.ask(format!("INGEST {name}\r\n"), &format!(":{end}\r\n"));
+        default.ask(format!("INGEST {name}\r\n"), format!(":{end}\r\n"));
     }
     web.ask("INGEST log\r\n", ":9000000\r\n");
 }
