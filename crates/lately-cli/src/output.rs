@@ -30,7 +30,7 @@ static LOGGER: OnceLock<Logger> = OnceLock::new();
 /// From here on a thread writes messages, and nothing waits for a reader of standard error.
 pub(crate) fn log_on_a_thread() -> io::Result<()> {
     let logger = Logger::start(io::stderr())?;
-    // There is one already.
+    // Only the first call counts.
     _ = LOGGER.set(logger);
     Ok(())
 }

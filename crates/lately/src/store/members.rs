@@ -23,10 +23,10 @@ pub struct SentMembers<'a> {
 /// The members of a key that a store has counted.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct OwnMembers {
-    /// They, encoded.
+    /// Their encoding.
     pub bytes: Vec<u8>,
-    /// The store has counted the first of them at this time, whenever it was hit. So a deletion of earlier does not concern them. It is the
-    /// epoch if that is not known: some were read from a checkpoint or a dump.
+    /// When the store counted the first of them, whatever the time of its hit. An earlier deletion does not concern them. The epoch if that is not
+    /// known, because some were read from a checkpoint or a dump.
     pub since: Timestamp,
 }
 

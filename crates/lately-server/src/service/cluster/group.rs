@@ -150,8 +150,8 @@ impl Group {
 
     /// The hits of each span that were not sent. Of the hits in a cell with several spans it is not known which were sent. Those that
     /// are in `narrower` cells of these levels are taken to be in these levels here, too; of the others, the newest are taken to be sent.
-    /// If more were sent in a cell than it has, the rest was in a pane that was wider then, with the hits of its other cells. Spans that begin
-    /// when the `current` origin is alone, or later, have no hits that an earlier one has sent.
+    /// If more were sent in a cell than it has, the rest was in a pane that was wider then, with the hits of its other cells. From
+    /// `alone_from_ms` on, only the `current` origin has counted hits, so no earlier one has sent those.
     pub(super) fn missing(
         &self,
         own: &[&Known],
@@ -166,17 +166,13 @@ impl Group {
         let before_ms = |known: &Known| if known.origin == *current { i64::MAX } else { alone_from_ms };
         let mut of_panes = Vec::new();
         for known in here {
-            let (left, mut hits) = self.in_cell(known, &mut left);
-            let count = left.partition_point(|left| left.start_ms < before_ms(known));
-            let left = &mut left[..count];
+            let (left, mut hits) = self.in_cell(known, before_ms(known), &mut left);
             left.iter_mut().rev().for_each(|left| take(&mut left.here, &mut hits));
             left.iter_mut().rev().for_each(|left| take(&mut left.others, &mut hits));
             of_panes.push((known, hits));
         }
         for known in elsewhere {
-            let (left, mut hits) = self.in_cell(known, &mut left);
-            let count = left.partition_point(|left| left.start_ms < before_ms(known));
-            let left = &mut left[..count];
+            let (left, mut hits) = self.in_cell(known, before_ms(known), &mut left);
             left.iter_mut().rev().for_each(|left| take(&mut left.others, &mut hits));
             left.iter_mut().rev().for_each(|left| take(&mut left.here, &mut hits));
             of_panes.push((known, hits));
@@ -223,10 +219,11 @@ impl Group {
         self.spans.iter().any(|span| self.wide_cell(span).is_some())
     }
 
-    /// What is left of the spans in the cell of a count, and how many hits were sent in it.
-    fn in_cell<'l>(&self, known: &Known, left: &'l mut [Left]) -> (&'l mut [Left], u64) {
+    /// What is left of the spans in the cell of a count that begin before a time, and how many hits were sent in the cell.
+    fn in_cell<'l>(&self, known: &Known, before_ms: i64, left: &'l mut [Left]) -> (&'l mut [Left], u64) {
         let first = self.spans.partition_point(|span| span.end_ms <= known.cell.start_ms);
-        let last = self.spans.partition_point(|span| span.start_ms < known.cell.end_ms());
+        let end_ms = known.cell.end_ms().min(before_ms);
+        let last = self.spans.partition_point(|span| span.start_ms < end_ms).max(first);
         // Hits whose mark came before they are removed are still in the store.
         (&mut left[first..last], known.tally.counted.saturating_sub(known.removed))
     }
@@ -277,8 +274,6 @@ impl Group {
 
 /// Hits of a span that were not sent as far as is known yet.
 struct Left {
-    /// The first millisecond of the span.
-    start_ms: i64,
     /// Those that are in narrower cells of the same levels.
     here: u64,
     others: u64,
@@ -289,7 +284,7 @@ impl Left {
         let inside =
             narrower.iter().filter(|(of, _)| span.start_ms <= of.start_ms && of.end_ms <= span.end_ms);
         let here = inside.map(|(_, hits)| *hits).sum::<u64>().min(span.hits);
-        Left { start_ms: span.start_ms, here, others: span.hits - here }
+        Left { here, others: span.hits - here }
     }
 }
 

@@ -17,7 +17,7 @@ use crate::limits::{
     RECONCILE_PAUSE_MS, RECONCILE_ROUND_MS, RECONCILE_SETTLE_MS, UPSTREAM_SETTLE_MS,
 };
 
-use super::group::{Group, groups as groups_of, retain};
+use super::group::{Group, groups, retain};
 use super::outgoing::Pending;
 use super::upstream::{Answer, Standing};
 use super::worker::{Worker, all_told, parts};
@@ -321,16 +321,16 @@ impl<E: Engine> Worker<E> {
     /// The own hits of a key in cells that ended between two times.
     fn groups(&self, key: &[u8], (from_ms, until_ms): (i64, i64), now: Timestamp) -> Vec<Group> {
         let (store, tables) = (&self.service.store, &parts(&self.service).0.tables);
-        let spans = store.own_spans(key, now);
-        // Panes may have merged by a later time.
-        let now = now.max(store.now());
-        let mut sets = store.level_sets(key);
-        let mut groups = groups_of(spans.clone(), &sets, now);
+        let find = || {
+            let spans = store.own_spans(key, now);
+            // Panes may have merged by a later time.
+            groups(spans, &store.level_sets(key), now.max(store.now()))
+        };
+        let mut groups = find();
         let too_wide = groups.iter().flat_map(Group::too_wide);
         let added = too_wide.filter(|&(pane_ms, held)| tables.add_around(pane_ms, held, store, now)).count();
         if added > 0 {
-            sets = store.level_sets(key);
-            groups = groups_of(spans, &sets, now);
+            groups = find();
         }
         // To say where hits of a wide pane are missing, it has to be known which narrower cells have them.
         let mut wanted: Vec<(i64, i64)> = Vec::new();

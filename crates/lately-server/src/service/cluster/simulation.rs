@@ -517,12 +517,12 @@ fn classes(number: usize) -> Vec<(Pattern, Settings)> {
 const CLASSES: usize = 7;
 /// How long ago the windows that are checked end, in seconds.
 const ENDS_S: [i64; 4] = [0, 100, 270, 40_000];
-/// One of which a key has members.
-const WITH_MEMBERS: usize = CLASSES + 3;
 /// One whose panes are far wider than the cells of their age.
 const WITH_WIDE_PANES: usize = CLASSES + 2;
 /// All but that with members.
 const ALL_CLASSES: usize = CLASSES + 3;
+/// One of which a key has members.
+const WITH_MEMBERS: usize = ALL_CLASSES;
 
 impl Node {
     fn new(number: usize, ahead_ms: i64, engines: Engines, classes: usize) -> Node {

@@ -109,7 +109,7 @@ fn write(table: &LevelTable) -> String {
     serde_json::to_string(&text).expect("it has texts and numbers")
 }
 
-/// Whether a table is one that [`Tables::add_around`] adds.
+/// Whether the table comes from [`Tables::add_around`], not from a class.
 fn is_around(table: &LevelTable) -> bool {
     let levels = table.default_levels();
     let width_ms = levels.as_slice()[0].width_ms;

@@ -546,7 +546,7 @@ impl<E: Engine> Worker<E> {
                     }
                     pending.push(Pending { key, sets: service.store.level_sets(key), counts });
                 }
-                // First the members: who reads the marks reads of their deletion, too.
+                // The members come first, so that a node that reads the marks reads of their deletion, too.
                 let deleted = read[..pending.len()].iter().map(|unsent| (&*unsent.key, unsent.at));
                 self.delete_members(&deleted.collect::<Vec<_>>(), now).await?;
                 let marked = self.write(&pending).await;
