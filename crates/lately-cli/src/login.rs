@@ -120,7 +120,8 @@ fn authority_in(path: &Path) -> Result<Vec<u8>, CliError> {
 
 fn password_in(path: &Path) -> Result<String, CliError> {
     let text = String::from_utf8_lossy(&read("--password-file", path)?).into_owned();
-    let password = text.lines().next().unwrap_or_default();
+    // Some editors begin a file with this mark.
+    let password = text.trim_start_matches('\u{feff}').lines().next().unwrap_or_default();
     if password.is_empty() {
         let cause = format!("{}: its first line is empty", path.display());
         return Err(CliError::new("--password-file", cause, "write the password to its first line"));

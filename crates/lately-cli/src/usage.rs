@@ -64,9 +64,17 @@ fn hint_for(command: &str, flag: &str) -> Option<&'static str> {
     ];
     const CLIENT: &[(&[&str], &str)] =
         &[(&["--host", "-H", "--port", "-p", "--addr", "--url", "-u"], "use --server HOST:PORT")];
+    const CHECK: &[(&[&str], &str)] =
+        &[(&["--config", "-c", "--file", "-f"], "name the file alone: lately check FILE")];
+    const COUNT: &[(&[&str], &str)] =
+        &[(&["--limit", "-l"], "lately backtest FILE --limit 5/1m tries a limit on a log")];
+    const WINDOW: &str = "use --window 5m";
     const OF_CLIENTS: [&str; 7] = ["hit", "hits", "limit", "bench", "cluster", "dump", "restore"];
     let hints = match command {
         "serve" => SERVE,
+        "check" => CHECK,
+        "hits" | "count" | "top" if flag == "-w" => return Some(WINDOW),
+        "count" => COUNT,
         command if OF_CLIENTS.contains(&command) => CLIENT,
         _ => return None,
     };
@@ -79,6 +87,8 @@ fn translate(rendered: &str, command: Option<&str>) -> CliError {
     let (cause, rest) = text.split_once("\n\n").unwrap_or((text, ""));
     let cause: Vec<&str> = cause.split_whitespace().collect();
     let tip = rest.lines().find_map(|line| line.trim_start().strip_prefix("tip: "));
+    // Who mistakes a flag does not mean a value.
+    let tip = tip.filter(|tip| !tip.starts_with("to pass '"));
     let usage = rest.lines().find_map(|line| line.strip_prefix("Usage: "));
     let hint = match (tip, usage) {
         (Some(tip), _) => tip.into(),
@@ -123,6 +133,10 @@ mod tests {
         check(
             "error: unrecognized subcommand 'cuont'\n\n  tip: a similar subcommand exists: 'count'\n\nUsage: lately <COMMAND>\n",
             "lately: command line: unrecognized subcommand 'cuont'\nhint: a similar subcommand exists: 'count'",
+        );
+        check(
+            "error: unexpected argument '-w' found\n\n  tip: to pass '-w' as a value, use '-- -w'\n\nUsage: lately count [OPTIONS] <FILE>...\n",
+            "lately: command line: unexpected argument '-w' found\nhint: usage: lately count [OPTIONS] <FILE>...",
         );
     }
 }

@@ -33,6 +33,14 @@ pub(crate) fn detect(sample: &Sample<'_>, head: &[u8], options: &Options) -> Res
     if score.is_enough(&format) {
         return Ok(format);
     }
+    if options.time.is_some() || options.time_field.is_some() {
+        // The format is known, but the time cannot be read so. Its parser says why.
+        let without_time = Options { time: None, time_field: None, ..options.clone() };
+        let (score, format, _) = best(sample, sample, &without_time);
+        if score.is_enough(&format) {
+            return Ok(format);
+        }
+    }
     Err(ScanError::Unknown {
         lines,
         best: (score.parsed > 0).then(|| (format.name(), score.parsed)),

@@ -752,8 +752,8 @@ pub const MAX_ARGON2_KIB: u32 = 256 << 10;
 /// Passes over that memory, times lanes.
 pub const MAX_ARGON2_PASSES: u32 = 16;
 
-/// A client that has not logged in is disconnected when it sends nothing for this long.
-pub const LOGIN_IDLE: Duration = Duration::from_secs(60);
+/// A client of RESP that has not logged in by then is disconnected, whatever it sends.
+pub const LOGIN_WITHIN: Duration = Duration::from_secs(60);
 
 /// How long a login waits for its turn and its verification. Then it is refused.
 pub const LOGIN_TIMEOUT: Duration = Duration::from_secs(30);

@@ -126,13 +126,15 @@ fn threads(text: &str) -> Result<NonZeroUsize, String> {
 }
 
 pub(crate) fn run(serve: &Serve) -> Result<Outcome, CliError> {
-    output::log_on_a_thread().map_err(|error| CliError::new("serve", error, "the system gave no thread"))?;
     let cores = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     let threads = serve.threads.unwrap_or_else(|| threads_for(cores));
     let mut config = configure(serve)?;
     let most = threads_in(config.ceiling_bytes, cores.max(threads).get());
     config.loops = threads.get().min(most);
     config.has_extra_loop = serve.threads.is_none() && config.loops < most;
+    // No thread may have started before it.
+    tune_allocator(config.loops + usize::from(config.has_extra_loop));
+    output::log_on_a_thread().map_err(|error| CliError::new("serve", error, "the system gave no thread"))?;
     if config.loops < threads.get() {
         output::message(&format_args!(
             "lately: the memory ceiling of {} bytes has room for {} of {threads} threads: each needs {mib} MiB of it, and the rest of the server as much",
@@ -141,7 +143,6 @@ pub(crate) fn run(serve: &Serve) -> Result<Outcome, CliError> {
             mib = CEILING_PER_THREAD_BYTES >> 20,
         ));
     }
-    tune_allocator(config.loops + usize::from(config.has_extra_loop));
     let (storage, cluster) = (config.storage.clone(), config.cluster.clone());
     raise_file_limit(&mut config)?;
     // It accepts connections and serves HTTP; event loops have threads of their own.

@@ -59,7 +59,7 @@ pub(crate) struct Ship {
     state: Option<PathBuf>,
 
     /// A name that distinguishes the logs of this machine from those of others; do not change it [default: the host name].
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     machine: Option<String>,
 
     #[command(flatten)]

@@ -23,6 +23,12 @@ fn logs_that_cannot_be_read() {
     let run = lately_reading(&["count", "--key", "host", "-"], LINE.as_bytes());
     assert!(run.err.contains("standard input: no field 'host' in the combined format"), "{}", run.err);
     assert_eq!((run.out.as_str(), run.code), ("", Some(2)));
+    // The format is known. Its time is not in a field that can be named.
+    for [option, value] in [["--time", "{at}"], ["--time-field", "at"]] {
+        let run = lately_reading(&["count", option, value, "-"], LINE.as_bytes());
+        assert!(run.err.contains("the combined format has its time in a fixed place"), "{}", run.err);
+        assert_eq!((run.out.as_str(), run.code), ("", Some(2)));
+    }
 }
 
 const LINE: &str = "192.0.2.1 - - [17/May/2015:10:05:03 +0000] \"GET / HTTP/1.1\" 200 5 \"-\" \"curl\"\n";

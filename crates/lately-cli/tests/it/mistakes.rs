@@ -187,6 +187,14 @@ fn command_lines() {
         "set ceiling = \"1GiB\" below [memory] in a config file, and pass it with --config",
     );
     check("hit k --port 6379", &unexpected("--port"), "use --server HOST:PORT");
+    check("check --config lately.toml", &unexpected("--config"), "name the file alone: lately check FILE");
+    check("hits k -w 5m", &unexpected("-w"), "use --window 5m");
+    check(
+        "count a.log --limit 5/1m",
+        &unexpected("--limit"),
+        "lately backtest FILE --limit 5/1m tries a limit on a log",
+    );
+    check("hits k --windows 5m", &unexpected("--windows"), "a similar argument exists: '--window'");
     check(
         "serve --resp 6379",
         &format!("{}: give an IP address, too, such as 127.0.0.1:6379", address("6379")),

@@ -9,7 +9,7 @@ mod partitions;
 mod refusal;
 mod schema;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
@@ -33,7 +33,7 @@ use refusal::Failure;
 type Parameters<'p> = [(&'p (dyn ToSql + Sync), Type)];
 
 /// Keys, each with its places in a list of blocks.
-type Places<'k> = HashMap<&'k [u8], Vec<usize>>;
+type Places<'k> = BTreeMap<&'k [u8], Vec<usize>>;
 
 /// A PostgreSQL database.
 pub struct Postgres {
@@ -468,18 +468,23 @@ impl Engine for Postgres {
             return Ok(told);
         }
         self.connect().await?;
-        // Keys in the same block of time are read together.
-        let mut by_time: HashMap<(LevelsId, i64, i64), Places<'_>> = HashMap::new();
+        // Keys in the same block of time are read together, and blocks that follow each other, too, if they are of the same keys.
+        let mut by_time: BTreeMap<(LevelsId, i64, i64), Places<'_>> = BTreeMap::new();
         for (index, block) in blocks.iter().enumerate() {
             let keys = by_time.entry((block.levels, block.width_ms, block.number)).or_default();
             keys.entry(block.key).or_default().push(index);
         }
+        let by_time: Vec<_> = by_time.into_iter().collect();
+        let runs = by_time.chunk_by(|((levels, width_ms, number), keys), (next, next_keys)| {
+            (*levels, *width_ms, number + 1) == *next && keys.keys().eq(next_keys.keys())
+        });
         let this = &*self;
-        let reads = by_time.into_values().map(async |keys| {
-            let first = blocks[keys.values().next().expect("it has a key")[0]];
-            let names: Vec<&[u8]> = keys.keys().copied().collect();
+        let reads = runs.map(async |run| {
+            let block = |places: &Places<'_>| blocks[places.values().next().expect("it has a key")[0]];
+            let (first, last) = (block(&run[0].1), block(&run[run.len() - 1].1));
+            let names: Vec<&[u8]> = run[0].1.keys().copied().collect();
             let (levels, from_ms, end_ms) =
-                (i64::from(first.levels.number()), first.start_ms(), first.end_ms());
+                (i64::from(first.levels.number()), first.start_ms(), last.end_ms());
             let parameters: [(&(dyn ToSql + Sync), Type); 5] = [
                 (&names, Type::BYTEA_ARRAY),
                 (&levels, Type::INT8),
@@ -487,12 +492,16 @@ impl Engine for Postgres {
                 (&from_ms, Type::INT8),
                 (&end_ms, Type::INT8),
             ];
-            this.ask(schema::READ, &parameters).await.map(|rows| (keys, rows))
+            this.ask(schema::READ, &parameters).await.map(|rows| (run, rows))
         });
         let answers = try_join_all(reads).await.map_err(|failure| self.note(failure))?;
-        for (keys, rows) in answers {
+        for (run, rows) in answers {
+            let ((levels, width_ms, first), _) = run[0];
             for row in &rows {
-                let indices = keys.get(row.get::<_, &[u8]>(0)).map_or(&[][..], Vec::as_slice);
+                let (key, start_ms): (&[u8], i64) = (row.get(0), row.get(1));
+                let number = Block::of(key, levels, Cell { start_ms, width_ms }).number;
+                let places = usize::try_from(number - first).ok().and_then(|index| run.get(index));
+                let indices = places.and_then(|(_, keys)| keys.get(key)).map_or(&[][..], Vec::as_slice);
                 for &index in indices {
                     match known(row, &blocks[index]) {
                         Some(known) => told[index].push(known),

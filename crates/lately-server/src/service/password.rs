@@ -73,6 +73,8 @@ impl Password {
         let line = first_line(content);
         let hash = if line.is_empty() {
             Err("the first line is empty: it has to have the password".to_owned())
+        } else if is_other_hash(line) {
+            Err(format!("the first line is a hash of a kind that cannot be checked: {HASH_HINT}"))
         } else if line.starts_with(HASH) {
             given_hash(line)
         } else if line.len() > MAX_PASSWORD_BYTES {
@@ -124,8 +126,9 @@ impl Password {
     }
 }
 
-/// The first line of a file, without its end.
+/// The first line of a file, without its end, and without the mark with which some editors begin a file.
 pub(crate) fn first_line(content: &[u8]) -> &[u8] {
+    let content = content.strip_prefix("\u{feff}".as_bytes()).unwrap_or(content);
     let line = content.split(|&byte| byte == b'\n').next().unwrap_or_default();
     line.strip_suffix(b"\r").unwrap_or(line)
 }
@@ -154,9 +157,24 @@ fn given_hash(line: &[u8]) -> Result<PasswordHash, String> {
     Ok(hash)
 }
 
+const HASH_HINT: &str = "give the line that argon2 -e prints, $argon2id$v=19$…, or the password itself";
+
 fn invalid_hash() -> String {
-    "the hash is invalid: give the line that argon2 -e prints, $argon2id$v=19$…, or the password itself"
-        .to_owned()
+    format!("the hash is invalid: {HASH_HINT}")
+}
+
+/// Whether a line has a hash as crypt(3), htpasswd or an LDAP server write it, alone or after the name of a user. Taken for a password,
+/// it would be one that nobody knows, and whoever has read the file could log in with it.
+fn is_other_hash(line: &[u8]) -> bool {
+    const BEGINS: [&str; 20] = [
+        "$1$", "$2$", "$2a$", "$2b$", "$2x$", "$2y$", "$3$", "$5$", "$6$", "$7$", "$8$", "$9$", "$y$",
+        "$gy$", "$apr1$", "$md5", "$sha1$", "$scrypt$", "$pbkdf2", "{SHA}",
+    ];
+    let is_hash = |text: &[u8]| BEGINS.iter().any(|begin| text.starts_with(begin.as_bytes()));
+    let after_name = line.iter().position(|byte| *byte == b':').map(|colon| &line[colon + 1..]);
+    let of_ldap = line.starts_with(b"{SSHA") || line.starts_with(b"{CRYPT}");
+    // After the name of a user, an Argon2 hash is no hash of this file, either.
+    is_hash(line) || of_ldap || after_name.is_some_and(|text| is_hash(text) || text.starts_with(HASH))
 }
 
 #[cfg(test)]
@@ -176,6 +194,10 @@ mod tests {
             ("secret", "secret"),
             ("secret\n", "secret"),
             ("secret\r\nnot this\n", "secret"),
+            ("\u{feff}secret\n", "secret"),
+            // They only resemble hashes.
+            ("$2cool:yes", "$2cool:yes"),
+            ("web:secret", "web:secret"),
             (" a b \n", " a b "),
             (hash, "password"),
         ] {
@@ -201,6 +223,22 @@ mod tests {
         check("", "the first line is empty");
         check("\nsecret", "the first line is empty");
         check("$argon2id$secret", "the hash is invalid");
+        for other in [
+            "$2y$05$secret",
+            "web:$2b$12$secret",
+            "web:$apr1$secret",
+            "$6$secret",
+            "$y$j9T$secret",
+            "{SSHA}secret",
+            "web:{SHA}secret",
+            "$pbkdf2-sha256$secret",
+            "web:$argon2id$v=19$secret",
+        ] {
+            check(
+                other,
+                "the first line is a hash of a kind that cannot be checked: give the line that argon2",
+            );
+        }
         check("$argon2id$v=19$m=256,t=2,p=1$c29tZXNhbHQ", "the hash is invalid");
         let hash = |params: &str| {
             format!("$argon2id$v=19${params}$c2FsdHNhbHQ$nf65EOgLrQMR/uIPnA4rEsF5h7TKyQwu9U1bMCHGi/4")

@@ -20,6 +20,9 @@ pub(super) struct Coarse {
     panes: Panes,
     /// No hit is later than this. For hits, the newest pane ends here.
     latest_ms: i64,
+    /// When the hits were looked at: none of them was later then. For other nodes' hits, of which more may have come into their panes since,
+    /// that is before `latest_ms`.
+    seen_ms: i64,
     /// The first time at which a pane fits: its age allows its width, or the clock has reached it.
     fits_from_ms: i64,
     /// No pane is narrower.
@@ -54,9 +57,15 @@ impl Coarse {
 
     fn of(panes: Panes, latest_ms: i64, settings: &Settings) -> Option<Coarse> {
         let latest_ms = latest_ms.max(panes.newest()?.start_ms);
-        let mut coarse = Coarse { panes, latest_ms, fits_from_ms: i64::MAX, narrowest_ms: i64::MAX };
+        let (fits_from_ms, narrowest_ms) = (i64::MAX, i64::MAX);
+        let mut coarse = Coarse { panes, latest_ms, seen_ms: latest_ms, fits_from_ms, narrowest_ms };
         coarse.find_least(settings);
         Some(coarse)
+    }
+
+    /// The same, of hits that were looked at then.
+    pub(super) fn seen_at(self, seen_ms: i64) -> Coarse {
+        Coarse { seen_ms: seen_ms.min(self.latest_ms), ..self }
     }
 
     /// Finds out when the first pane fits, and how wide the narrowest is.
@@ -69,7 +78,7 @@ impl Coarse {
 
     /// Removes the hits with these ranks, counted from the oldest, and returns them.
     pub(super) fn take(&mut self, ranks: Range<u64>, settings: &Settings) -> Option<Coarse> {
-        let taken = Coarse::of(self.panes.take(ranks), self.latest_ms, settings)?;
+        let taken = Coarse::of(self.panes.take(ranks), self.latest_ms, settings)?.seen_at(self.seen_ms);
         if taken.fits_from_ms <= self.fits_from_ms {
             self.find_least(settings);
         }
@@ -125,7 +134,8 @@ impl Coarse {
     /// Without panes that end at `horizon_ms` or before. `None` if none is left.
     pub(super) fn without_those_before(&self, horizon_ms: i64, settings: &Settings) -> Option<Coarse> {
         let kept = self.panes.iter().filter(|pane| pane.end_ms() > horizon_ms);
-        Coarse::new(kept.collect(), self.latest_ms, settings)
+        let kept = Coarse::new(kept.collect(), self.latest_ms, settings)?;
+        Some(kept.seen_at(self.seen_ms))
     }
 
     /// Whether a pane ends at `horizon_ms` or before.
@@ -138,12 +148,21 @@ impl Coarse {
         pane.end_ms().min(self.latest_ms + 1)
     }
 
-    fn before(&self, edge_ms: i64) -> Before {
+    /// The same of the hits that were there when they were looked at.
+    fn seen_end_ms(&self, pane: Pane) -> i64 {
+        let end_ms = self.end_ms(pane);
+        // A clock that is ahead has counted it.
+        let is_ahead = self.seen_ms < pane.start_ms;
+        if is_ahead { end_ms } else { end_ms.min(self.seen_ms + 1) }
+    }
+
+    /// The hits before an edge, if those of the pane that contains it may be until its end.
+    fn before(&self, edge_ms: i64, end_ms: impl Fn(Pane) -> i64) -> Before {
         let (started, last) = self.panes.started_before(edge_ms);
-        let Some(pane) = last.filter(|&pane| self.end_ms(pane) > edge_ms) else {
+        let Some(pane) = last.filter(|&pane| end_ms(pane) > edge_ms) else {
             return Before { whole: started, cut: None, share: 0 };
         };
-        let width_ms = i128::from(self.end_ms(pane) - pane.start_ms);
+        let width_ms = i128::from(self.seen_end_ms(pane) - pane.start_ms);
         let numerator = i128::from(pane.hits) * i128::from(edge_ms - pane.start_ms);
         let share = u64::try_from((2 * numerator + width_ms) / (2 * width_ms)).unwrap_or(pane.hits);
         Before { whole: started - pane.hits, cut: Some(pane), share: share.min(pane.hits) }
@@ -154,7 +173,9 @@ impl Coarse {
         if far_ms >= near_ms {
             return count;
         }
-        let (far, near) = (self.before(far_ms), self.before(near_ms));
+        // A window that ends later than the hits were looked at has all of them, or those that may have come since.
+        let far = self.before(far_ms, |pane| self.end_ms(pane));
+        let near = self.before(near_ms, |pane| self.seen_end_ms(pane));
         let hits = |pane: Option<Pane>| pane.map_or(0, |pane| pane.hits);
         let upper = near.whole + hits(near.cut) - far.whole;
         let lower = (near.whole - far.whole).saturating_sub(hits(far.cut));
@@ -170,13 +191,14 @@ impl Coarse {
 
     /// The hits that may be at `from_ms` or later.
     pub(super) fn from(&self, from_ms: i64) -> u64 {
-        self.total() - self.before(from_ms).whole
+        self.total() - self.before(from_ms, |pane| self.end_ms(pane)).whole
     }
 
     /// The hits of fitted panes in the cell at the far edge of a window: the cell starts at `cell_ms`, the window at `from_ms`. They
     /// have no hit in the window, but the whole cell counts. A pane in the cell is not wider than it, so it fits by then.
     pub(super) fn fitted_from(&self, (cell_ms, from_ms): (i64, i64), fitted: Fitted) -> u64 {
-        let hits = self.before(from_ms).whole.saturating_sub(self.panes.started_before(cell_ms).0);
+        let before = self.before(from_ms, |pane| self.end_ms(pane));
+        let hits = before.whole.saturating_sub(self.panes.started_before(cell_ms).0);
         // The newest pane may have no hit in the rest of its time. Then it fits later than its hits have left.
         let is_not_fitted = |newest: &Pane| {
             !fitted.has_newest && cell_ms <= newest.start_ms && self.end_ms(*newest) <= from_ms
@@ -230,6 +252,29 @@ mod tests {
         check(24_000, 30_000, count(10, 0, 50, seconds(10)));
         check(25_000, 30_000, none);
         assert_eq!([0, 9_999, 10_000, 24_999, 25_000].map(|ms| coarse.from(ms)), [150, 150, 50, 50, 0]);
+    }
+
+    #[test]
+    fn hits_that_others_have_counted_are_not_later_than_now() {
+        // At 13,999 ms, 40 hits are known of a pane that others still count in.
+        let settings = Settings::default();
+        let coarse = Coarse::new(vec![pane(10_000, 10_000, 40)], 19_999, &settings).expect("a pane");
+        let coarse = coarse.seen_at(13_999);
+        let none = count(0, 0, 0, seconds(1));
+        let check = |far_ms, near_ms, expected| {
+            assert_eq!(coarse.add_to(none, far_ms, near_ms), expected, "{far_ms} to {near_ms}");
+        };
+        check(0, 14_000, count(40, 40, 40, seconds(1)));
+        check(0, 16_000, count(40, 40, 40, seconds(1)));
+        check(0, 12_000, count(20, 0, 40, seconds(1)));
+        check(12_000, 14_000, count(20, 0, 40, seconds(10)));
+        // More may have come since.
+        check(16_000, 18_000, count(0, 0, 40, seconds(10)));
+        check(20_000, 30_000, none);
+        // A clock that was ahead: it is not known which of the hits are over.
+        let ahead = coarse.seen_at(9_000);
+        assert_eq!(ahead.add_to(none, 0, 14_000), count(16, 0, 40, seconds(1)));
+        assert_eq!(ahead.add_to(none, 0, 20_000), count(40, 40, 40, seconds(1)));
     }
 
     #[test]

@@ -46,6 +46,8 @@ pub(super) struct Pieces {
     pub(super) is_by_pane: bool,
     /// The time of the newest hit in coarse panes, if it is known.
     pub(super) coarse_ms: Option<i64>,
+    /// When the hits were looked at, if others may have counted more since.
+    pub(super) seen_ms: Option<i64>,
 }
 
 impl Pieces {
@@ -117,13 +119,14 @@ impl Fitted {
 const RING_FROM: usize = 32;
 
 impl Entry {
-    /// An entry with the hits of disjoint panes.
+    /// An entry with the hits of disjoint panes that others have counted by now.
     pub(crate) fn of_panes(panes: Vec<Pane>, settings: &Settings, now: Timestamp) -> Entry {
         let finest_ms = settings.resolution().as_millis();
         let is_ring = panes.iter().filter(|pane| pane.width_ms == finest_ms).count() >= RING_FROM;
         let source = if is_ring { Source::Ring } else { Source::Elsewhere };
         let list = panes.into_iter().map(|pane| Piece::Pane { pane, source }).collect();
-        Entry::of_pieces(Pieces { list, ..Pieces::default() }, settings, now)
+        let seen_ms = Some(now.as_millis());
+        Entry::of_pieces(Pieces { list, seen_ms, ..Pieces::default() }, settings, now)
     }
 
     /// Where the hits are: the first and one past the last millisecond of a piece of time, and the hits in it. In no order.
@@ -137,7 +140,7 @@ impl Entry {
 
     /// An entry with the hits of these pieces.
     pub(super) fn of_pieces(pieces: Pieces, settings: &Settings, now: Timestamp) -> Entry {
-        let Pieces { mut list, newest_ms, is_by_pane, coarse_ms } = pieces;
+        let Pieces { mut list, newest_ms, is_by_pane, coarse_ms, seen_ms } = pieces;
         keep_newest(&mut list, MAX_TOTAL);
         let mut fitted = Fitted::default();
         let with_hits = list.into_iter().filter(|piece| piece.hits() > 0);
@@ -163,6 +166,10 @@ impl Entry {
         let newest_ms = newest_ms.unwrap_or(0).clamp(0, Timestamp::MAX.as_millis());
         let coarse_ms = coarse_ms.filter(|_| !is_demoted).unwrap_or(newest_ms);
         let (mut panes, coarse) = (Panes::from_any(panes), Coarse::new(coarse, coarse_ms, settings));
+        let coarse = coarse.map(|coarse| match seen_ms {
+            Some(seen_ms) => coarse.seen_at(seen_ms),
+            None => coarse,
+        });
         if !is_ring {
             // Before panes are merged: merged panes may end after moments that are later than all of their
             // hits.

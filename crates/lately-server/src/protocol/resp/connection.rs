@@ -14,7 +14,7 @@ use super::pending_replies::PendingReplies;
 use super::session::{Flow, Session, Written};
 use super::stream::{Stream, Taken};
 use crate::limits::{
-    CONNECTION_BYTES, DRAIN_BYTES, DRAIN_TIMEOUT, HANDSHAKE_TIMEOUT, LINGER, LOGIN_IDLE, READ_BYTES,
+    CONNECTION_BYTES, DRAIN_BYTES, DRAIN_TIMEOUT, HANDSHAKE_TIMEOUT, LINGER, LOGIN_WITHIN, READ_BYTES,
     SHORT_BYTES, TIMEOUT_CHECK_EVERY, WRITE_TIMEOUT,
 };
 use crate::service::Service;
@@ -45,6 +45,8 @@ pub(super) struct Connection {
     listed: bool,
     /// When the client last sent something.
     heard: Instant,
+    /// How long it has been nobody's, counted in checks.
+    nobody: Duration,
     /// Bytes charged for it.
     charged_bytes: usize,
     /// Bytes of requests since they are counted, to know which clients send much.
@@ -170,6 +172,7 @@ impl Connection {
             state: State::Open,
             listed: false,
             heard: moment,
+            nobody: Duration::ZERO,
             charged_bytes: 0,
             sent_bytes: 0,
         };
@@ -549,10 +552,10 @@ impl Connection {
     }
 
     /// Checks for timeouts, every [`TIMEOUT_CHECK_EVERY`]. After a stall of the process, events may still be due: so the socket of a
-    /// client that seems idle is checked directly, and for a client that reads no replies a stall counts as one look.
+    /// client that seems idle is checked directly, and for one that reads no replies or does not log in a stall counts as one look.
     pub(super) fn check_timeout(&mut self, moment: Instant, idle: Option<Duration>) -> Timeout {
-        let login_idle = Some(LOGIN_IDLE).filter(|_| self.session.is_nobody());
-        let idle = idle.into_iter().chain(login_idle).min();
+        self.nobody =
+            if self.session.is_nobody() { self.nobody + TIMEOUT_CHECK_EVERY } else { Duration::ZERO };
         match (&mut self.state, &mut self.replies) {
             (State::Closing(closing), _) => {
                 if !closing.is_over(moment) {
@@ -566,12 +569,13 @@ impl Connection {
             }
             // They wait for the disk, not for the client.
             (_, Replies::Pending(_)) => Timeout::NotDue,
+            // It waits for other nodes or for the verification of a login, not for the client.
+            (State::Waiting { .. }, Replies::Sent) => Timeout::NotDue,
+            _ if self.nobody >= LOGIN_WITHIN => Timeout::Over,
             (_, Replies::Unsent { stalled, .. }) => {
                 *stalled += TIMEOUT_CHECK_EVERY;
                 if *stalled <= WRITE_TIMEOUT { Timeout::NotDue } else { Timeout::Over }
             }
-            // It waits for other nodes, not for the client.
-            (State::Waiting { .. }, Replies::Sent) => Timeout::NotDue,
             _ if self.stream.is_shaking_hands() && moment >= self.heard + HANDSHAKE_TIMEOUT => Timeout::Over,
             // It waits for alerts.
             _ if self.session.is_subscribed() => Timeout::NotDue,

@@ -14,6 +14,8 @@ pub(super) struct Group {
     pub(super) width_ms: i64,
     pub(super) start_ms: i64,
     pub(super) end_ms: i64,
+    /// In which of these times the cells of the key's class may have them. Cells of another class may be thousands of times as wide.
+    own_ms: (i64, i64),
     /// Ascending.
     pub(super) spans: Vec<OwnSpan>,
     /// The first millisecond of those that are panes wider than their class has them, and one past their last.
@@ -39,12 +41,19 @@ impl Cells {
     }
 }
 
-/// Groups the spans of a key. They are ascending in each width.
-pub(super) fn groups(spans: Vec<OwnSpan>, sets: &LevelSets<'_>, now: Timestamp) -> Vec<Group> {
+/// Groups the spans of a key, which are ascending in each width. There may be hits until `latest`, a little after `now`.
+pub(super) fn groups(
+    spans: Vec<OwnSpan>,
+    sets: &LevelSets<'_>,
+    (now, latest): (Timestamp, Timestamp),
+) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     for mut span in spans {
         let is_too_wide =
             !span.is_one_cell() && sets.own().widest_pane_ms(span.start_ms, now).1 < span.end_ms;
+        // Nothing was sent in cells that have not begun.
+        let begun_ms = Cell::of(latest.as_millis(), span.width_ms).end_ms().max(span.end_ms);
+        let own_ms = (span.start_ms.min(span.pane_ms.0), span.pane_ms.1.min(begun_ms));
         // An earlier start may have had wider panes.
         span.pane_ms = sets.others().fold(span.pane_ms, |pane, levels| {
             let [first, last] = [span.start_ms, span.end_ms - 1].map(|ms| levels.widest_pane_ms(ms, now));
@@ -57,6 +66,7 @@ pub(super) fn groups(spans: Vec<OwnSpan>, sets: &LevelSets<'_>, now: Timestamp) 
         match groups.last_mut().filter(|last| last.width_ms == width_ms && start_ms < last.end_ms) {
             Some(last) => {
                 (last.start_ms, last.end_ms) = (last.start_ms.min(start_ms), last.end_ms.max(end_ms));
+                last.own_ms = (last.own_ms.0.min(own_ms.0), last.own_ms.1.max(own_ms.1));
                 last.spans.push(span);
             }
             None => groups.push(Group {
@@ -64,6 +74,7 @@ pub(super) fn groups(spans: Vec<OwnSpan>, sets: &LevelSets<'_>, now: Timestamp) 
                 width_ms,
                 start_ms,
                 end_ms,
+                own_ms,
                 spans: vec![span],
                 too_wide: Vec::new(),
                 others: Vec::new(),
@@ -76,7 +87,13 @@ pub(super) fn groups(spans: Vec<OwnSpan>, sets: &LevelSets<'_>, now: Timestamp) 
     for group in &mut groups {
         let (range, last) = ((group.start_ms, group.end_ms), group.spans.last().expect("it has one"));
         let at = read_from(last, sets.own()).max(now);
-        group.others = sets.others().flat_map(|levels| read_in(range, levels, at)).collect();
+        let others = sets.others().flat_map(|levels| read_in(range, levels, at));
+        // They may be read when the wide cell is over, but have no hits as long as they have not begun.
+        let begun = others.filter_map(|cells| {
+            let end_ms = cells.end_ms.min(Cell::of(latest.as_millis(), cells.width_ms).end_ms());
+            (cells.start_ms < end_ms).then_some(Cells { end_ms, ..cells })
+        });
+        group.others = begun.collect();
     }
     groups
 }
@@ -132,7 +149,7 @@ fn widened(range: (i64, i64), levels: &Levels, now: Timestamp) -> (i64, i64) {
 impl Group {
     /// The cells of these levels that have these hits.
     fn own_cells(&self) -> Cells {
-        let Group { levels, width_ms, start_ms, end_ms, .. } = *self;
+        let Group { levels, width_ms, own_ms: (start_ms, end_ms), .. } = *self;
         Cells { levels, width_ms, start_ms, end_ms }
     }
 
@@ -296,7 +313,7 @@ fn take(from: &mut u64, hits: &mut u64) {
 
 #[cfg(test)]
 mod tests {
-    use lately::{LevelTable, Origin, Pattern, Settings, Store, Tally, hours, minutes};
+    use lately::{LevelTable, Origin, Pattern, Settings, Store, Tally, hours, milliseconds, minutes};
 
     use super::*;
 
@@ -321,10 +338,10 @@ mod tests {
         };
         let spans = vec![span(1_000, 3), span(59_000, 4), span(60_000, 5)];
         // One set of levels: each span is a group.
-        let alone = groups(spans.clone(), &store.level_sets(b"a"), now);
+        let alone = groups(spans.clone(), &store.level_sets(b"a"), (now, now));
         assert_eq!(alone.iter().map(|group| group.spans.len()).collect::<Vec<_>>(), [1, 1, 1]);
         store.set_other_levels(vec![table.expect("few")]);
-        let together = groups(spans, &store.level_sets(b"a"), now);
+        let together = groups(spans, &store.level_sets(b"a"), (now, now));
         let parts: Vec<_> =
             together.iter().map(|group| (group.start_ms, group.end_ms, group.spans.len())).collect();
         assert_eq!(parts, [(start_ms, start_ms + 60_000, 2), (start_ms + 60_000, start_ms + 120_000, 1)]);
@@ -375,6 +392,27 @@ mod tests {
         assert_eq!(told, [(1_000, 2), (59_000, 1)]);
     }
 
+    /// Symptom: with 10 ms panes on one node and panes of 6 h on another, PostgreSQL took no comparison: it was of 34,000 blocks. Fix: of a
+    /// wide cell of another class, only the times of the hits are compared in narrow ones.
+    #[test]
+    fn much_wider_cells_of_another_class_are_compared_in_few_blocks() {
+        let now = Timestamp::from_millis(1_700_000_000_000).expect("a time");
+        let of = |resolution| Settings::builder().resolution(resolution).retain(hours(700));
+        let coarse = of(hours(6)).build().expect("valid");
+        let store = Store::builder().settings(of(milliseconds(10))).build().expect("valid");
+        let table = LevelTable::new(Vec::new(), coarse.levels().clone()).expect("few");
+        store.set_other_levels(vec![table]);
+        for ago_ms in [0, 3_000, 200_000, 50_000_000] {
+            let at = Timestamp::from_millis(now.as_millis() - ago_ms).expect("a time");
+            store.hit_n(b"k", 1, Some(at), now).expect("counted");
+        }
+        let groups = groups(store.own_spans(b"k", now), &store.level_sets(b"k"), (now, now));
+        let narrow: Vec<_> = groups.iter().filter(|group| group.width_ms == 10).collect();
+        assert!(matches!(narrow[..], [group] if group.end_ms - group.start_ms == hours(6).as_millis()));
+        let blocks: usize = groups.iter().map(|group| group.blocks(b"k").count()).sum();
+        assert!(blocks < 200, "{blocks}");
+    }
+
     #[test]
     fn a_wider_group_waits_for_those_inside() {
         let now = Timestamp::from_millis(1_700_000_000_000).expect("a time");
@@ -383,7 +421,7 @@ mod tests {
         for ago_ms in [100_000, 40_000] {
             store.hit_n(b"k", 1, Some(at(ago_ms)), now).expect("counted");
         }
-        let mut groups = groups(store.own_spans(b"k", now), &store.level_sets(b"k"), now);
+        let mut groups = groups(store.own_spans(b"k", now), &store.level_sets(b"k"), (now, now));
         let widths = |groups: &[Group]| groups.iter().map(|group| group.width_ms / 1_000).collect::<Vec<_>>();
         assert_eq!(widths(&groups), [1, 1, 10, 10, 60, 60, 600, 3_600]);
         retain(&mut groups, |group| group.width_ms > 1_000 || group.end_ms > at(60_000).as_millis());
@@ -399,7 +437,7 @@ mod tests {
         let start_ms = Cell::of(now.as_millis() - 300_000, 60_000).start_ms;
         let end_ms = start_ms + 60_000;
         let span = OwnSpan { width_ms: 1_000, start_ms, end_ms, hits: 9, pane_ms: (start_ms, end_ms) };
-        let groups = groups(vec![span], &store.level_sets(b"a"), now);
+        let groups = groups(vec![span], &store.level_sets(b"a"), (now, now));
         let known = |node: &str, after_ms: i64, counted: u64| Known {
             origin: Origin::new(node, 1).expect("a name"),
             levels: Settings::default().levels().id(),
@@ -425,7 +463,7 @@ mod tests {
             store.hit_n(b"k", hits, Some(at(after_ms)), now).expect("counted");
         }
         let spans = store.own_spans(b"k", now);
-        let groups = groups(spans, &store.level_sets(b"k"), now);
+        let groups = groups(spans, &store.level_sets(b"k"), (now, now));
         let groups: Vec<_> = groups.into_iter().filter(|group| group.width_ms == 10_000).collect();
         assert_eq!(groups.iter().map(|group| group.spans.len()).collect::<Vec<_>>(), [3, 1]);
         let missing = |sent: [u64; 3]| {

@@ -20,7 +20,7 @@ use crate::limits::{
 use super::group::{Group, groups, retain};
 use super::outgoing::Pending;
 use super::upstream::{Answer, Standing};
-use super::worker::{Worker, all_told, parts};
+use super::worker::{Worker, all_told, latest_loaded, parts};
 
 /// How far the keys have been looked at.
 pub(super) struct Reconcile {
@@ -324,7 +324,7 @@ impl<E: Engine> Worker<E> {
         let find = || {
             let spans = store.own_spans(key, now);
             // Panes may have merged by a later time.
-            groups(spans, &store.level_sets(key), now.max(store.now()))
+            groups(spans, &store.level_sets(key), (now.max(store.now()), latest_loaded(&self.service)))
         };
         let mut groups = find();
         let too_wide = groups.iter().flat_map(Group::too_wide);

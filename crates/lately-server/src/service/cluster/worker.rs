@@ -960,8 +960,8 @@ struct Visited {
     taken: Taken,
 }
 
-/// The latest time that a hit may have which was loaded from the data folder.
-fn latest_loaded(service: &Service) -> Timestamp {
+/// The latest time that a hit of the store may have.
+pub(super) fn latest_loaded(service: &Service) -> Timestamp {
     let now = service.now().max(service.store.now());
     after(now, service.config.largest_max_skew().as_millis())
 }
@@ -970,8 +970,9 @@ fn latest_loaded(service: &Service) -> Timestamp {
 fn reach(window: Span, service: &Service, key: &[u8], now: Timestamp) -> (i64, i64) {
     let settings = service.store.settings_of(key);
     let window_ms = window.min(settings.retain()).as_millis() + settings.exact().as_millis();
-    let skew_ms = settings.max_skew().as_millis() + settings.resolution().as_millis();
-    (now.as_millis() - window_ms, now.as_millis() + skew_ms)
+    // Cells that have not begun by then have no hits.
+    let newest_ms = now.as_millis() + settings.max_skew().as_millis();
+    (now.as_millis() - window_ms, newest_ms + 1)
 }
 
 #[cfg(test)]

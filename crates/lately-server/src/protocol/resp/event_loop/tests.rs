@@ -8,7 +8,7 @@ use super::*;
 use crate::config::Config;
 use crate::limits::{
     CONNECTION_BYTES, CONNECTIONS_SHARE, DEFAULT_IDLE_TIMEOUT, DEFAULT_READ_TIMEOUT, HANDSHAKE_TIMEOUT,
-    LOGIN_IDLE, LOOK_EVERY, LOOKS, MAX_HANDSHAKES, QUIET_TIME, SHORT_BYTES, WRITE_TIMEOUT,
+    LOGIN_WITHIN, LOOK_EVERY, LOOKS, MAX_HANDSHAKES, QUIET_TIME, SHORT_BYTES, WRITE_TIMEOUT,
 };
 use crate::protocol::fixture::{client, engine_of, service, service_in_cluster};
 
@@ -603,13 +603,23 @@ fn a_client_that_does_not_log_in_is_disconnected_soon() {
     let user =
         crate::config::User { name: "web".to_owned(), password_file, keys: Vec::new(), verbs: Vec::new() };
     let mut stage = Stage::of(engine_of(Config { users: vec![user], ..Config::default() }));
-    let (mut client, mut silent) = (stage.connect(), stage.connect());
+    let [mut client, mut silent, mut slow] = [(); 3].map(|()| stage.connect());
     stage.ask(&mut silent, "PING\r\n", "-NOAUTH Authentication required.\r\n");
     stage.ask(&mut client, "AUTH web secret\r\n", "+OK\r\n");
-    stage.pass(LOGIN_IDLE - TIMEOUT_CHECK_EVERY);
-    assert!(!is_closed(&mut silent));
+    // One byte of a login at a time.
+    for byte in b"AUTH we" {
+        slow.write_all(&[*byte]).expect("the system takes it");
+        stage.pass((LOGIN_WITHIN - TIMEOUT_CHECK_EVERY) / 7);
+    }
+    assert!(!is_closed(&mut silent) && !is_closed(&mut slow));
     stage.pass(2 * TIMEOUT_CHECK_EVERY);
-    assert!(is_closed(&mut silent) && !is_closed(&mut client));
+    assert!(is_closed(&mut silent) && is_closed(&mut slow) && !is_closed(&mut client));
+    // Whoever logs out has the same time.
+    stage.ask(&mut client, "RESET\r\n", "+RESET\r\n");
+    stage.pass(LOGIN_WITHIN - 2 * TIMEOUT_CHECK_EVERY);
+    assert!(!is_closed(&mut client));
+    stage.pass(2 * TIMEOUT_CHECK_EVERY);
+    assert!(is_closed(&mut client));
 }
 
 /// A loop whose clients speak TLS.
