@@ -69,6 +69,7 @@ impl Http {
             403 => "run it on the machine of the server, or give the near end of an SSH tunnel with --http",
             408 => "send it faster: from a file on this machine, for example",
             404 => "the server is of another version",
+            409 if title == Some("counts together") => "name the folder with --data",
             409 => "use --replace to replace them",
             421 => "give the address of its HTTP listener with --http",
             503 => "try again later",

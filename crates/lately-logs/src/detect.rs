@@ -1,7 +1,7 @@
 //! Detects the format of a log from its first lines.
 
 use crate::Malformed;
-use crate::error::ScanError;
+use crate::error::{ScanError, SetupError};
 use crate::format::Format;
 use crate::options::Options;
 use crate::parser::{LineParser, Parsed};
@@ -33,19 +33,18 @@ pub(crate) fn detect(sample: &Sample<'_>, head: &[u8], options: &Options) -> Res
     if score.is_enough(&format) {
         return Ok(format);
     }
-    if options.time.is_some() || options.time_field.is_some() {
-        // The format is known, but the time cannot be read so. Its parser says why.
-        let without_time = Options { time: None, time_field: None, ..options.clone() };
-        let (score, format, _) = best(sample, sample, &without_time);
-        if score.is_enough(&format) {
-            return Ok(format);
-        }
-    }
     Err(ScanError::Unknown {
         lines,
         best: (score.parsed > 0).then(|| (format.name(), score.parsed)),
         looks_like: looks_like(head),
     })
+}
+
+/// Why the time cannot be read as the options say, if lines that are of no known format would be of one without that.
+pub(crate) fn refusal_of_time(sample: &Sample<'_>, options: &Options) -> Option<SetupError> {
+    let without_time = Options { time: None, time_field: None, ..options.clone() };
+    let (score, format, _) = best(sample, sample, &without_time);
+    if score.is_enough(&format) { LineParser::new(&format, options).err() } else { None }
 }
 
 /// The format of the texts inside docker's JSON records, if these texts are not JSON themselves. `None` if there are

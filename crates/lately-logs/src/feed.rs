@@ -2,7 +2,7 @@
 
 use lately::Timestamp;
 
-use crate::detect::detect;
+use crate::detect::{detect, refusal_of_time};
 use crate::error::{Malformed, ScanError, SetupError};
 use crate::format::Format;
 use crate::joiner::{CutLines, Joined, Joiner};
@@ -30,6 +30,12 @@ pub struct Feed<'o> {
 struct Sample {
     lines: Vec<Joined>,
     bytes: usize,
+}
+
+impl Sample {
+    fn lines(&self) -> Vec<Result<&[u8], Malformed>> {
+        self.lines.iter().map(|(_, line)| line.as_deref().map_err(|why| *why)).collect()
+    }
 }
 
 impl<'o> Feed<'o> {
@@ -183,14 +189,15 @@ impl<'o> Feed<'o> {
 
     /// Detects the format and parses the lines that were kept.
     fn parse_sample(&mut self, head: &[u8], visit: &mut impl FnMut(Record<'_>)) -> Result<(), ScanError> {
-        let format = self.detect(head)?;
+        let format = self.detect(head).map_err(|unknown| {
+            let refusal = refusal_of_time(&self.sample.lines(), &self.options_now());
+            refusal.map_or(unknown, ScanError::Setup)
+        })?;
         self.use_format(&format, visit)
     }
 
     fn detect(&self, head: &[u8]) -> Result<Format, ScanError> {
-        let lines: Vec<_> =
-            self.sample.lines.iter().map(|(_, line)| line.as_deref().map_err(|why| *why)).collect();
-        detect(&lines, head, &self.options_now())
+        detect(&self.sample.lines(), head, &self.options_now())
     }
 
     /// Parses the kept lines in this format, and all later lines, too.
@@ -275,6 +282,20 @@ mod tests {
         assert_eq!(give(&mut feed, "{\"time\":1710234000,\"ip\":\"b\"}"), 1);
         let scanned = feed.finish(&[], &mut |_| {}).expect("reads");
         assert_eq!((scanned.format, scanned.lines, scanned.malformed_lines()), (Some("json"), 5, 2));
+    }
+
+    #[test]
+    fn a_line_whose_time_is_not_in_the_field_is_no_reason_to_stop_early() {
+        let options = Options { time_field: Some("at".to_owned()), ..options() };
+        let mut feed = Feed::new(&options).expect("reads");
+        let combined = "a - - [12/Mar/2024:09:00:04 +0000] \"GET / HTTP/1.1\" 200 5 \"-\" \"curl\"";
+        assert_eq!(give(&mut feed, combined), 0);
+        assert_eq!(give(&mut feed, "{\"at\":1710234000,\"ip\":\"a\"}"), 1);
+        // At the end it is.
+        let mut feed = Feed::new(&options).expect("reads");
+        give(&mut feed, combined);
+        let refused = feed.finish(&[], &mut |_| {}).expect_err("its time has a fixed place");
+        assert!(refused.to_string().contains("combined"), "{refused}");
     }
 
     #[test]

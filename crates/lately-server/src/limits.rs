@@ -752,7 +752,7 @@ pub const MAX_ARGON2_KIB: u32 = 256 << 10;
 /// Passes over that memory, times lanes.
 pub const MAX_ARGON2_PASSES: u32 = 16;
 
-/// A client of RESP that has not logged in by then is disconnected, whatever it sends.
+/// A client of RESP that has not logged in by then is disconnected, whatever it sends. While a login is verified, it has [`LOGIN_TIMEOUT`] more.
 pub const LOGIN_WITHIN: Duration = Duration::from_secs(60);
 
 /// How long a login waits for its turn and its verification. Then it is refused.

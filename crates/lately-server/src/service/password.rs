@@ -166,15 +166,28 @@ fn invalid_hash() -> String {
 /// Whether a line has a hash as crypt(3), htpasswd or an LDAP server write it, alone or after the name of a user. Taken for a password,
 /// it would be one that nobody knows, and whoever has read the file could log in with it.
 fn is_other_hash(line: &[u8]) -> bool {
-    const BEGINS: [&str; 20] = [
-        "$1$", "$2$", "$2a$", "$2b$", "$2x$", "$2y$", "$3$", "$5$", "$6$", "$7$", "$8$", "$9$", "$y$",
-        "$gy$", "$apr1$", "$md5", "$sha1$", "$scrypt$", "$pbkdf2", "{SHA}",
+    /// How those begin, after `$` or `{`.
+    const OF_CRYPT: [&str; 23] = [
+        "1$", "2$", "2a$", "2b$", "2x$", "2y$", "3$", "5$", "6$", "7$", "8$", "9$", "y$", "gy$", "sm3$",
+        "apr1$", "p$", "h$", "s$", "md5", "sha1$", "scrypt$", "pbkdf2",
     ];
-    let is_hash = |text: &[u8]| BEGINS.iter().any(|begin| text.starts_with(begin.as_bytes()));
+    const OF_LDAP: [&str; 8] = ["sha", "ssha", "md5", "smd5", "crypt}", "pbkdf2", "argon2", "bcrypt}"];
+    /// A short text that begins so is a password.
+    const LEAST_BYTES: usize = 20;
+    let is_hash = |text: &[u8]| {
+        let begins: &[&str] = match text.first() {
+            Some(b'$') => &OF_CRYPT,
+            Some(b'{') if text.contains(&b'}') => &OF_LDAP,
+            _ => return false,
+        };
+        let lower = text[1..].to_ascii_lowercase();
+        begins
+            .iter()
+            .any(|begin| lower.starts_with(begin.as_bytes()) && lower.len() >= begin.len() + LEAST_BYTES)
+    };
     let after_name = line.iter().position(|byte| *byte == b':').map(|colon| &line[colon + 1..]);
-    let of_ldap = line.starts_with(b"{SSHA") || line.starts_with(b"{CRYPT}");
     // After the name of a user, an Argon2 hash is no hash of this file, either.
-    is_hash(line) || of_ldap || after_name.is_some_and(|text| is_hash(text) || text.starts_with(HASH))
+    is_hash(line) || after_name.is_some_and(|text| is_hash(text) || text.starts_with(HASH))
 }
 
 #[cfg(test)]
@@ -196,7 +209,8 @@ mod tests {
             ("secret\r\nnot this\n", "secret"),
             ("\u{feff}secret\n", "secret"),
             // They only resemble hashes.
-            ("$2cool:yes", "$2cool:yes"),
+            ("$1$ter", "$1$ter"),
+            ("{sha}", "{sha}"),
             ("web:secret", "web:secret"),
             (" a b \n", " a b "),
             (hash, "password"),
@@ -223,17 +237,22 @@ mod tests {
         check("", "the first line is empty");
         check("\nsecret", "the first line is empty");
         check("$argon2id$secret", "the hash is invalid");
-        for other in [
-            "$2y$05$secret",
-            "web:$2b$12$secret",
-            "web:$apr1$secret",
-            "$6$secret",
-            "$y$j9T$secret",
-            "{SSHA}secret",
-            "web:{SHA}secret",
-            "$pbkdf2-sha256$secret",
-            "web:$argon2id$v=19$secret",
+        for begin in [
+            "$2y$05$",
+            "web:$2b$12$",
+            "web:$apr1$",
+            "$6$",
+            "$y$j9T$",
+            "$P$B",
+            "{SSHA}",
+            "{ssha512}",
+            "web:{SHA}",
+            "web:{CRYPT}$6$",
+            "{ARGON2}$argon2id$",
+            "$pbkdf2-sha256$",
+            "web:$argon2id$v=19$",
         ] {
+            let other = &format!("{begin}secretsecretsecret0123");
             check(
                 other,
                 "the first line is a hash of a kind that cannot be checked: give the line that argon2",

@@ -490,6 +490,14 @@ fn lines_are_counted_as_they_come() {
     let answer = String::from_utf8(wire.rest()).expect("text");
     assert!(answer.ends_with(r#"{"accepted":2,"rejected_lines":0,"rejected":[]}"#), "{answer}");
     assert_eq!(client.number("HITS a\r\n"), 2);
+    // Trailers say nothing here.
+    let mut wire = Wire::connect(server.http);
+    wire.send("POST /v1/hits HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n");
+    wire.send("b\r\n{\"key\":\"a\"}\r\n0\r\nX-Checksum: 7\r\n\r\n");
+    assert!(wire.line().starts_with("HTTP/1.1 200 "));
+    let answer = String::from_utf8(wire.rest()).expect("text");
+    assert!(answer.ends_with(r#"{"accepted":1,"rejected_lines":0,"rejected":[]}"#), "{answer}");
+    assert_eq!(client.number("HITS a\r\n"), 3);
 }
 
 #[test]

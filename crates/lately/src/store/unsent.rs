@@ -191,6 +191,8 @@ impl Times {
         let first_ms = if self.marks & FINEST != 0 { wanted_ms.max(oldest_ms) } else { i64::MAX };
         let finest_ms = if first_ms == i64::MAX { first_ms } else { finest.cell_of_ms(first_ms).start_ms };
         let wider_ms = (self.since.wider_ms - SENT_LATE_MS).max(oldest_ms);
+        // With a short exact span, wider cells of hits since the last visit may be older.
+        has_older |= self.marks & WIDE != 0 && self.since.wider_ms < oldest_ms;
         let wider = if self.marks & WIDE != 0 { wider } else { &[] };
         let mut counts = Counts::default();
         for (start_ms, end_ms, hits) in hits.spans_ms(settings) {

@@ -193,7 +193,11 @@ pub(super) async fn unique(call: Call, asked: UniqueRequest) -> Result<UniqueRes
 
 pub(super) async fn limit(call: Call, asked: LimitRequest) -> Result<LimitResponse, Status> {
     check_key(&call, &asked.key)?;
-    check_count("cost", asked.cost.map(i64::unsigned_abs))?;
+    if let Some(cost) = asked.cost.filter(|cost| cost.unsigned_abs() > MAX_TOTAL) {
+        return Err(Status::invalid_argument(format!(
+            "invalid cost {cost}: give from -{MAX_TOTAL} to {MAX_TOTAL}"
+        )));
+    }
     let (cost, at) = (asked.cost.unwrap_or(1), time(asked.at_ms)?);
     let rules = call.service.rules.get();
     let limit = match &asked.limit {

@@ -254,11 +254,17 @@ fn refused(error: &RestoreError) -> Response {
 
 /// The next piece of a body. `None` at its end.
 pub(super) async fn next_piece(body: &mut Body) -> Option<io::Result<Bytes>> {
-    let frame = std::future::poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await?;
-    Some(match frame {
-        Ok(frame) => frame.into_data().map_err(|_| io::Error::other("trailers")),
-        Err(error) => Err(io::Error::other(error)),
-    })
+    loop {
+        match std::future::poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await? {
+            Ok(frame) => {
+                // Trailers say nothing here.
+                if let Ok(data) = frame.into_data() {
+                    return Some(Ok(data));
+                }
+            }
+            Err(error) => return Some(Err(io::Error::other(error))),
+        }
+    }
 }
 
 /// Passes a body to the thread that reads it. Returns the rest when the thread stops reading.

@@ -14,8 +14,8 @@ use super::pending_replies::PendingReplies;
 use super::session::{Flow, Session, Written};
 use super::stream::{Stream, Taken};
 use crate::limits::{
-    CONNECTION_BYTES, DRAIN_BYTES, DRAIN_TIMEOUT, HANDSHAKE_TIMEOUT, LINGER, LOGIN_WITHIN, READ_BYTES,
-    SHORT_BYTES, TIMEOUT_CHECK_EVERY, WRITE_TIMEOUT,
+    CONNECTION_BYTES, DRAIN_BYTES, DRAIN_TIMEOUT, HANDSHAKE_TIMEOUT, LINGER, LOGIN_TIMEOUT, LOGIN_WITHIN,
+    READ_BYTES, SHORT_BYTES, TIMEOUT_CHECK_EVERY, WRITE_TIMEOUT,
 };
 use crate::service::Service;
 use crate::service::clients::Client;
@@ -569,8 +569,11 @@ impl Connection {
             }
             // They wait for the disk, not for the client.
             (_, Replies::Pending(_)) => Timeout::NotDue,
-            // It waits for other nodes or for the verification of a login, not for the client.
-            (State::Waiting { .. }, Replies::Sent) => Timeout::NotDue,
+            // It waits for other nodes or for the verification of a login, not for the client. Who tries one login after the other waits
+            // most of the time.
+            (State::Waiting { .. }, Replies::Sent) if self.nobody < LOGIN_WITHIN + LOGIN_TIMEOUT => {
+                Timeout::NotDue
+            }
             _ if self.nobody >= LOGIN_WITHIN => Timeout::Over,
             (_, Replies::Unsent { stalled, .. }) => {
                 *stalled += TIMEOUT_CHECK_EVERY;

@@ -338,7 +338,7 @@ impl<E: Engine> Worker<E> {
         while let Some(group) = groups.pop() {
             let is_inside =
                 wanted.iter().any(|(start_ms, end_ms)| *start_ms < group.end_ms && group.start_ms < *end_ms);
-            if is_inside || group.end_ms >= from_ms && group.end_ms <= until_ms {
+            if is_inside || group.has_span_that_ended(from_ms, until_ms) {
                 if group.has_wide_cell() {
                     wanted.push((group.start_ms, group.end_ms));
                 }
