@@ -87,11 +87,6 @@ fn translate(rendered: &str, command: Option<&str>) -> CliError {
     let (cause, rest) = text.split_once("\n\n").unwrap_or((text, ""));
     let cause: Vec<&str> = cause.split_whitespace().collect();
     let tip = rest.lines().find_map(|line| line.trim_start().strip_prefix("tip: "));
-    // Clap takes every unknown flag for a value that may be meant.
-    let is_flag = |text: &str| text.starts_with("--") || text.len() == "-w".len();
-    let meant =
-        |tip: &str| tip.strip_prefix("to pass '").and_then(|rest| rest.split('\'').next()).map(is_flag);
-    let tip = tip.filter(|tip| meant(tip) != Some(true));
     let usage = rest.lines().find_map(|line| line.strip_prefix("Usage: "));
     let hint = match (tip, usage) {
         (Some(tip), _) => tip.into(),
@@ -136,14 +131,6 @@ mod tests {
         check(
             "error: unrecognized subcommand 'cuont'\n\n  tip: a similar subcommand exists: 'count'\n\nUsage: lately <COMMAND>\n",
             "lately: command line: unrecognized subcommand 'cuont'\nhint: a similar subcommand exists: 'count'",
-        );
-        check(
-            "error: unexpected argument '-w' found\n\n  tip: to pass '-w' as a value, use '-- -w'\n\nUsage: lately count [OPTIONS] <FILE>...\n",
-            "lately: command line: unexpected argument '-w' found\nhint: usage: lately count [OPTIONS] <FILE>...",
-        );
-        check(
-            "error: unexpected argument '-user:1' found\n\n  tip: to pass '-user:1' as a value, use '-- -user:1'\n\nUsage: x\n",
-            "lately: command line: unexpected argument '-user:1' found\nhint: to pass '-user:1' as a value, use '-- -user:1'",
         );
     }
 }

@@ -1,7 +1,7 @@
 //! Detects the format of a log from its first lines.
 
 use crate::Malformed;
-use crate::error::{ScanError, SetupError};
+use crate::error::ScanError;
 use crate::format::Format;
 use crate::options::Options;
 use crate::parser::{LineParser, Parsed};
@@ -40,11 +40,11 @@ pub(crate) fn detect(sample: &Sample<'_>, head: &[u8], options: &Options) -> Res
     })
 }
 
-/// Why the time cannot be read as the options say, if lines that are of no known format would be of one without that.
-pub(crate) fn refusal_of_time(sample: &Sample<'_>, options: &Options) -> Option<SetupError> {
+/// The format of lines whose time is not where the options say, if they have one without that.
+pub(crate) fn but_for_its_time(sample: &Sample<'_>, options: &Options) -> Option<Format> {
     let without_time = Options { time: None, time_field: None, ..options.clone() };
     let (score, format, _) = best(sample, sample, &without_time);
-    if score.is_enough(&format) { LineParser::new(&format, options).err() } else { None }
+    score.is_enough(&format).then_some(format)
 }
 
 /// The format of the texts inside docker's JSON records, if these texts are not JSON themselves. `None` if there are

@@ -2,7 +2,7 @@
 
 use lately::Timestamp;
 
-use crate::detect::{detect, refusal_of_time};
+use crate::detect::{but_for_its_time, detect};
 use crate::error::{Malformed, ScanError, SetupError};
 use crate::format::Format;
 use crate::joiner::{CutLines, Joined, Joiner};
@@ -189,10 +189,10 @@ impl<'o> Feed<'o> {
 
     /// Detects the format and parses the lines that were kept.
     fn parse_sample(&mut self, head: &[u8], visit: &mut impl FnMut(Record<'_>)) -> Result<(), ScanError> {
-        let format = self.detect(head).map_err(|unknown| {
-            let refusal = refusal_of_time(&self.sample.lines(), &self.options_now());
-            refusal.map_or(unknown, ScanError::Setup)
-        })?;
+        // The parser of the format says what is wrong with the time.
+        let format = self
+            .detect(head)
+            .or_else(|unknown| but_for_its_time(&self.sample.lines(), &self.options_now()).ok_or(unknown))?;
         self.use_format(&format, visit)
     }
 
@@ -296,6 +296,10 @@ mod tests {
         give(&mut feed, combined);
         let refused = feed.finish(&[], &mut |_| {}).expect_err("its time has a fixed place");
         assert!(refused.to_string().contains("combined"), "{refused}");
+        let mut feed = Feed::new(&options).expect("reads");
+        give(&mut feed, "time=2024-03-12T09:00:04Z ip=1.2.3.4");
+        let scanned = feed.finish(&[], &mut |_| {}).expect("it is known");
+        assert_eq!((scanned.format, scanned.malformed_lines()), (Some("logfmt"), 1));
     }
 
     #[test]

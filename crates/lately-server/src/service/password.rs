@@ -163,27 +163,48 @@ fn invalid_hash() -> String {
     format!("the hash is invalid: {HASH_HINT}")
 }
 
-/// Whether a line has a hash as crypt(3), htpasswd or an LDAP server write it, alone or after the name of a user. Taken for a password,
-/// it would be one that nobody knows, and whoever has read the file could log in with it.
+/// Whether a line looks like a hash of crypt(3), htpasswd, an LDAP server or SCRAM, alone or after the name of a user. Taken for a
+/// password, it would be one that nobody knows, and whoever has read the file could log in with it.
 fn is_other_hash(line: &[u8]) -> bool {
     /// How those begin, after `$` or `{`.
-    const OF_CRYPT: [&str; 23] = [
+    const OF_CRYPT: [&str; 25] = [
         "1$", "2$", "2a$", "2b$", "2x$", "2y$", "3$", "5$", "6$", "7$", "8$", "9$", "y$", "gy$", "sm3$",
-        "apr1$", "p$", "h$", "s$", "md5", "sha1$", "scrypt$", "pbkdf2",
+        "apr1$", "p$", "h$", "s$", "md5$", "md5,", "sha1$", "scrypt$", "pbkdf2$", "pbkdf2-",
     ];
-    const OF_LDAP: [&str; 8] = ["sha", "ssha", "md5", "smd5", "crypt}", "pbkdf2", "argon2", "bcrypt}"];
-    /// A short text that begins so is a password.
+    const OF_LDAP: [&str; 17] = [
+        "sha}",
+        "sha256}",
+        "sha384}",
+        "sha512}",
+        "ssha}",
+        "ssha256}",
+        "ssha384}",
+        "ssha512}",
+        "md5}",
+        "smd5}",
+        "crypt}",
+        "bcrypt}",
+        "blf-crypt}",
+        "pbkdf2",
+        "argon2",
+        "scrypt",
+        "scram-",
+    ];
+    const OF_SCRAM: [&str; 1] = ["cram-sha-"];
+    /// A short text that begins so is a password, and so is one of several words.
     const LEAST_BYTES: usize = 20;
     let is_hash = |text: &[u8]| {
         let begins: &[&str] = match text.first() {
             Some(b'$') => &OF_CRYPT,
             Some(b'{') if text.contains(&b'}') => &OF_LDAP,
+            Some(b'S') => &OF_SCRAM,
             _ => return false,
         };
         let lower = text[1..].to_ascii_lowercase();
-        begins
-            .iter()
-            .any(|begin| lower.starts_with(begin.as_bytes()) && lower.len() >= begin.len() + LEAST_BYTES)
+        !text.contains(&b' ')
+            && begins
+                .iter()
+                .any(|begin| lower.starts_with(begin.as_bytes()) && lower.len() >= begin.len() + LEAST_BYTES)
     };
     let after_name = line.iter().position(|byte| *byte == b':').map(|colon| &line[colon + 1..]);
     // After the name of a user, an Argon2 hash is no hash of this file, either.
@@ -210,7 +231,8 @@ mod tests {
             ("\u{feff}secret\n", "secret"),
             // They only resemble hashes.
             ("$1$ter", "$1$ter"),
-            ("{sha}", "{sha}"),
+            ("{shamrock}-correct-horse-battery", "{shamrock}-correct-horse-battery"),
+            ("$5$ for lunch today please!", "$5$ for lunch today please!"),
             ("web:secret", "web:secret"),
             (" a b \n", " a b "),
             (hash, "password"),
@@ -250,6 +272,8 @@ mod tests {
             "web:{CRYPT}$6$",
             "{ARGON2}$argon2id$",
             "$pbkdf2-sha256$",
+            "SCRAM-SHA-256$4096:",
+            "{BLF-CRYPT}$2y$",
             "web:$argon2id$v=19$",
         ] {
             let other = &format!("{begin}secretsecretsecret0123");

@@ -9,7 +9,7 @@ use std::mem;
 use crate::allocation::allocated;
 use crate::entry::Entry;
 use crate::limits::{SENT_LATE_MS, SENT_WITHIN_MS};
-use crate::merge::{Cell, LevelsId};
+use crate::merge::{Cell, Level, LevelsId};
 use crate::settings::Settings;
 use crate::time::Timestamp;
 
@@ -21,6 +21,8 @@ pub(super) const LATE: u8 = 2;
 pub(super) const OLD: u8 = 4;
 /// Its wider cells have changed.
 pub(super) const WIDE: u8 = 8;
+/// The same, and one of the hits was late.
+pub(super) const WIDE_LATE: u8 = 16 | WIDE;
 /// Any of the first three.
 pub(super) const FINEST: u8 = NOW | LATE | OLD;
 
@@ -97,7 +99,7 @@ impl Unsent {
     pub(super) fn note(&mut self, place: u32, at: Option<Timestamp>, now: Timestamp) {
         let mark = match at {
             Some(at) if at.as_millis() < self.late_before_ms => {
-                if now.as_millis() - at.as_millis() <= SENT_LATE_MS { LATE | WIDE } else { OLD | WIDE }
+                if now.as_millis() - at.as_millis() <= SENT_LATE_MS { LATE | WIDE_LATE } else { OLD | WIDE }
             }
             _ => NOW | WIDE,
         };
@@ -180,20 +182,22 @@ impl Times {
     pub(super) fn cells(&self, hits: &Entry, settings: &Settings) -> (Vec<(Cell, u64)>, bool) {
         let levels = settings.levels().as_slice();
         let Some((finest, wider)) = levels.split_first() else { return (Vec::new(), false) };
-        // Panes that are older may be wider than cells.
+        // Panes that are older may be wider than cells. Panes younger than the age at which a level takes over are not wider than its cells.
         let exact_ms = settings.exact().as_millis() - finest.width_ms;
-        let oldest_ms = self.now.as_millis() - SENT_WITHIN_MS.min(exact_ms);
+        let oldest_ms = |held_ms: i64| self.now.as_millis() - SENT_WITHIN_MS.min(held_ms);
+        let oldest_of = |level: &Level| oldest_ms(exact_ms.max(level.from_age_ms));
+        let oldest_ms = oldest_ms(exact_ms);
         // The hit came after the last visit, and was late by no more than this.
-        let late_ms = if self.marks & LATE != 0 { SENT_LATE_MS } else { 0 };
-        let wanted_ms = self.since.finest_ms - late_ms;
+        let late_ms = |mark: u8| if self.marks & mark == mark { SENT_LATE_MS } else { 0 };
+        let wanted_ms = self.since.finest_ms - late_ms(LATE);
         let mut has_older = self.marks & OLD != 0 || wanted_ms < oldest_ms;
         // A key of which only the wider cells are left.
         let first_ms = if self.marks & FINEST != 0 { wanted_ms.max(oldest_ms) } else { i64::MAX };
         let finest_ms = if first_ms == i64::MAX { first_ms } else { finest.cell_of_ms(first_ms).start_ms };
-        let wider_ms = (self.since.wider_ms - SENT_LATE_MS).max(oldest_ms);
-        // With a short exact span, wider cells of hits since the last visit may be older.
-        has_older |= self.marks & WIDE != 0 && self.since.wider_ms < oldest_ms;
         let wider = if self.marks & WIDE != 0 { wider } else { &[] };
+        let wider_ms = self.since.wider_ms - late_ms(WIDE_LATE);
+        // With a short exact span, a wider cell may be older.
+        has_older |= wider.iter().any(|level| wider_ms < oldest_of(level));
         let mut counts = Counts::default();
         for (start_ms, end_ms, hits) in hits.spans_ms(settings) {
             if start_ms >= finest_ms {
@@ -210,7 +214,7 @@ impl Times {
                     // Some of the hits may be in one cell, some in the next.
                     counts.leave_out(cell);
                     counts.leave_out(level.cell_of_ms(end_ms - 1));
-                } else if cell.end_ms() > wider_ms {
+                } else if cell.end_ms() > wider_ms.max(oldest_of(level)) {
                     counts.add(cell, hits);
                 }
             }

@@ -232,11 +232,6 @@ impl Group {
         wide.map(|span| ((span.start_ms, span.end_ms), self.wide_cell(span).map(|(levels, _)| levels)))
     }
 
-    /// Whether a span ended between two times. A wide cell of another class, with which it is compared, may end much later.
-    pub(super) fn has_span_that_ended(&self, from_ms: i64, until_ms: i64) -> bool {
-        self.spans.iter().any(|span| (from_ms..=until_ms).contains(&span.end_ms))
-    }
-
     /// Whether hits of a pane may go to a wide cell.
     pub(super) fn has_wide_cell(&self) -> bool {
         self.spans.iter().any(|span| self.wide_cell(span).is_some())

@@ -22,6 +22,9 @@ use super::outgoing::Pending;
 use super::upstream::{Answer, Standing};
 use super::worker::{Worker, all_told, latest_loaded, parts};
 
+/// Until the end of such a cell of time, hits are looked for.
+const LATEST_GRID_MS: i64 = 10_000;
+
 /// How far the keys have been looked at.
 pub(super) struct Reconcile {
     /// Keys of which some hits are known only here to be missing.
@@ -324,7 +327,10 @@ impl<E: Engine> Worker<E> {
         let find = || {
             let spans = store.own_spans(key, now);
             // Panes may have merged by a later time.
-            groups(spans, &store.level_sets(key), (now.max(store.now()), latest_loaded(&self.service)))
+            // The same for a while, so that a comparison finds the same blocks as when they were read.
+            let latest_ms = Cell::of(latest_loaded(&self.service).as_millis(), LATEST_GRID_MS).end_ms();
+            let latest = Timestamp::from_millis(latest_ms).unwrap_or(Timestamp::MAX);
+            groups(spans, &store.level_sets(key), (now.max(store.now()), latest))
         };
         let mut groups = find();
         let too_wide = groups.iter().flat_map(Group::too_wide);
@@ -338,7 +344,7 @@ impl<E: Engine> Worker<E> {
         while let Some(group) = groups.pop() {
             let is_inside =
                 wanted.iter().any(|(start_ms, end_ms)| *start_ms < group.end_ms && group.start_ms < *end_ms);
-            if is_inside || group.has_span_that_ended(from_ms, until_ms) {
+            if is_inside || group.end_ms >= from_ms && group.end_ms <= until_ms {
                 if group.has_wide_cell() {
                     wanted.push((group.start_ms, group.end_ms));
                 }

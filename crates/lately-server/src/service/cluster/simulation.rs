@@ -1435,7 +1435,7 @@ fn hits_of_a_wide_pane_that_is_not_over_show_on_other_nodes() {
 
 /// Symptom: of a burst on a node with panes of 10 ms, other nodes had a tenth or a fifth too little for good, when one had panes of a day. Cause:
 /// wider cells are written every few seconds, and those of hits older than the exact span were left out. A comparison found that, but not
-/// of hits in a day that was not over. Fix: they are noted as older; spans are compared when they are over.
+/// of hits in a day that was not over. Fix: they are written as long as no pane is wider than they are; older ones are compared at once.
 #[test]
 fn hits_older_than_a_short_exact_span_show_on_nodes_with_wide_panes() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");

@@ -1,6 +1,8 @@
 //! The marks of keys of a shard that have hits which were not sent.
 
-use super::super::unsent::{FINEST, LATE, NOW, OLD, Since, Taken, Times, Unsent, UnsentKey, Visit, WIDE};
+use super::super::unsent::{
+    FINEST, LATE, NOW, OLD, Since, Taken, Times, Unsent, UnsentKey, Visit, WIDE_LATE,
+};
 use super::Shard;
 use crate::class::Classes;
 use crate::limits::WIDE_CELLS_EVERY_MS;
@@ -46,7 +48,7 @@ impl Shard {
             under_way = Visit { has_wider: true, next: 0, ..under_way };
         }
         unsent.late_before_ms = under_way.begun_ms;
-        let taken = if under_way.has_wider { FINEST | WIDE } else { FINEST };
+        let taken = if under_way.has_wider { FINEST | WIDE_LATE } else { FINEST };
         let mut keys = 0;
         while keys < most {
             let unsent = self.places_mut().unsent_mut()?;
@@ -85,7 +87,7 @@ impl Shard {
 
     pub(in super::super) fn put_back_unsent(&mut self, place: u32, has_older: bool, since: Since) {
         if let Some(unsent) = self.places_mut().unsent_mut() {
-            unsent.mark(place, NOW | LATE | WIDE | if has_older { OLD } else { 0 });
+            unsent.mark(place, NOW | LATE | WIDE_LATE | if has_older { OLD } else { 0 });
             unsent.since.finest_ms = unsent.since.finest_ms.min(since.finest_ms);
             unsent.since.wider_ms = unsent.since.wider_ms.min(since.wider_ms);
             // A visit that is under way comes to it once more.
@@ -101,7 +103,7 @@ impl Shard {
             && let Some(place) = self.place_of(key, hash)
             && let Some(unsent) = self.places_mut().unsent_mut()
         {
-            unsent.mark(place, OLD | LATE | WIDE);
+            unsent.mark(place, OLD | LATE | WIDE_LATE);
         }
     }
 

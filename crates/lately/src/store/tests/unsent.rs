@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::limits::{SENT_LATE_MS, WIDE_CELLS_EVERY_MS};
 use crate::merge::Cell;
+use crate::settings::SettingsBuilder;
 
 const KEYS: [&[u8]; 3] = [b"page", b"login:alice", b"a key that is too long for the slot itself"];
 
@@ -79,8 +80,8 @@ fn visit(store: &Store, (most, is_lost): (usize, bool), with_wider: bool, now: T
     }
 }
 
-fn check(steps: &[Step]) {
-    let store = store();
+fn check(steps: &[Step], settings: SettingsBuilder) {
+    let store = Store::builder().settings(settings).build().expect("valid");
     let mut now = START;
     store.track_unsent(now);
     let (mut all, mut sent, mut other) = (Vec::new(), Sent::default(), 0_u32);
@@ -123,11 +124,22 @@ fn check(steps: &[Step]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(100))]
+    #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn all_hits_are_sent_or_known_to_be_missing(steps in prop::collection::vec(step(), 1..60)) {
-        check(&steps);
+    fn all_hits_are_sent_or_known_to_be_missing(
+        steps in prop::collection::vec(step(), 1..60), class in 0_usize..6,
+    ) {
+        let of = |resolution| Settings::builder().resolution(resolution);
+        let classes = [
+            Settings::builder(),
+            of(milliseconds(1)),
+            of(milliseconds(10)),
+            of(milliseconds(10)).window(seconds(10)),
+            of(milliseconds(500)).window(seconds(5)),
+            of(minutes(1)),
+        ];
+        check(&steps, classes[class].clone());
     }
 }
 
