@@ -45,6 +45,8 @@ pub(super) struct Connection {
     listed: bool,
     /// When the client last sent something.
     heard: Instant,
+    /// The same as of the last check, and how long the client has been silent since, counted in checks.
+    silent: (Instant, Duration),
     /// How long it has been nobody's, counted in checks.
     nobody: Duration,
     /// Bytes charged for it.
@@ -172,6 +174,7 @@ impl Connection {
             state: State::Open,
             listed: false,
             heard: moment,
+            silent: (moment, Duration::ZERO),
             nobody: Duration::ZERO,
             charged_bytes: 0,
             sent_bytes: 0,
@@ -551,11 +554,15 @@ impl Connection {
         }
     }
 
-    /// Checks for timeouts, every [`TIMEOUT_CHECK_EVERY`]. After a stall of the process, events may still be due: so the socket of a
-    /// client that seems idle is checked directly, and for one that reads no replies or does not log in a stall counts as one look.
+    /// Checks for timeouts, every [`TIMEOUT_CHECK_EVERY`]. A stall of the process counts as one look. Then events may still be due: so the
+    /// socket of a client that seems idle is checked directly.
     pub(super) fn check_timeout(&mut self, moment: Instant, idle: Option<Duration>) -> Timeout {
         self.nobody =
             if self.session.is_nobody() { self.nobody + TIMEOUT_CHECK_EVERY } else { Duration::ZERO };
+        // In a stall, what was heard has the time of before.
+        let (heard, silent) = self.silent;
+        let silent = if heard == self.heard { silent + TIMEOUT_CHECK_EVERY } else { Duration::ZERO };
+        self.silent = (self.heard, silent);
         match (&mut self.state, &mut self.replies) {
             (State::Closing(closing), _) => {
                 if !closing.is_over(moment) {
@@ -584,9 +591,7 @@ impl Connection {
             _ if self.session.is_subscribed() => Timeout::NotDue,
             // It has input that was not executed yet.
             _ if self.listed => Timeout::NotDue,
-            _ if idle.is_none_or(|idle| moment.saturating_duration_since(self.heard) < idle) => {
-                Timeout::NotDue
-            }
+            _ if idle.is_none_or(|idle| silent < idle) => Timeout::NotDue,
             _ if self.stream.poll_readable() => Timeout::HasInput,
             _ => Timeout::Over,
         }

@@ -72,7 +72,10 @@ fn a_slow_reader_gets_all_replies() {
 fn a_client_that_sent_during_a_stall_is_not_idle() {
     let (start, idle) = (clock::moment(), Duration::from_secs(5));
     let (mut connection, mut client) = connect(&service(), start);
-    assert_eq!(connection.check_timeout(start + idle / 2, Some(idle)), Timeout::NotDue);
+    let looks = idle.as_millis() / TIMEOUT_CHECK_EVERY.as_millis();
+    for _ in 1..looks {
+        assert_eq!(connection.check_timeout(start + idle, Some(idle)), Timeout::NotDue);
+    }
     client.write_all(b"P").expect("the system takes it");
     // The byte has arrived over loopback when the loop ends.
     while !connection.stream.poll_readable() {}
@@ -82,6 +85,21 @@ fn a_client_that_sent_during_a_stall_is_not_idle() {
     assert_eq!(connection.read(&mut [0; 1 << 17]).expect("a socket"), Some(1));
     assert_eq!(connection.read(&mut [0; 1 << 17]).expect("a socket"), None);
     assert_eq!(connection.check_timeout(start + idle, Some(idle)), Timeout::Over);
+}
+
+/// Symptom: clients were disconnected right after their replies. Cause: the process was stopped in the middle of a round, and what was read
+/// afterwards had the time of before. Fix: silence is counted in checks.
+#[test]
+fn a_client_that_was_heard_in_a_stall_is_not_idle() {
+    let (start, idle) = (clock::moment(), Duration::from_secs(3));
+    let (mut connection, _client) = connect(&service(), start);
+    assert_eq!(connection.check_timeout(start, Some(idle)), Timeout::NotDue);
+    connection.heard = start + TIMEOUT_CHECK_EVERY;
+    let late = start + 3 * idle;
+    for _ in 0..idle.as_millis() / TIMEOUT_CHECK_EVERY.as_millis() {
+        assert_eq!(connection.check_timeout(late, Some(idle)), Timeout::NotDue);
+    }
+    assert_eq!(connection.check_timeout(late, Some(idle)), Timeout::Over);
 }
 
 /// The same holds at the end of a connection: if a socket is closed with unread input, it is reset, and the client loses
