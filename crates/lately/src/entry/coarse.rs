@@ -156,8 +156,8 @@ impl Coarse {
         if is_ahead { end_ms } else { end_ms.min(self.seen_ms + 1) }
     }
 
-    /// The hits before an edge. A pane contains it if it ends later. Its share before the edge is that of hits that were over when they were
-    /// looked at.
+    /// The hits before an edge. `end_ms` says where a pane ends: one that ends later than the edge contains it. Its share before the edge is
+    /// always that of hits that were over when they were looked at.
     fn before(&self, edge_ms: i64, end_ms: impl Fn(Pane) -> i64) -> Before {
         let (started, last) = self.panes.started_before(edge_ms);
         let Some(pane) = last.filter(|&pane| end_ms(pane) > edge_ms) else {

@@ -166,10 +166,7 @@ impl Entry {
         let newest_ms = newest_ms.unwrap_or(0).clamp(0, Timestamp::MAX.as_millis());
         let coarse_ms = coarse_ms.filter(|_| !is_demoted).unwrap_or(newest_ms);
         let (mut panes, coarse) = (Panes::from_any(panes), Coarse::new(coarse, coarse_ms, settings));
-        let coarse = coarse.map(|coarse| match seen_ms {
-            Some(seen_ms) => coarse.seen_at(seen_ms),
-            None => coarse,
-        });
+        let coarse = coarse.map(|coarse| coarse.seen_at(seen_ms.unwrap_or(i64::MAX)));
         if !is_ring {
             // Before panes are merged: merged panes may end after moments that are later than all of their
             // hits.

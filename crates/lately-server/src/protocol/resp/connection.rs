@@ -45,7 +45,7 @@ pub(super) struct Connection {
     listed: bool,
     /// When the client last sent something.
     heard: Instant,
-    /// The same as of the last check, and how long the client has been silent since, counted in checks.
+    /// `heard` as it was at the last check, and how long it has stayed so, counted in checks.
     silent: (Instant, Duration),
     /// How long it has been nobody's, counted in checks.
     nobody: Duration,
@@ -559,7 +559,7 @@ impl Connection {
     pub(super) fn check_timeout(&mut self, moment: Instant, idle: Option<Duration>) -> Timeout {
         self.nobody =
             if self.session.is_nobody() { self.nobody + TIMEOUT_CHECK_EVERY } else { Duration::ZERO };
-        // In a stall, what was heard has the time of before.
+        // What is read in a round during which the process stalled has the time of before. So times are not subtracted.
         let (heard, silent) = self.silent;
         let silent = if heard == self.heard { silent + TIMEOUT_CHECK_EVERY } else { Duration::ZERO };
         self.silent = (self.heard, silent);

@@ -87,10 +87,10 @@ pub(super) fn groups(
     for group in &mut groups {
         let (range, last) = ((group.start_ms, group.end_ms), group.spans.last().expect("it has one"));
         let at = read_from(last, sets.own()).max(now);
+        let latest_ms = latest.as_millis().max(last.start_ms);
         let others = sets.others().flat_map(|levels| read_in(range, levels, at));
         // They may be read when the wide cell is over, but have no hits as long as they have not begun.
         let begun = others.filter_map(|cells| {
-            let latest_ms = latest.as_millis().max(last.start_ms);
             let end_ms = cells.end_ms.min(Cell::of(latest_ms, cells.width_ms).end_ms());
             (cells.start_ms < end_ms).then_some(Cells { end_ms, ..cells })
         });

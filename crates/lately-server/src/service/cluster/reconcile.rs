@@ -22,7 +22,7 @@ use super::outgoing::Pending;
 use super::upstream::{Answer, Standing};
 use super::worker::{Worker, all_told, latest_loaded, parts};
 
-/// Until the end of such a cell of time, hits are looked for.
+/// Hits are looked for until the next multiple of this time, in milliseconds.
 const LATEST_GRID_MS: i64 = 10_000;
 
 /// How far the keys have been looked at.
@@ -326,10 +326,10 @@ impl<E: Engine> Worker<E> {
         let (store, tables) = (&self.service.store, &parts(&self.service).0.tables);
         let find = || {
             let spans = store.own_spans(key, now);
-            // Panes may have merged by a later time.
-            // The same for a while, so that a comparison finds the same blocks as when they were read.
+            // It stays the same for a while. So a comparison asks for the same blocks before and after they are read.
             let latest_ms = Cell::of(latest_loaded(&self.service).as_millis(), LATEST_GRID_MS).end_ms();
             let latest = Timestamp::from_millis(latest_ms).unwrap_or(Timestamp::MAX);
+            // Panes may have merged by a later time.
             groups(spans, &store.level_sets(key), (now.max(store.now()), latest))
         };
         let mut groups = find();
