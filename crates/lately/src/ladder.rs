@@ -97,6 +97,11 @@ impl Ladder {
         self.steps.iter().find(|step| step.width_ms == width_ms).map(|step| step.pane_age_ms)
     }
 
+    /// The age of its newer edge from which a pane may be wider than the resolution.
+    pub(crate) fn finest_until_ms(&self) -> i64 {
+        self.steps.get(1).map_or(i64::MAX, |step| step.pane_age_ms)
+    }
+
     /// The widest of the wider panes that may be `age_ms` old. If none may, the next wider one. With the age
     /// from which it is allowed.
     pub(crate) fn next_wider(&self, width_ms: i64, age_ms: i64) -> Option<(i64, i64)> {

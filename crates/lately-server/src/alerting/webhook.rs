@@ -35,7 +35,9 @@ pub(super) struct Message {
 /// The file cannot be used.
 pub(crate) fn load_secret(path: &Path) -> Result<Key, FileError> {
     let content = read_file(path)?;
-    let text = std::str::from_utf8(&content).unwrap_or_default().trim();
+    let text = std::str::from_utf8(&content).unwrap_or_default();
+    // Some editors begin a file with this mark.
+    let text = text.trim_start_matches('\u{feff}').trim();
     let text = text.strip_prefix(SECRET).unwrap_or(text);
     let secret = BASE64_STANDARD.decode(text).ok();
     let secret = secret.filter(|secret| WEBHOOK_SECRET_BYTES.contains(&secret.len()));
@@ -140,7 +142,11 @@ mod tests {
         };
         let body = r#"{"test": 2432232314}"#;
         let expected = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=";
-        for text in ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", " MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n"] {
+        for text in [
+            "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+            " MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n",
+            "\u{feff}whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\r\n",
+        ] {
             let key = secret(text).expect("a secret");
             let headers = headers(Some(&key), "msg_p5jXN8AQM9LWM0D4loKWxJek", 1_614_265_330, body);
             assert_eq!(

@@ -77,6 +77,11 @@ impl KeyTemplate {
         Ok(KeyTemplate { template, fields })
     }
 
+    /// Whether this is the text of a template, so hardly meant as a key.
+    pub(crate) fn is_one(key: &[u8]) -> bool {
+        str::from_utf8(key).is_ok_and(|text| KeyTemplate::parse(text).is_ok())
+    }
+
     /// Whether the key has headers, which are believed only if a trusted proxy sent them.
     pub(crate) fn has_headers(&self) -> bool {
         self.fields.iter().any(|field| matches!(field, Field::Header(_)))

@@ -16,6 +16,7 @@ use crate::config::{FileError, History, HistoryLogin, HistoryProtocol, read_file
 use crate::limits::{MAX_RETRY_AFTER, RECEIVER_ANSWER_CHARS};
 use crate::otlp::generated::ExportMetricsServiceResponse;
 use crate::service::history::Pane;
+use crate::service::password::first_line;
 
 /// What became of the samples of a request.
 #[derive(PartialEq, Eq, Debug)]
@@ -74,8 +75,7 @@ impl Receiver {
 pub(crate) fn authorization(login: &HistoryLogin) -> Result<HeaderValue, FileError> {
     let path = login.file();
     let content = read_file(path)?;
-    let line = content.split(|byte| *byte == b'\n').next().unwrap_or_default();
-    let secret = line.strip_suffix(b"\r").unwrap_or(line);
+    let secret = first_line(&content);
     if secret.is_empty() {
         return Err(FileError::new(path, "its first line is empty: write the secret there"));
     }
@@ -244,6 +244,8 @@ mod tests {
         // The example of RFC 7617.
         std::fs::write(&file, "open sesame\r\nmore\n").expect("room");
         assert_eq!(header(&basic).as_deref(), Ok("Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ=="));
+        assert_eq!(header(&bearer).as_deref(), Ok("Bearer open sesame"));
+        std::fs::write(&file, "\u{feff}open sesame\n").expect("room");
         assert_eq!(header(&bearer).as_deref(), Ok("Bearer open sesame"));
         std::fs::write(&file, "\n").expect("room");
         let empty = "FILE: its first line is empty: write the secret there";

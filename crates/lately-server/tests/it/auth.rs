@@ -172,6 +172,12 @@ fn a_proxy_asks_whether_a_request_may_pass() {
     assert_eq!(given("key=a+b&max=1&window=1&deny=429"), 429);
     assert_eq!([given("key=x&limit=login"), given("key=x&limit=login&cost=2")], [204, 403]);
     assert_eq!(given("limit=keyless"), 400);
+    // Not one key for all clients.
+    let literal = ask(&server, "GET /v1/auth?key=login:%7Bclient%7D&max=5&window=1m", &[]);
+    assert_eq!(literal.status, 400);
+    let detail = literal.body["detail"].as_str().expect("a text");
+    assert!(detail.starts_with("invalid key 'login:{client}': a template works in `key`"), "{detail}");
+    assert_eq!(given("key=%7Buser%7D:a&max=5&window=1m"), 204);
 }
 
 /// What a proxy passes on may come from a page of any site.

@@ -5,7 +5,7 @@
 //! about a thousand cells while it is in use.
 
 use crate::ladder::{Ladder, PRECISION_UNIT, RUNGS_MS};
-use crate::limits::CELLS_OF_A_LEVEL;
+use crate::limits::{CELLS_OF_A_LEVEL, WIDE_CELLS_EVERY_MS};
 use crate::time::{Span, Timestamp};
 
 use super::Cell;
@@ -177,6 +177,11 @@ impl Levels {
     #[must_use]
     pub fn as_slice(&self) -> &[Level] {
         &self.list
+    }
+
+    /// Whether the second level is read so soon that its cells cannot wait for the next time when wider ones are sent.
+    pub(crate) fn has_urgent_wider_cells(&self) -> bool {
+        self.list.len() > 1 && self.list[0].until_age_ms < 2 * WIDE_CELLS_EVERY_MS
     }
 
     /// For each level the first and one past the last millisecond that are read from it at `now`, finest first. Together they

@@ -183,10 +183,10 @@ impl Times {
         let levels = settings.levels().as_slice();
         let Some((finest, wider)) = levels.split_first() else { return (Vec::new(), false) };
         // Panes that are older may be wider than cells. Panes younger than the age at which a level takes over are not wider than its cells.
-        let exact_ms = settings.exact().as_millis() - finest.width_ms;
+        let fine_ms = settings.ladder().finest_until_ms() - finest.width_ms;
         let oldest_ms = |held_ms: i64| self.now.as_millis() - SENT_WITHIN_MS.min(held_ms);
-        let oldest_of = |level: &Level| oldest_ms(exact_ms.max(level.from_age_ms));
-        let oldest_ms = oldest_ms(exact_ms);
+        let oldest_of = |level: &Level| oldest_ms(fine_ms.max(level.from_age_ms));
+        let oldest_ms = oldest_ms(fine_ms);
         // The hit came after the last visit, and was late by no more than this.
         let late_ms = |mark: u8| if self.marks & mark == mark { SENT_LATE_MS } else { 0 };
         let wanted_ms = self.since.finest_ms - late_ms(LATE);
@@ -196,7 +196,7 @@ impl Times {
         let finest_ms = if first_ms == i64::MAX { first_ms } else { finest.cell_of_ms(first_ms).start_ms };
         let wider = if self.marks & WIDE != 0 { wider } else { &[] };
         let wider_ms = self.since.wider_ms - late_ms(WIDE_LATE);
-        // With a short exact span, a wider cell may be older.
+        // A wider cell may be older.
         has_older |= wider.iter().any(|level| wider_ms < oldest_of(level));
         let mut counts = Counts::default();
         for (start_ms, end_ms, hits) in hits.spans_ms(settings) {

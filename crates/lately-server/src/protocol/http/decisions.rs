@@ -249,7 +249,15 @@ pub(super) async fn auth(
     let limit = named.config()?;
     let deny = deny.or(limit.map(|limit| limit.deny)).unwrap_or_default();
     let (key, address) = match (key, limit) {
-        (Some(key), _) => (checked(key)?, None),
+        (Some(key), _) => {
+            if KeyTemplate::is_one(&key) {
+                return Err(Problem::bad(format!(
+                    "invalid key '{}': a template works in `key` of a [[limit]] only: write it there, and give limit=NAME in place of key",
+                    shown(&String::from_utf8_lossy(&key))
+                )));
+            }
+            (checked(key)?, None)
+        }
         (None, Some(NamedLimit { key: Some(template), prefix, .. })) => {
             let forwarded = Forwarded { service: &service, peer: link.peer, headers: &headers };
             forwarded.check(template)?;

@@ -61,11 +61,17 @@ impl Shard {
                 return Some(Taken { keys, is_done: true, since });
             };
             under_way.next = place + 1;
-            let marks = unsent.take(place, taken) & taken;
+            let mut marks = unsent.take(place, taken) & taken;
             keys += 1;
+            let Some(class) = self.slot_at(place).map(|slot| slot.class) else { continue };
+            let settings = classes.settings(class);
+            let mut times = Times { since, marks, now };
+            if settings.levels().has_urgent_wider_cells() {
+                // They are sent with each visit, so with those of the finest level.
+                marks |= self.places_mut().unsent_mut()?.take(place, WIDE_LATE) & WIDE_LATE;
+                times = Times { since: Since { wider_ms: since.finest_ms, ..since }, marks, now };
+            }
             let (Some(key), Some(slot)) = (self.key_at(place), self.slot_at(place)) else { continue };
-            let settings = classes.settings(slot.class);
-            let times = Times { since, marks, now };
             let (cells, has_older) = times.cells(slot.state.hits(), settings);
             visit(UnsentKey { key, levels: settings.levels().id(), cells, has_older });
         }
