@@ -33,6 +33,14 @@ pub enum LossKind {
     Ahead(Timestamp),
 }
 
+impl Loss {
+    /// Whether hits may be lost that were counted long before the stop.
+    #[must_use]
+    pub fn has_hits(&self) -> bool {
+        matches!(self.kind, LossKind::Damaged | LossKind::Key(_) | LossKind::Missing)
+    }
+}
+
 impl fmt::Display for Loss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Loss { path, offset, bytes, kind } = self;

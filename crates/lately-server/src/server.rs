@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 
 use lately::{Clock, Cursor, MemoryStats};
 use lately_engines::{EngineError, PeerTlsError, Remote};
-use lately_journal::{Folder, Journal, JournalError};
+use lately_journal::{Folder, Journal, JournalError, Loss};
 use thiserror::Error;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::time::MissedTickBehavior;
@@ -452,6 +452,11 @@ async fn load(
     };
     let loaded = loaded.map_err(|panic| ServerError::Bug { what: panic.to_string() })??;
     loaded.losses.iter().for_each(|loss| tell(&loss.to_string()));
+    if !is_alone && loaded.losses.iter().any(Loss::has_hits) {
+        tell(
+            "the other nodes may still count hits that are lost here: this node answers too little for them. To have them again, stop it and start it with an empty data folder",
+        );
+    }
     if loaded.bytes > 0 {
         let keys = if loaded.keys == 1 { "key" } else { "keys" };
         tell(&format!("{} {keys} loaded from {path}", loaded.keys));

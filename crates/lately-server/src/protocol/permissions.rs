@@ -81,3 +81,28 @@ impl Who {
         }
     }
 }
+
+/// What the guide to users says.
+pub(crate) struct Guide {
+    text: String,
+}
+
+impl Guide {
+    pub(crate) fn read() -> Guide {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide/security.md");
+        Guide { text: std::fs::read_to_string(path).expect("the guide") }
+    }
+
+    /// Checks that a command or a path, between its marks, is in the row of its verb, and among those about all keys if it is one of them.
+    pub(crate) fn check(&self, name: &str, needs: Needs) {
+        if let Needs::Keys(verb, _) | Needs::AllKeys(verb) = needs {
+            let start = format!("| `{}` |", verb.name());
+            let row = self.text.lines().find(|line| line.starts_with(&start)).expect("a row");
+            assert!(row.contains(name), "{name} is not in the row of its verb: {row}");
+        }
+        let (_, of_all_keys) = self.text.split_once("A command about all keys").expect("the list");
+        let of_all_keys = of_all_keys.split("\n- ").next().unwrap_or_default();
+        let is_of_all = matches!(needs, Needs::AllKeys(_));
+        assert_eq!(of_all_keys.contains(name), is_of_all, "{name} in the list of commands about all keys");
+    }
+}

@@ -31,12 +31,14 @@ pub struct OwnMembers {
 }
 
 /// What was learned of the members of a key.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LearnedMembers {
     /// The memory that all that is known of the key from others takes, in bytes.
     pub known_bytes: usize,
     /// How many nodes sent what cannot be read. It is left out.
     pub malformed: usize,
+    /// Which of what was sent has only members that are older than the retention of the key's class: their numbers, from 0 on.
+    pub expired: Vec<usize>,
 }
 
 impl Store {
@@ -68,13 +70,16 @@ impl Store {
         now: Timestamp,
     ) -> LearnedMembers {
         let (settings, now) = (self.settings_of(key), self.advance(now));
-        let (mut all, mut malformed) = (Uniques::default(), 0);
-        for SentMembers { bytes, deleted_until } in sent {
+        let (mut all, mut malformed, mut expired) = (Uniques::default(), 0, Vec::new());
+        for (number, SentMembers { bytes, deleted_until }) in sent.enumerate() {
             let Some(saved) = Uniques::read(bytes) else {
                 malformed += 1;
                 continue;
             };
             let mut members = saved.fit(settings, now);
+            if members.clone().tidy(settings, now) {
+                expired.push(number);
+            }
             deleted_until.iter().for_each(|&until| members.drop_until(until));
             if all.is_empty() {
                 all = members;
@@ -84,12 +89,12 @@ impl Store {
         }
         let is_empty = all.tidy(settings, now);
         if is_empty && self.others.get().is_none() {
-            return LearnedMembers { known_bytes: 0, malformed };
+            return LearnedMembers { known_bytes: 0, malformed, expired };
         }
         let others = self.others.get_or_init(Others::new);
         let members = (!is_empty).then(|| Arc::new(all));
         let known_bytes = self.replace(others, key, |held| held.set_members(tier, members));
-        LearnedMembers { known_bytes, malformed }
+        LearnedMembers { known_bytes, malformed, expired }
     }
 
     /// The members of a key that others have counted.

@@ -326,7 +326,7 @@ mod tests {
     use crate::config::Config;
     use crate::limits::TOP_PIECE_BYTES;
     use crate::protocol::fixture::{engine_of, loading_engine, service};
-    use crate::protocol::permissions::{Expected, Needs, everybody};
+    use crate::protocol::permissions::{Expected, Guide, Needs, everybody};
     use crate::service::commit::Changes;
     use crate::service::named_limits::tests::limit;
     use crate::service::users::User;
@@ -427,7 +427,9 @@ mod tests {
         let mut paths: Vec<_> = paths.collect();
         paths.sort();
         assert_eq!(described, paths, "the description has each route");
+        let guide = Guide::read();
         for (route, (method, path, needs)) in routes.iter().zip(expected) {
+            guide.check(&format!("{}`", path.trim_end_matches('/')), needs);
             let verb = match needs {
                 Needs::Nothing | Needs::Login => None,
                 Needs::Keys(verb, _) | Needs::AllKeys(verb) => Some(verb),

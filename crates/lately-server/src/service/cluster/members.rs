@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use lately::{DeltaBatch, Origin, OwnMembers, SentMembers, Tier, Timestamp};
+use lately::{DeltaBatch, LearnedMembers, Origin, OwnMembers, SentMembers, Tier, Timestamp};
 use lately_engines::{Block, Engine, EngineError, KeyText, NamedTexts, OwnedBlock};
 
 use crate::limits::{
@@ -105,7 +105,7 @@ impl Text {
 #[derive(Default)]
 struct Texts {
     own: Vec<(Origin, Text)>,
-    others: Vec<Text>,
+    others: Vec<(Origin, Text)>,
     /// How many texts no node wrote.
     malformed: usize,
 }
@@ -116,7 +116,7 @@ impl Texts {
         for (name, text) in texts {
             match (name.parse::<Origin>(), Text::read(&text)) {
                 (Ok(origin), Some(text)) if outgoing.is_own(&origin) => all.own.push((origin, text)),
-                (Ok(_), Some(text)) => all.others.push(text),
+                (Ok(origin), Some(text)) => all.others.push((origin, text)),
                 _ => all.malformed += 1,
             }
         }
@@ -125,29 +125,39 @@ impl Texts {
 
     /// Until when any node has deleted the members.
     fn deleted(&self) -> Timestamp {
-        let own = self.own.iter().map(|(_, text)| text.times.deleted);
-        own.chain(self.others.iter().map(|text| text.times.deleted)).max().unwrap_or(Timestamp::MIN)
+        let texts = self.own.iter().chain(&self.others);
+        texts.map(|(_, text)| text.times.deleted).max().unwrap_or(Timestamp::MIN)
     }
 
-    /// Learns the members of other nodes, as far as they are not deleted. Returns what was left out.
+    /// Learns the members of other nodes, as far as they are not deleted.
     fn learn(
         &self,
         service: &Service,
         (key, tier): (&[u8], Tier),
         deleted: Timestamp,
         now: Timestamp,
-    ) -> Option<String> {
-        let of_others = self.others.iter().filter(|text| !text.members.is_empty());
-        let sent = of_others.map(|text| SentMembers {
+    ) -> Learned<'_> {
+        let of_others: Vec<_> = self.others.iter().filter(|(_, text)| !text.members.is_empty()).collect();
+        let sent = of_others.iter().map(|(_, text)| SentMembers {
             bytes: &text.members,
             deleted_until: Some(deleted).filter(|deleted| *deleted > text.times.applied),
         });
-        let malformed = self.malformed + service.store.learn_members(key, tier, sent, now).malformed;
+        let LearnedMembers { malformed, expired, .. } = service.store.learn_members(key, tier, sent, now);
+        let malformed = self.malformed + malformed;
         let key = String::from_utf8_lossy(key).escape_debug().to_string();
-        (malformed > 0).then(|| {
+        let left_out = (malformed > 0).then(|| {
             format!("the members of other nodes on '{key}' are left out: {malformed} texts in the engine cannot be read")
-        })
+        });
+        Learned { left_out, expired: expired.into_iter().map(|number| of_others[number]).collect() }
     }
+}
+
+/// What came of learning members.
+struct Learned<'t> {
+    /// What was left out, and why.
+    left_out: Option<String>,
+    /// Texts whose members are all older than the retention.
+    expired: Vec<&'t (Origin, Text)>,
 }
 
 /// Of these keys, those whose class counts members.
@@ -209,7 +219,7 @@ pub(super) async fn read_above(
             if deleted > Timestamp::MIN {
                 upstream_of(service).note_deleted_members(key, deleted);
             }
-            left_out = texts.learn(service, (key, Tier::Upstream), deleted, now).or(left_out);
+            left_out = texts.learn(service, (key, Tier::Upstream), deleted, now).left_out.or(left_out);
         }
     }
     Ok(left_out)
@@ -426,12 +436,38 @@ impl<E: Engine> Worker<E> {
                 let texts = Texts::read(texts, outgoing);
                 let deleted = self.follow_deletion(key, &texts, now)?;
                 if is_learned {
-                    let left_out = texts.learn(&service, (key, Tier::Local), deleted, now);
+                    let Learned { left_out, expired } =
+                        texts.learn(&service, (key, Tier::Local), deleted, now);
                     self.warning = left_out.or(self.warning.take());
+                    self.remove_texts(key, &expired, now).await?;
                 }
             }
         }
         Ok(())
+    }
+
+    /// Removes texts of nodes that are gone for good, which nobody needs: as long as other nodes write about the key, an engine may keep them.
+    async fn remove_texts(
+        &mut self,
+        key: &[u8],
+        expired: &[&(Origin, Text)],
+        now: Timestamp,
+    ) -> Result<(), EngineError> {
+        let service = Arc::clone(&self.service);
+        let cluster = parts(&service).0;
+        let sets = service.store.level_sets(key);
+        // Another class may keep the members for longer.
+        if expired.is_empty() || sets.others().any(|levels| levels.retain_ms() > sets.own().retain_ms()) {
+            return Ok(());
+        }
+        let goes = |(origin, text): &&&(Origin, Text)| {
+            keep_until(&service, key, text.times.deleted) < now && cluster.is_gone(origin, now)
+        };
+        let names: Vec<_> = expired.iter().filter(goes).map(|(origin, _)| origin.to_string()).collect();
+        let keep_until = keep_until(&service, key, now);
+        let removed: Vec<_> =
+            names.iter().map(|name| KeyText { key, name, text: None, keep_until }).collect();
+        if removed.is_empty() { Ok(()) } else { self.engine.set_key_texts(&removed).await }
     }
 
     /// Removes own members that other nodes have deleted. Returns until when the members of all nodes are deleted.

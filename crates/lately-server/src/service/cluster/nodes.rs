@@ -75,6 +75,15 @@ impl Cluster {
         (list.read_ms.and_then(Timestamp::from_millis), list.refused.clone())
     }
 
+    /// Whether the node of an origin is not on the list, and that was read just now.
+    pub(super) fn is_gone(&self, origin: &Origin, now: Timestamp) -> bool {
+        let list = self.nodes.lock();
+        let is_new = list.read_ms.is_some_and(|ms| now.as_millis() - ms <= millis(NODE_SILENT));
+        is_new
+            && list.nodes.len() < MAX_LISTED_NODES
+            && list.nodes.iter().all(|(name, _)| name != origin.node())
+    }
+
     /// The servers of the engine, as they were last known.
     pub(crate) fn engine_servers(&self) -> Vec<Server> {
         self.nodes.lock().servers.clone()

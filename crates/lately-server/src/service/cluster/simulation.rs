@@ -33,6 +33,7 @@ use test_support::{ReportOnPanic, Rng, print_uncaptured, seeds, trace};
 
 use super::aggregator::Aggregator;
 use super::children;
+use super::nodes;
 use super::upstream::UpstreamReader;
 use super::worker::{Worker, start};
 use crate::config::{ClusterConfig, PeerConfig};
@@ -86,8 +87,8 @@ struct World {
     changed: BTreeSet<OwnedBlock>,
     /// Who has a name, and until when.
     claims: HashMap<String, (String, i64)>,
-    /// The tables of levels.
-    texts: BTreeMap<String, String>,
+    /// The tables of levels, and the list of nodes.
+    texts: HashMap<(List, String), String>,
     /// Texts about keys, as the engine has them and as its replica has them; those that the replica lacks, and those that arrive later.
     key_texts: KeyTexts,
     replica_texts: KeyTexts,
@@ -266,8 +267,8 @@ impl Engine for Connection {
         self.check()?;
         let mut world = self.world();
         match text {
-            Some(text) => _ = world.texts.insert(name.to_owned(), text.to_owned()),
-            None => _ = world.texts.remove(name),
+            Some(text) => _ = world.texts.insert((list, name.to_owned()), text.to_owned()),
+            None => _ = world.texts.remove(&(list, name.to_owned())),
         }
         Ok(())
     }
@@ -277,7 +278,8 @@ impl Engine for Connection {
             return peers.texts(list).await;
         }
         self.check()?;
-        Ok(self.world().texts.clone().into_iter().collect())
+        let texts = self.world().texts.clone().into_iter();
+        Ok(texts.filter(|((of, _), _)| *of == list).map(|((_, name), text)| (name, text)).collect())
     }
 
     fn carries_key_texts(&self) -> bool {
@@ -705,7 +707,7 @@ impl Simulation {
             is_cut: false,
             changed: BTreeSet::new(),
             claims: HashMap::new(),
-            texts: BTreeMap::new(),
+            texts: HashMap::new(),
             key_texts: KeyTexts::new(),
             replica_texts: KeyTexts::new(),
             unreplicated_texts: Vec::new(),
@@ -1559,6 +1561,59 @@ fn members_of_a_key_that_nobody_reads_are_deleted() {
     simulation.nodes[1].delete(PEOPLE);
     exchange(&mut simulation, 200);
     assert_eq!(own(&simulation), None);
+}
+
+/// Symptom: texts of nodes that never came back stayed in Redis as long as others counted members of the key. Cause: the fields of a hash have one
+/// expiry. Fix: who reads them removes those of nodes that are not on the list, once all their members are older than the retention.
+#[test]
+fn texts_of_nodes_that_are_gone_are_removed() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    let mut simulation = Simulation::new(0, Play { has_members: true, ..NODES });
+    simulation.world().fails_once_in = 0;
+    let hit = |simulation: &Simulation, node: usize| {
+        let member = &node.to_le_bytes();
+        let hit = MemberHit { key: PEOPLE, weight: 1, at: None, id: None, member };
+        simulation.nodes[node].apply(Op::HitMember(Box::new(hit)));
+    };
+    let exchange = |simulation: &mut Simulation, listed: &[usize]| {
+        for _ in 0..30 {
+            simulation.pass(300);
+            for (number, node) in simulation.nodes.iter_mut().enumerate().rev() {
+                let service = Arc::clone(&node.worker.service);
+                let cluster = service.cluster.as_ref().expect("it has one");
+                if listed.contains(&number) {
+                    runtime.block_on(nodes::renew(&mut node.worker.engine, &service, cluster, &|_: &str| ()));
+                }
+                if number == 0 {
+                    node.ask(Span::MAX);
+                    runtime.block_on(node.exchange());
+                } else if simulation.worlds[0].lock().expect("no panic").now_ms < START_MS + 60_000 {
+                    runtime.block_on(node.exchange());
+                }
+            }
+        }
+    };
+    let names = |simulation: &Simulation| -> Vec<String> {
+        simulation
+            .world()
+            .key_texts
+            .keys()
+            .map(|(_, name)| name.split('.').next().unwrap_or("").to_owned())
+            .collect()
+    };
+    (0..2).for_each(|node| hit(&simulation, node));
+    exchange(&mut simulation, &[0, 1]);
+    let all = names(&simulation);
+    assert_eq!(all.len(), 2);
+    // One node is silent from here on, but on the list, and its members are older than the retention.
+    simulation.pass(8 * 86_400_000);
+    hit(&simulation, 0);
+    exchange(&mut simulation, &[0, 1]);
+    assert_eq!(names(&simulation), all);
+    simulation.pass(7_200_000);
+    hit(&simulation, 0);
+    exchange(&mut simulation, &[0]);
+    assert_eq!(names(&simulation), all[..1]);
 }
 
 /// Symptom: a member that was counted after a deletion was deleted, too. Cause: the node that counted it had not read of the deletion, and its hit was

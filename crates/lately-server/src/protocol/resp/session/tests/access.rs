@@ -5,7 +5,7 @@ use lately_resp::write_request;
 
 use super::*;
 use crate::limits::LONG_ARGUMENTS;
-use crate::protocol::permissions::{Expected, Needs, everybody};
+use crate::protocol::permissions::{Expected, Guide, Needs, everybody};
 use crate::service::access::Principal;
 use crate::service::users::User;
 
@@ -108,6 +108,14 @@ fn refusal(name: &str, expected: &Expected) -> Option<String> {
         Expected::NoVerb => Some(noperm(format!("run the '{name}' command"))),
         Expected::NoKey(key) => Some(noperm(format!("access the '{key}' key"))),
         Expected::NotAllKeys => Some(noperm(format!("run the '{name}' command on all keys"))),
+    }
+}
+
+#[test]
+fn the_guide_has_each_command_under_its_verb() {
+    let guide = Guide::read();
+    for (name, needs, _) in TABLE.into_iter().filter(|(.., request)| !request.is_empty()) {
+        guide.check(&format!("`{}`", name.to_uppercase().replace('|', " ")), needs);
     }
 }
 
