@@ -999,6 +999,36 @@ impl Simulation {
         self.nodes.insert(number, node.restart(number, classes));
     }
 
+    /// Some nodes exchange counts, and some read of others, in any order.
+    async fn exchange_some(&mut self) {
+        let count = self.nodes.len();
+        for _ in 0..self.rng.index(2 * count) {
+            if self.is_mesh() && self.rng.once_in(2) {
+                let (to, from) = (self.rng.index(count), self.rng.index(count));
+                self.follow(to, from, true);
+            } else {
+                let number = self.rng.index(count);
+                self.nodes[number].ask(Span::MAX);
+                self.nodes[number].exchange().await;
+            }
+        }
+    }
+
+    async fn exchange_all(&mut self) {
+        let count = self.nodes.len();
+        if self.is_mesh() {
+            for (to, from) in (0..count).flat_map(|to| (0..count).map(move |from| (to, from))) {
+                self.follow(to, from, true);
+            }
+        }
+        for node in &mut self.nodes {
+            node.ask(Span::MAX);
+            node.exchange().await;
+            node.copy().await;
+            node.read_above().await;
+        }
+    }
+
     /// Nothing goes wrong any more, until everybody has everything.
     async fn settle(&mut self) {
         for world in &self.worlds {
@@ -1009,17 +1039,7 @@ impl Simulation {
         self.cuts = vec![vec![false; count]; count];
         for _ in 0..120 {
             self.pass(200);
-            if self.is_mesh() {
-                for (to, from) in (0..count).flat_map(|to| (0..count).map(move |from| (to, from))) {
-                    self.follow(to, from, true);
-                }
-            }
-            for node in &mut self.nodes {
-                node.ask(Span::MAX);
-                node.exchange().await;
-                node.copy().await;
-                node.read_above().await;
-            }
+            self.exchange_all().await;
         }
         // A replica lags by seconds.
         for world in &self.worlds {
@@ -1107,6 +1127,22 @@ impl Simulation {
                         self.trace(index);
                     }
                     assert!(is_right, "{truth} hits: {about}");
+                }
+            }
+        }
+    }
+
+    /// Every node knows all hits of the last minute, and no more.
+    fn check_now(&self, seed: u64) {
+        for (number, node) in self.nodes.iter().enumerate() {
+            for (index, key) in KEYS.into_iter().enumerate() {
+                let now = node.service().now();
+                let hits = node.store().hits_at(key, minutes(10), now, now);
+                let truth: u64 =
+                    self.hits.iter().filter(|(of, ..)| *of == index).map(|(.., hits)| hits).sum();
+                if hits.lower > truth || hits.upper.is_some_and(|upper| upper < truth) {
+                    self.trace(index);
+                    panic!("{truth} hits: seed {seed}, node {number}, key {index}: {hits:?}");
                 }
             }
         }
@@ -1642,6 +1678,73 @@ fn members_that_are_counted_after_a_deletion_stay() {
         simulation.members.insert(0, late.as_millis());
         runtime.block_on(simulation.settle());
         simulation.check_members(0);
+    }
+}
+
+/// Keys are deleted seconds after their last hits, when all nodes have them but not yet their wider cells.
+async fn delete_soon(seed: u64, play: Play, class: usize) {
+    let _report = ReportOnPanic(seed);
+    let mut simulation = Simulation::new(seed, play);
+    simulation.classes = CLASSES;
+    simulation.worlds.iter().for_each(|world| lock(world).fails_once_in = 0);
+    let count = simulation.nodes.len();
+    (0..count).for_each(|number| simulation.restart_with(number, class));
+    simulation.settle().await;
+    for round in 0..4 {
+        for _ in 0..40 {
+            let ms = 20 + simulation.rng.below(150);
+            simulation.pass(ms);
+            for _ in 0..3 {
+                let (number, key) = (simulation.rng.index(count), simulation.rng.index(KEYS.len()));
+                let (now, hits) = (simulation.nodes[number].service().now(), 1 + simulation.rng.below(100));
+                simulation.count(number, key, hits, now, true);
+            }
+            simulation.exchange_some().await;
+        }
+        if round == 3 {
+            break;
+        }
+        for is_deleted in [false, true] {
+            if is_deleted {
+                simulation.check_now(seed);
+                for (key, name) in KEYS.into_iter().enumerate() {
+                    let number = simulation.rng.index(count);
+                    simulation.nodes[number].delete(name);
+                    simulation.all.forget(name, at(simulation.world().now_ms));
+                    simulation.hits.retain(|(of, ..)| *of != key);
+                }
+                for _ in 0..simulation.rng.index(20) {
+                    let ms = simulation.rng.below(200);
+                    simulation.pass(ms);
+                    simulation.exchange_some().await;
+                }
+            }
+            for _ in 0..10 + simulation.rng.index(13) {
+                simulation.pass(200);
+                simulation.exchange_all().await;
+            }
+        }
+    }
+    for _ in 0..3 {
+        simulation.settle().await;
+        simulation.check(seed);
+        // The wider cells are read from here on.
+        simulation.pass(3_000_000);
+    }
+}
+
+/// Symptom: deleted hits were counted again by other nodes, for good, once they were older than the finest cells. Cause: a node had sent them in wider
+/// cells when the key was deleted elsewhere, so these got no mark. Fix: see `removals`.
+#[test]
+fn keys_that_are_deleted_before_their_wider_cells_are_sent_stay_deleted() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    for seed in seeds(SEEDS) {
+        for play in [NODES, MESH] {
+            for class in [0, WITH_SHORT_EXACT_SPAN] {
+                trace(|| format!("seed {seed}, {} centres, class {class}", play.centres));
+                runtime.block_on(delete_soon(seed, play, class));
+            }
+        }
     }
 }
 

@@ -644,6 +644,10 @@ impl<E: Engine> Worker<E> {
             service.store.roll_back(&mut deltas);
             return Err(EngineError::Away(refused.to_string()));
         }
+        if removed.iter().any(|known| known.tally.deleted > 0) {
+            // Some of the hits that a wider cell had may be left, and it seems to have none of them.
+            self.reconcile.note_older(key);
+        }
         self.warn_of(outgoing.note_removed(key, &removed, now));
         outgoing.note_deleted(key, &removed);
         self.write(&[Pending { key, sets, counts: removed }]).await?;
@@ -857,7 +861,8 @@ pub(super) fn learn(
 
 /// Of own counts in all levels, the hits that are deleted and still in the store, and the counts with the hits that are removed by
 /// then. A hit is in a cell of each level, and its marks may come one by one. So it is taken out of the cells that are read now, and
-/// wider cells only follow.
+/// wider cells only follow. They may have no mark: the node that deleted the key did not know of them, because they were sent at that time.
+/// Then they get it here.
 fn removals(mut own: Told, sets: &LevelSets<'_>, now: Timestamp) -> (Vec<(Cell, u64)>, Vec<Known>) {
     let (mut hits, mut removed) = (Vec::new(), Vec::new());
     for levels in sets.all() {
@@ -880,8 +885,7 @@ fn removals_of(
     let (mut read, others): (Vec<Known>, Vec<Known>) =
         own.into_iter().partition(|known| levels.is_read(known.cell, now));
     let deleted = |known: &Known| known.tally.deleted.min(known.tally.counted);
-    let mut note = |known: &Known, removed_hits: u64| {
-        let tally = Tally::default();
+    let mut note = |known: &Known, tally: Tally, removed_hits: u64| {
         removed.push(Known { tally, removed: removed_hits, ..known.clone() });
     };
     for known in &mut read {
@@ -889,7 +893,7 @@ fn removals_of(
         if more > 0 {
             hits.push((known.cell, more));
             known.removed += more;
-            note(known, known.removed);
+            note(known, Tally::default(), known.removed);
         }
     }
     // The hits of a wider cell that leave with those of the cells inside. A wider cell may have hits of earlier starts under the origin of a
@@ -906,17 +910,19 @@ fn removals_of(
         }
         let inside = || read.iter().filter(|of| (start_ms..known.cell.end_ms()).contains(&of.cell.start_ms));
         let of_origin = || inside().filter(|of| of.origin == known.origin);
-        let taken = deleted(known).min(of_origin().map(|of| of.removed).sum());
+        let taken = known.tally.counted.min(of_origin().map(|of| of.removed).sum());
         let counted_inside: u64 = of_origin().map(|of| of.tally.counted).sum();
         *left.entry(known.cell).or_insert_with(|| inside().map(|of| of.removed).sum()) -= taken;
         wider.push((known, taken, known.tally.counted.saturating_sub(counted_inside)));
     }
     for (known, taken, of_others) in wider {
         let left = left.entry(known.cell).or_default();
-        let more = of_others.min(deleted(known) - taken).min(*left);
+        let more = of_others.min(deleted(known).saturating_sub(taken)).min(*left);
         *left -= more;
-        if taken + more > known.removed {
-            note(known, taken + more);
+        let is_marked = taken + more <= deleted(known);
+        if !is_marked || taken + more > known.removed {
+            let mark = Tally { counted: known.tally.counted, deleted: taken + more };
+            note(known, if is_marked { Tally::default() } else { mark }, taken + more);
         }
     }
 }
@@ -987,7 +993,8 @@ mod tests {
         let (sets, now) =
             (store.level_sets(b"k"), Timestamp::from_millis(1_700_000_000_000).expect("a time"));
         let widths = [1_000, 10_000, 60_000, 600_000, 3_600_000];
-        let check = |deleted: [u64; 5], removed: [u64; 5], hits: &[u64], expected: &[(i64, u64)]| {
+        // Each noted cell with its removed hits, and the mark that it gets here.
+        let check = |deleted: [u64; 5], removed: [u64; 5], hits: &[u64], expected: &[(i64, u64, u64)]| {
             let own = (0..5).map(|index| Known {
                 origin: Origin::new("a", 1).expect("a name"),
                 levels: sets.own().id(),
@@ -997,18 +1004,23 @@ mod tests {
             });
             let (taken, noted) = removals(own.collect(), &sets, now);
             assert_eq!(taken.iter().map(|(_, hits)| *hits).collect::<Vec<_>>(), hits, "{deleted:?}");
-            let noted: Vec<_> = noted.iter().map(|known| (known.cell.width_ms, known.removed)).collect();
-            assert_eq!(noted, expected, "{deleted:?}");
+            let noted = noted.iter().map(|known| (known.cell.width_ms, known.removed, known.tally.deleted));
+            assert_eq!(noted.collect::<Vec<_>>(), expected, "{deleted:?}");
         };
         check([0, 0, 3, 0, 3], [0; 5], &[], &[]);
-        check([2, 0, 3, 0, 3], [0; 5], &[2], &[(1_000, 2), (60_000, 2), (3_600_000, 2)]);
         check(
-            [3, 3, 3, 0, 3],
-            [2, 0, 2, 0, 2],
-            &[1],
-            &[(1_000, 3), (10_000, 3), (60_000, 3), (3_600_000, 3)],
+            [2, 0, 3, 0, 3],
+            [0; 5],
+            &[2],
+            &[(1_000, 2, 0), (10_000, 2, 2), (60_000, 2, 0), (600_000, 2, 2), (3_600_000, 2, 0)],
         );
-        check([3; 5], [3, 3, 3, 0, 3], &[], &[(600_000, 3)]);
+        check(
+            [3, 3, 3, 2, 3],
+            [2; 5],
+            &[1],
+            &[(1_000, 3, 0), (10_000, 3, 0), (60_000, 3, 0), (600_000, 3, 3), (3_600_000, 3, 0)],
+        );
+        check([3; 5], [3, 3, 3, 0, 3], &[], &[(600_000, 3, 0)]);
         check([3; 5], [3; 5], &[], &[]);
     }
 
