@@ -155,16 +155,25 @@ impl Running {
         answer
     }
 
-    /// The number of arenas of the allocator, without the first one. They are recognized by their start, because each has
-    /// 64 MiB of addresses.
+    /// The number of arenas of the allocator, without the first one. Each has 64 MiB of addresses, from a multiple of that on: first what is
+    /// in use, then the rest, without access. Other memory may start at such a multiple, too.
     pub(crate) fn arenas(&self) -> usize {
+        const ARENA_BYTES: u64 = 64 << 20;
         let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.child.id())).expect("a process");
-        let is_arena = |line: &&str| {
-            let start = line.split('-').next().and_then(|start| u64::from_str_radix(start, 16).ok());
-            start.is_some_and(|start| start.is_multiple_of(64 << 20))
-                && line.contains(" rw-p 00000000 00:00 0")
+        let range = |line: &str| {
+            let (start, end) = line.split_once(' ')?.0.split_once('-')?;
+            Some((u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?))
         };
-        maps.lines().filter(is_arena).count()
+        let is_arena = |(used, rest): &(&str, &str)| {
+            let (Some((start, used_end)), Some((rest_start, end))) = (range(used), range(rest)) else {
+                return false;
+            };
+            let is_one_range = used_end == rest_start && start + ARENA_BYTES == end;
+            let has_access =
+                used.contains(" rw-p 00000000 00:00 0") && rest.contains(" ---p 00000000 00:00 0");
+            start.is_multiple_of(ARENA_BYTES) && is_one_range && has_access
+        };
+        maps.lines().zip(maps.lines().skip(1)).filter(is_arena).count()
     }
 
     /// The number of open files.

@@ -79,7 +79,8 @@ impl KeyTemplate {
 
     /// Whether this is the text of a template, so hardly meant as a key.
     pub(crate) fn is_one(key: &[u8]) -> bool {
-        str::from_utf8(key).is_ok_and(|text| KeyTemplate::parse(text).is_ok())
+        let template = str::from_utf8(key).ok().and_then(|text| KeyTemplate::parse(text).ok());
+        template.is_some_and(|template| !template.fields.is_empty())
     }
 
     /// Whether the key has headers, which are believed only if a trusted proxy sent them.
