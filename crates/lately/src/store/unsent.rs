@@ -196,7 +196,7 @@ impl Times {
         let finest_ms = if first_ms == i64::MAX { first_ms } else { finest.cell_of_ms(first_ms).start_ms };
         let wider = if self.marks & WIDE != 0 { wider } else { &[] };
         let wider_ms = self.since.wider_ms - late_ms(WIDE_LATE);
-        // A wider cell may be older.
+        // The same of the wider cells.
         has_older |= wider.iter().any(|level| wider_ms < oldest_of(level));
         let mut counts = Counts::default();
         for (start_ms, end_ms, hits) in hits.spans_ms(settings) {

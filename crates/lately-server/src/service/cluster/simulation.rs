@@ -1132,7 +1132,7 @@ impl Simulation {
         }
     }
 
-    /// Every node knows all hits of the last minute, and no more.
+    /// Every node knows all hits of the last ten minutes, and no more.
     fn check_now(&self, seed: u64) {
         for (number, node) in self.nodes.iter().enumerate() {
             for (index, key) in KEYS.into_iter().enumerate() {
