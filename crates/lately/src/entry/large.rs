@@ -2,11 +2,9 @@
 
 use std::ops::Range;
 
-use thin_vec::ThinVec;
-
 use super::coarse::Coarse;
 use super::fetched::Fetched;
-use super::list::{self, Head, List, ListMut};
+use super::list::{self, Buffer, Head, List, ListMut};
 use super::moment::Moment;
 use super::ring::Ring;
 use crate::allocation::allocated;
@@ -72,14 +70,14 @@ enum Recent {
     /// At most [`list::MOST_MOMENTS`] moments, possibly none.
     List {
         head: Head,
-        bytes: ThinVec<u8>,
+        bytes: Buffer,
     },
     Ring(Ring),
 }
 
 impl Large {
     /// The large form of a key that had a list.
-    pub(super) fn from_list(head: Head, bytes: ThinVec<u8>) -> Large {
+    pub(super) fn from_list(head: Head, bytes: Buffer) -> Large {
         let recent = Recent::List { head, bytes };
         Large { recent, older: None, older_bytes: 0, has_coarse: false, older_total: 0 }
     }
@@ -88,7 +86,7 @@ impl Large {
     pub(super) fn of_parts(parts: Parts, settings: &Settings, now: Timestamp) -> Large {
         let Parts { panes, coarse, moments, is_ring } = parts;
         let is_list = !is_ring && are_a_list(&moments);
-        let mut large = Large::from_list(Head::default(), ThinVec::new());
+        let mut large = Large::from_list(Head::default(), Buffer::new());
         large.older = Some(Box::new(Older { panes, coarse: coarse.map(Box::new) }));
         if is_ring {
             large.make_ring(settings, now);
@@ -149,7 +147,7 @@ impl Large {
     }
 
     /// Takes the list out, if there is nothing else.
-    pub(super) fn take_list(&mut self) -> Option<(Head, ThinVec<u8>)> {
+    pub(super) fn take_list(&mut self) -> Option<(Head, Buffer)> {
         match self {
             Large { recent: Recent::List { head, bytes }, older: None, .. } => {
                 Some((*head, std::mem::take(bytes)))
@@ -185,7 +183,7 @@ impl Large {
                     self.advance_ring(at_ms, settings, now);
                 }
                 if ended && self.is_quiet() {
-                    self.recent = Recent::List { head: Head::default(), bytes: ThinVec::new() };
+                    self.recent = Recent::List { head: Head::default(), bytes: Buffer::new() };
                     self.add(at_ms, hits, settings, now);
                 } else {
                     self.add_to_ring(at_ms, hits, settings, now);
@@ -306,7 +304,7 @@ impl Large {
                 for Pane { start_ms, hits, .. } in ring.panes(settings) {
                     older.add(start_ms, hits, settings);
                 }
-                self.recent = Recent::List { head: Head::default(), bytes: ThinVec::new() };
+                self.recent = Recent::List { head: Head::default(), bytes: Buffer::new() };
                 self.settle_grown(settings, now);
             }
         }
@@ -317,7 +315,7 @@ impl Large {
         let Recent::Ring(ring) = &mut self.recent else { return 0 };
         let taken = ring.subtract(at_ms, hits, settings);
         if self.is_quiet() {
-            self.recent = Recent::List { head: Head::default(), bytes: ThinVec::new() };
+            self.recent = Recent::List { head: Head::default(), bytes: Buffer::new() };
         }
         taken
     }
@@ -431,7 +429,7 @@ impl Large {
             Recent::Ring(_) => {
                 self.advance_ring(now.as_millis(), settings, now);
                 if self.is_quiet() {
-                    self.recent = Recent::List { head: Head::default(), bytes: ThinVec::new() };
+                    self.recent = Recent::List { head: Head::default(), bytes: Buffer::new() };
                 } else if let Recent::Ring(ring) = &mut self.recent {
                     ring.narrow();
                 }
@@ -458,7 +456,7 @@ impl Large {
     /// The heap bytes, including this struct.
     pub(super) fn heap_bytes(&self) -> usize {
         let recent = match &self.recent {
-            Recent::List { bytes, .. } => list::heap_bytes(bytes),
+            Recent::List { bytes, .. } => bytes.heap_bytes(),
             Recent::Ring(ring) => ring.heap_bytes(),
         };
         allocated(size_of::<Large>()) + recent + self.older_bytes as usize

@@ -18,8 +18,6 @@ mod moment;
 mod removal;
 mod ring;
 
-use thin_vec::ThinVec;
-
 use crate::count::Count;
 use crate::error::HitError;
 use crate::frame::Frame;
@@ -35,7 +33,7 @@ use inline::Inline;
 use large::Large;
 pub(crate) use limit::{LimitWindow, until_at_most_of};
 pub(crate) use list::FEW;
-use list::{Head, List, ListMut, list_of_few};
+use list::{Buffer, Head, List, ListMut, list_of_few};
 pub(crate) use list_hint::ListHint;
 pub(crate) use moment::Moment;
 use moment::PackedTime;
@@ -47,7 +45,7 @@ pub(crate) enum Entry {
     /// A few moments.
     Inline(Inline),
     /// Up to [`list::MOST_MOMENTS`] moments.
-    List { head: Head, bytes: ThinVec<u8> },
+    List { head: Head, bytes: Buffer },
     /// More than that. The time of the newest hit is stored here, so that an expired key is recognized
     /// without reading the heap.
     Large { newest: PackedTime, large: Box<Large> },
@@ -262,9 +260,9 @@ impl Entry {
                     return Some((hits, 0));
                 }
                 // The bound of a list is lower than that of an entry.
-                let before = list::heap_bytes(bytes);
+                let before = bytes.heap_bytes();
                 let hits = (ListMut { head, bytes }).add_and_sum(moment, frame.from_ms)?;
-                Some((hits, list::heap_bytes(bytes) - before))
+                Some((hits, bytes.heap_bytes() - before))
             }
             Entry::Large { .. } => None,
         }
@@ -392,7 +390,7 @@ impl Entry {
     pub(crate) fn heap_bytes(&self) -> usize {
         match self {
             Entry::Inline(_) => 0,
-            Entry::List { bytes, .. } => list::heap_bytes(bytes),
+            Entry::List { bytes, .. } => bytes.heap_bytes(),
             Entry::Large { large, .. } => large.heap_bytes(),
         }
     }

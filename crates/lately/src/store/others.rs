@@ -144,11 +144,7 @@ impl OtherKey {
         if self.upstream.is_empty() {
             return Cow::Borrowed(&self.cells);
         }
-        let mut all = self.cells.clone();
-        for (levels, cell, origin, tally) in self.upstream.iter() {
-            all.merge(levels, cell, origin, tally);
-        }
-        Cow::Owned(all)
+        Cow::Owned(self.cells.iter().chain(self.upstream.iter()).collect())
     }
 
     /// The hits of all others.
@@ -215,11 +211,7 @@ impl Store {
             Some(held) => (held.bytes(key), held),
             None => (0, part.entry(key.into()).or_default()),
         };
-        let mut has_changed = false;
-        for ((cell, tally), origin) in cells {
-            has_changed |= held.cells.merge(levels, cell, origin, tally);
-        }
-        if has_changed {
+        if held.cells.merge(cells.map(|((cell, tally), origin)| (levels, cell, origin, tally))) {
             held.sum = None;
             held.cells.expire(&sets, self.advance(now));
         }
@@ -251,15 +243,13 @@ impl Store {
             return Ok(0);
         }
         let others = self.others.get_or_init(Others::new);
-        let mut cells = Cells::default();
-        {
-            let mut watermarks = others.write();
-            for (origin, levels, cell, tally) in told {
-                let id =
-                    watermarks.id(&origin, MAX_ORIGINS).ok_or(MergeError::Origins { most: MAX_ORIGINS })?;
-                cells.merge(levels, cell, id, tally);
-            }
-        }
+        let mut watermarks = others.write();
+        let cells = told.into_iter().map(|(origin, levels, cell, tally)| {
+            let id = watermarks.id(&origin, MAX_ORIGINS).ok_or(MergeError::Origins { most: MAX_ORIGINS })?;
+            Ok((levels, cell, id, tally))
+        });
+        let mut cells: Cells = cells.collect::<Result<_, _>>()?;
+        drop(watermarks);
         cells.expire(&self.level_sets(key), self.advance(now));
         Ok(self.replace(others, key, |held| match tier {
             Tier::Local => held.cells = cells,
@@ -399,9 +389,9 @@ impl Store {
         let Some(held) = part.get_mut(key) else { return Vec::new() };
         let before = held.bytes(key);
         held.sum = None;
-        let marks = held.all().into_owned().delete();
         held.cells.delete();
         held.upstream.delete();
+        let marks: Vec<_> = held.all().iter().collect();
         self.memory.change_other(before, held.bytes(key));
         drop(part);
         let watermarks = others.read();

@@ -1,7 +1,7 @@
 //! A summary of a list that is stored in the entry, so that the parts of the list can be prefetched together.
 
 use super::super::moment::PackedTime;
-use super::THIN_HEADER_BYTES;
+use super::buffer::HEADER_BYTES;
 use super::bytes::{Header, ITEMS};
 use crate::machine::prefetch;
 
@@ -60,7 +60,7 @@ impl Head {
 /// Prefetches a list: its header, and the end of its moments, `tail_steps` [`TAIL_BYTES`] behind its start.
 #[inline]
 pub(in crate::entry) fn prefetch_list(start: *const u8, tail_steps: usize) {
-    prefetch(start.wrapping_sub(THIN_HEADER_BYTES));
+    prefetch(start.wrapping_sub(HEADER_BYTES));
     let tail = tail_steps * TAIL_BYTES;
     for offset in [ITEMS - 1, tail, tail + TAIL_BYTES] {
         prefetch(start.wrapping_add(offset));

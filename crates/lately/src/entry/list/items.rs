@@ -3,11 +3,9 @@
 use std::iter::once;
 use std::mem;
 
-use thin_vec::ThinVec;
-
 use super::super::moment::Moment;
 use super::bytes::{Cursor, Gap, Header, ITEMS, set_origin};
-use super::{Head, ListMut, MOST_MOMENTS};
+use super::{Buffer, Head, ListMut, MOST_MOMENTS};
 use crate::limits::MAX_TOTAL;
 use crate::number::Number;
 use crate::time::Timestamp;
@@ -86,8 +84,8 @@ pub(in crate::entry) fn read_items(
 }
 
 /// A list of at most [`FEW`] moments, oldest first.
-pub(in crate::entry) fn list_of_few(mut moments: impl Iterator<Item = Moment>) -> (Head, ThinVec<u8>) {
-    let Some(first) = moments.next() else { return (Head::default(), ThinVec::new()) };
+pub(in crate::entry) fn list_of_few(mut moments: impl Iterator<Item = Moment>) -> (Head, Buffer) {
+    let Some(first) = moments.next() else { return (Head::default(), Buffer::new()) };
     let mut known = Known::of(first);
     let moments = once(first).chain(moments.inspect(|&moment| known.add(moment)));
     let (origin_ms, items) = Items::of(moments).expect("there is one");
@@ -95,8 +93,8 @@ pub(in crate::entry) fn list_of_few(mut moments: impl Iterator<Item = Moment>) -
 }
 
 /// A list of moments, oldest first, at most [`MOST_MOMENTS`].
-pub(in crate::entry) fn list_of_any(moments: impl Iterator<Item = Moment>) -> (Head, ThinVec<u8>) {
-    let (mut head, mut bytes) = (Head::default(), ThinVec::new());
+pub(in crate::entry) fn list_of_any(moments: impl Iterator<Item = Moment>) -> (Head, Buffer) {
+    let (mut head, mut bytes) = (Head::default(), Buffer::new());
     ListMut { head: &mut head, bytes: &mut bytes }.rebuild(moments);
     (head, bytes)
 }
@@ -106,7 +104,7 @@ pub(in crate::entry) fn list_of(
     items: &[u8],
     origin_ms: i64,
     mut moments: impl Iterator<Item = Moment>,
-) -> (Head, ThinVec<u8>) {
+) -> (Head, Buffer) {
     let mut known = Known::of(moments.next().expect("there is one"));
     moments.for_each(|moment| known.add(moment));
     list_of_known(items, origin_ms, &known)
@@ -135,8 +133,8 @@ impl Known {
 }
 
 /// A list of moments that are encoded in these bytes.
-fn list_of_known(items: &[u8], origin_ms: i64, known: &Known) -> (Head, ThinVec<u8>) {
-    let (mut bytes, end) = (ThinVec::new(), ITEMS + items.len());
+fn list_of_known(items: &[u8], origin_ms: i64, known: &Known) -> (Head, Buffer) {
+    let (mut bytes, end) = (Buffer::new(), ITEMS + items.len());
     ListMut { head: &mut Head::default(), bytes: &mut bytes }.reserve(end);
     bytes[ITEMS..end].copy_from_slice(items);
     set_origin(&mut bytes, origin_ms);

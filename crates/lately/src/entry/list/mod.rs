@@ -5,23 +5,21 @@
 //! of the last window that was read, and has the number of hits before it and its time. So hits and reads of
 //! the default window read only the header and the moments that have left the window since.
 
+mod buffer;
 mod bytes;
 mod head;
 mod items;
 
-use std::iter::repeat_n;
 use std::ops::Range;
-
-use thin_vec::ThinVec;
 
 use super::fetched::Fetched;
 use super::moment::Moment;
-use crate::allocation::{allocated, filled};
 use crate::limits::MAX_MOMENTS;
 use crate::machine::prefetch;
 use crate::number::Number;
 use crate::panes::common;
 
+pub(crate) use buffer::Buffer;
 use bytes::{Cursor, Header, ITEMS, SIX_BYTES, add_one, cursor_offset, origin_ms, put, set_origin};
 pub(super) use bytes::{Gap, Reader};
 pub(crate) use head::Head;
@@ -29,8 +27,6 @@ pub(super) use head::prefetch_list;
 pub(crate) use items::FEW;
 pub(super) use items::{Items, list_of, list_of_any, list_of_few, read_items};
 
-/// The bytes that `ThinVec` stores before its content: length and capacity.
-const THIN_HEADER_BYTES: usize = 2 * size_of::<usize>();
 /// The number of moments that leave a full list together, if they are dense. They move to other memory.
 const LEAVE_TOGETHER: usize = 8;
 /// The longest list whose moments are not all of one second. After moments have left and one was added, [`MAX_MOMENTS`] remain.
@@ -53,10 +49,10 @@ pub(super) struct List<'a> {
     pub(super) bytes: &'a [u8],
 }
 
-/// A list for changes. All its capacity is initialized.
+/// A list for changes.
 pub(super) struct ListMut<'a> {
     pub(super) head: &'a mut Head,
-    pub(super) bytes: &'a mut ThinVec<u8>,
+    pub(super) bytes: &'a mut Buffer,
 }
 
 /// The bytes for moments in a new list, besides what each growth adds.
@@ -412,8 +408,7 @@ impl ListMut<'_> {
         }
     }
 
-    /// Grows to `len` bytes and some more, or to the longest that the list can become, rounded up to what the
-    /// allocator gives anyway.
+    /// Grows to `len` bytes and some more, or to the longest that the list can become.
     #[cold]
     fn grow(&mut self, len: usize) {
         let list = self.shared();
@@ -422,11 +417,7 @@ impl ListMut<'_> {
         let is_of_a_second = list.keeps_moments() && count >= MAX_MOMENTS;
         let most = if is_of_a_second { MOST_MOMENTS } else { list.most() };
         let more = more_room(len, list.gap_ms()).min(most.saturating_sub(count) * each);
-        let len = filled(THIN_HEADER_BYTES + len + more) - THIN_HEADER_BYTES;
-        let more = len - self.bytes.len();
-        self.bytes.reserve_exact(more);
-        // `resize` would check the capacity for each byte.
-        self.bytes.extend(repeat_n(0, more));
+        self.bytes.grow(len + more);
     }
 
     /// Adds hits earlier than the newest.
@@ -457,7 +448,7 @@ impl ListMut<'_> {
     /// Rebuilds the list with just the memory that it needs.
     pub(super) fn rebuild(&mut self, moments: impl Iterator<Item = Moment>) {
         let keeps_moments = self.shared().keeps_moments();
-        *self.bytes = ThinVec::new();
+        *self.bytes = Buffer::new();
         *self.head = Head::default();
         for moment in moments {
             self.add(moment);
@@ -529,21 +520,13 @@ impl ListMut<'_> {
     }
 }
 
-/// The heap bytes of a list.
-pub(super) fn heap_bytes(bytes: &ThinVec<u8>) -> usize {
-    match bytes.capacity() {
-        0 => 0,
-        capacity => allocated(THIN_HEADER_BYTES + capacity),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     /// A list of hits with these gaps.
-    fn list(gaps_ms: &[i64]) -> (Head, ThinVec<u8>, Vec<Moment>) {
-        let (mut head, mut bytes) = (Head::default(), ThinVec::new());
+    fn list(gaps_ms: &[i64]) -> (Head, Buffer, Vec<Moment>) {
+        let (mut head, mut bytes) = (Head::default(), Buffer::new());
         let mut at_ms = 1_700_000_000_123;
         let mut moments = Vec::new();
         for (index, gap_ms) in (1..).zip(gaps_ms) {
