@@ -149,6 +149,10 @@ pub(crate) const KAFKA_TIDY_EVERY_MS: i64 = 1_000;
 #[cfg(feature = "kafka")]
 pub(crate) const KAFKA_TIDY_ROUNDS: usize = 64;
 
+/// Texts about keys that are tidied with each of the parts.
+#[cfg(feature = "kafka")]
+pub(crate) const KAFKA_TIDIED_TEXTS: usize = 1_000;
+
 /// Records that are counted together, at most.
 #[cfg(feature = "kafka")]
 pub(crate) const KAFKA_BATCH: usize = 100_000;

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use crate::engine::CLAIM_LEAST;
 use crate::limits::{ENGINE_TIMEOUT, KAFKA_STOP};
-use crate::{Block, Engine, EngineError, List, OwnedBlock, Place, Told, Write};
+use crate::{Block, Engine, EngineError, KeyText, List, NamedTexts, OwnedBlock, Place, Told, Write};
 
 use super::address::Brokers;
 use super::client;
@@ -23,7 +23,7 @@ use super::config::{Classes, GroupProtocol, KafkaConfig, KafkaRole};
 use super::hit_writer::HitGate;
 use super::producer::{Outgoing, Producer};
 use super::state::State;
-use super::state_record::StateRecord;
+use super::state_record::{KeyTextRecord, StateRecord};
 use super::stats::KafkaStats;
 use super::topics::Topics;
 use super::{follower, ingest};
@@ -210,6 +210,7 @@ impl Shared {
     pub(super) fn keyed_record(&self, record: &StateRecord) -> Outgoing {
         let key = match record {
             StateRecord::Counts { block, .. } => &block.key[..],
+            StateRecord::KeyText(text) => &text.key[..],
             _ => &[],
         };
         // FNV-1a: the same on all nodes.
@@ -427,6 +428,39 @@ impl Engine for Kafka {
     async fn texts(&mut self, list: List) -> Result<Vec<(String, String)>, EngineError> {
         self.ready().await?;
         Ok(self.shared.state().texts(list.number(), self.shared.now()))
+    }
+
+    fn carries_key_texts(&self) -> bool {
+        true
+    }
+
+    async fn set_key_texts(&mut self, texts: &[KeyText<'_>]) -> Result<(), EngineError> {
+        if texts.is_empty() {
+            return Ok(());
+        }
+        self.ready().await?;
+        let (shared, now) = (&self.shared, self.shared.now());
+        let producer = shared.producer()?;
+        let mut records = Vec::with_capacity(texts.len());
+        for &KeyText { key, name, text, keep_until } in texts {
+            let mut state = shared.state();
+            let version = state.key_texts.next_version(key, name, now);
+            let (name, text) = (name.to_owned(), text.map(str::to_owned));
+            let (writer, until_ms) = (producer.writer(), keep_until.as_millis());
+            let record = KeyTextRecord { writer, key: key.into(), name, version, until_ms, text };
+            state.set_key_text(record.clone(), now)?;
+            records.push(shared.keyed_record(&StateRecord::KeyText(record)));
+        }
+        producer.write(&records, ENGINE_TIMEOUT).await
+    }
+
+    async fn key_texts(&mut self, keys: &[&[u8]]) -> Result<Vec<NamedTexts>, EngineError> {
+        if keys.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.ready().await?;
+        let (state, now) = (self.shared.state(), self.shared.now());
+        Ok(keys.iter().map(|key| state.key_texts.of_key(key, now)).collect())
     }
 
     /// Always the same: what the brokers have acknowledged stays, and is in memory here.

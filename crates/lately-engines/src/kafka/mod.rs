@@ -3,7 +3,7 @@
 //! Each node has all counts in memory (`state.rs`, `counts.rs`), as far as it has read the state topic (`follower.rs`). What it counts itself
 //! it writes there (`producer.rs`). The members of a consumer group share the partitions of the hits topic (`ingest.rs`). `partition.rs` says
 //! where the next owner of a partition goes on, and why no record counts twice, `ids.rs` which hits were sent again. `hit.rs` reads a record of the hits topic,
-//! `state_record.rs` those of the state topic. `hits_producer.rs` writes hits of clients to the hits
+//! `state_record.rs` those of the state topic, `key_texts.rs` has the texts about keys. `hits_producer.rs` writes hits of clients to the hits
 //! topic (`hit_writer.rs`).
 //!
 //! The library for Kafka is written in C, so all but the config is behind a feature.
@@ -31,6 +31,8 @@ mod hits_producer;
 mod ids;
 #[cfg(feature = "kafka")]
 mod ingest;
+#[cfg(feature = "kafka")]
+mod key_texts;
 #[cfg(feature = "kafka")]
 mod numbers;
 #[cfg(feature = "kafka")]

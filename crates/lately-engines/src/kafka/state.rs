@@ -6,13 +6,14 @@ use lately::{Origin, Timestamp};
 
 use crate::Write;
 use crate::limits::{
-    KAFKA_ASKED_WITHIN_MS, KAFKA_IDS_FORGOTTEN_AT_ONCE, KAFKA_IDS_PART, KAFKA_PARTS, MAX_PEER_TEXTS,
-    MAX_PEER_TEXTS_BYTES,
+    KAFKA_ASKED_WITHIN_MS, KAFKA_IDS_FORGOTTEN_AT_ONCE, KAFKA_IDS_PART, KAFKA_PARTS, KAFKA_TIDIED_TEXTS,
+    MAX_PEER_TEXTS, MAX_PEER_TEXTS_BYTES,
 };
 
 use super::counts::{BlockId, Count, Counts, NoRoom};
+use super::key_texts::KeyTexts;
 use super::partition::Partition;
-use super::state_record::StateRecord;
+use super::state_record::{KeyTextRecord, StateRecord};
 
 /// What is known.
 pub(super) struct State {
@@ -30,6 +31,7 @@ pub(super) struct State {
     pub(super) forgotten_ids: u64,
     texts: BTreeMap<(u8, String), (i64, String)>,
     texts_bytes: usize,
+    pub(super) key_texts: KeyTexts,
     /// For each name of a node, the servers that claim it, the first one first, and until when.
     claims: HashMap<String, Vec<(String, i64)>>,
     /// The last number of this node that was read in each partition of the state topic.
@@ -51,6 +53,7 @@ impl State {
             forgotten_ids: 0,
             texts: BTreeMap::new(),
             texts_bytes: 0,
+            key_texts: KeyTexts::default(),
             claims: HashMap::new(),
             nonces: HashMap::new(),
             foreign: 0,
@@ -205,6 +208,8 @@ impl State {
                 }
             }
             StateRecord::Text { list, name, text } => self.set_text(list, name, text),
+            StateRecord::KeyText(_) if self.kept.is_some() => {}
+            StateRecord::KeyText(record) => self.set_key_text(record, now)?,
             StateRecord::Claim { node, holder, lasts_ms } => {
                 let until_ms = lasts_ms.map(|lasts_ms| {
                     now.as_millis().saturating_add(i64::try_from(lasts_ms).unwrap_or(i64::MAX))
@@ -283,9 +288,27 @@ impl State {
         }
     }
 
+    /// Takes a text about a key.
+    ///
+    /// # Errors
+    /// [`NoRoom`]: it is not taken.
+    pub(super) fn set_key_text(&mut self, record: KeyTextRecord, now: Timestamp) -> Result<(), NoRoom> {
+        let Some(growth) = self.key_texts.growth(&record).filter(|_| record.until_ms > now.as_millis())
+        else {
+            return Ok(());
+        };
+        let held_bytes = self.counts.held_bytes().saturating_add_signed(growth);
+        if growth > 0 && held_bytes > self.counts.most_bytes() {
+            return Err(NoRoom);
+        }
+        self.key_texts.merge(record);
+        self.charge();
+        Ok(())
+    }
+
     /// The names and texts of a list.
     pub(super) fn texts(&self, list: u8, now: Timestamp) -> Vec<(String, String)> {
-        let of_list = self.texts.iter().filter(|((of, _), _)| *of == list);
+        let of_list = self.texts.range((list, String::new())..).take_while(|((of, _), _)| *of == list);
         let live = of_list.filter(|(_, (until_ms, _))| *until_ms > now.as_millis());
         live.map(|((_, name), (_, text))| (name.clone(), text.clone())).collect()
     }
@@ -318,10 +341,7 @@ impl State {
     /// Charges the memory of all ids. If they take too much, those that would be over next are forgotten.
     pub(super) fn bound_ids(&mut self) {
         let most_bytes = self.counts.most_bytes() / KAFKA_IDS_PART;
-        let bytes = |partitions: &BTreeMap<i32, Partition>| {
-            partitions.values().map(|partition| partition.ids().bytes()).sum::<usize>()
-        };
-        while bytes(&self.partitions) > most_bytes {
+        while self.ids_bytes() > most_bytes {
             let mut ends_ms: Vec<i64> =
                 self.partitions.values().flat_map(|partition| partition.ids().ends_ms()).collect();
             let forgotten = ends_ms.len() / KAFKA_IDS_FORGOTTEN_AT_ONCE;
@@ -331,13 +351,23 @@ impl State {
             let forgotten: usize = partitions.map(|partition| partition.forget_ids(until_ms)).sum();
             self.forgotten_ids += forgotten as u64;
         }
-        self.counts.charge(bytes(&self.partitions));
+        self.charge();
+    }
+
+    fn ids_bytes(&self) -> usize {
+        self.partitions.values().map(|partition| partition.ids().bytes()).sum()
+    }
+
+    /// Charges what is held beside the counts.
+    fn charge(&mut self) {
+        self.counts.charge(self.ids_bytes() + self.key_texts.bytes());
     }
 
     /// Drops what is over, of some parts of the counts.
     pub(super) fn tidy(&mut self, parts: usize, now: Timestamp) {
         self.counts.tidy(parts, now);
         self.partitions.values_mut().for_each(|partition| partition.tidy_ids(KAFKA_PARTS / parts.max(1)));
+        self.key_texts.tidy(KAFKA_TIDIED_TEXTS * parts, now);
         self.bound_ids();
         let texts_bytes = &mut self.texts_bytes;
         self.texts.retain(|(_, name), (until_ms, text)| {

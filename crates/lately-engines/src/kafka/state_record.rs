@@ -29,17 +29,57 @@ pub(super) enum StateRecord {
         counts: Vec<(u8, u64)>,
     },
     /// The ids of a partition that were counted between two offsets, these included. `None`: they are over.
-    Ids { partition: i32, first: i64, last: i64, ids: Option<Vec<CountedId>> },
+    Ids {
+        partition: i32,
+        first: i64,
+        last: i64,
+        ids: Option<Vec<CountedId>>,
+    },
     /// All counts and ids of the hits of a partition before an offset are in the topic, before this record.
-    Complete { writer: u64, partition: i32, until: i64 },
+    Complete {
+        writer: u64,
+        partition: i32,
+        until: i64,
+    },
     /// The counts of a node in a block, or marks of deleted hits of any origin.
-    Counts { writer: u64, origin: Origin, block: OwnedBlock, keep_until_ms: i64, counts: Vec<Count> },
+    Counts {
+        writer: u64,
+        origin: Origin,
+        block: OwnedBlock,
+        keep_until_ms: i64,
+        counts: Vec<Count>,
+    },
     /// Who reads this has read everything before it.
-    Nonce { writer: u64, nonce: u64 },
+    Nonce {
+        writer: u64,
+        nonce: u64,
+    },
     /// A text of a list, until it is over. `None` removes it.
-    Text { list: u8, name: String, text: Option<(i64, String)> },
+    Text {
+        list: u8,
+        name: String,
+        text: Option<(i64, String)>,
+    },
+    KeyText(KeyTextRecord),
     /// The claim of a server to the name of a node, and how long it lasts, in milliseconds. `None` ends it.
-    Claim { node: String, holder: String, lasts_ms: Option<u64> },
+    Claim {
+        node: String,
+        holder: String,
+        lasts_ms: Option<u64>,
+    },
+}
+
+/// A text of a writer about a key. The one with the greatest version counts.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct KeyTextRecord {
+    pub(super) writer: u64,
+    pub(super) key: Box<[u8]>,
+    pub(super) name: String,
+    pub(super) version: u64,
+    /// It is over then.
+    pub(super) until_ms: i64,
+    /// `None` removes the ones before.
+    pub(super) text: Option<String>,
 }
 
 /// The kinds, the first byte of a key.
@@ -49,6 +89,7 @@ const COMPLETE: u8 = b'p';
 const COUNTS: u8 = b'c';
 const NONCE: u8 = b'n';
 const TEXT: u8 = b't';
+const KEY_TEXT: u8 = b'k';
 const CLAIM: u8 = b'o';
 
 /// The first byte of a value.
@@ -120,6 +161,12 @@ impl StateRecord {
                 key.extend_from_slice(&[TEXT, *list]);
                 key.extend_from_slice(name.as_bytes());
             }
+            StateRecord::KeyText(KeyTextRecord { writer, key: of, name, .. }) => {
+                key.push(KEY_TEXT);
+                key.extend_from_slice(&writer.to_be_bytes());
+                put_bytes(&mut key, of);
+                key.extend_from_slice(name.as_bytes());
+            }
             StateRecord::Claim { node, holder, .. } => {
                 key.push(CLAIM);
                 put_bytes(&mut key, node.as_bytes());
@@ -165,6 +212,12 @@ impl StateRecord {
                 let (until_ms, text) = text.as_ref()?;
                 put_signed(&mut value, *until_ms);
                 value.extend_from_slice(text.as_bytes());
+            }
+            StateRecord::KeyText(KeyTextRecord { version, until_ms, text, .. }) => {
+                put(&mut value, *version);
+                put_signed(&mut value, *until_ms);
+                value.push(u8::from(text.is_some()));
+                value.extend_from_slice(text.as_deref().unwrap_or_default().as_bytes());
             }
             StateRecord::Claim { lasts_ms, .. } => put(&mut value, (*lasts_ms)?),
         }
@@ -240,6 +293,19 @@ impl StateRecord {
                 };
                 Some(StateRecord::Text { list, name, text })
             }
+            KEY_TEXT => {
+                let writer = reader.word()?;
+                let key = reader.bytes().filter(|key| !key.is_empty())?.into();
+                let name = std::str::from_utf8(reader.rest()).ok()?.to_owned();
+                let mut value = value?;
+                let (version, until_ms) = (value.number()?, value.signed()?);
+                let text = match (value.byte()?, value.rest()) {
+                    (0, []) => None,
+                    (1, text) => Some(std::str::from_utf8(text).ok()?.to_owned()),
+                    _ => return None,
+                };
+                Some(StateRecord::KeyText(KeyTextRecord { writer, key, name, version, until_ms, text }))
+            }
             CLAIM => {
                 let node = reader.text()?.to_owned();
                 let holder = std::str::from_utf8(reader.rest()).ok()?.to_owned();
@@ -298,6 +364,22 @@ mod tests {
             StateRecord::Nonce { writer, nonce: 12 },
             StateRecord::Text { list: 1, name: "a.1".to_owned(), text: Some((5, "{}".to_owned())) },
             StateRecord::Text { list: 0, name: String::new(), text: None },
+            StateRecord::KeyText(KeyTextRecord {
+                writer,
+                key: b"\x00\xff".as_slice().into(),
+                name: "a.1@2".to_owned(),
+                version: u64::MAX,
+                until_ms: keep_until_ms,
+                text: Some("{}".to_owned()),
+            }),
+            StateRecord::KeyText(KeyTextRecord {
+                writer,
+                key: b"k".as_slice().into(),
+                name: String::new(),
+                version: 0,
+                until_ms: 0,
+                text: None,
+            }),
             StateRecord::Claim { node: "a".to_owned(), holder: "a.1".to_owned(), lasts_ms: Some(5_000) },
             StateRecord::Claim { node: "a".to_owned(), holder: "a.1".to_owned(), lasts_ms: None },
         ] {
