@@ -15,7 +15,7 @@ use redis::{FromRedisValue, RedisError, RedisResult};
 use tempfile::TempDir;
 use test_support::{Rng, Tansu};
 
-use crate::cluster::all_say;
+use crate::cluster::{all_say, check_members};
 use crate::common::command;
 use crate::running::{FREE, Running, becomes, start, words};
 
@@ -67,7 +67,7 @@ impl Brokers {
         let config = self.folder.path().join(format!("{name}.toml"));
         let (urls, session) = (format!("kafka://{}", self.address), self.session);
         let text = format!(
-            "[cluster]\nengine = \"kafka\"\nnode = \"{name}\"\nurls = [\"{urls}\"]\ntopic = \"hits\"\nsession = \"{session}\"\nflush = \"100ms\"\n{more}\n[[class]]\nmatch = \"once:*\"\ndedupe = \"10m\"\n"
+            "[cluster]\nengine = \"kafka\"\nnode = \"{name}\"\nurls = [\"{urls}\"]\ntopic = \"hits\"\nsession = \"{session}\"\nflush = \"100ms\"\n{more}\n[[class]]\nmatch = \"once:*\"\ndedupe = \"10m\"\n[[class]]\nmatch = \"page\"\nunique = true\n[[class]]\nmatch = \"big\"\nunique = true\n"
         );
         std::fs::write(&config, text).expect("a file");
         let config = config.to_str().expect("text");
@@ -138,6 +138,17 @@ fn servers_count_the_records_of_a_topic_and_their_own_hits() {
     let next = brokers.node("d", "", None);
     assert!(all_say(&[&next], "HITS ip:10.0.0.3 1h", 3));
     assert!(all_say(&[&next], "HITS ip:10.0.0.2 7d", 200));
+}
+
+#[test]
+fn members_of_all_nodes_are_counted_over_kafka() {
+    let brokers = Brokers::start(4);
+    let (one, two) = (brokers.node("a", "", None), brokers.node("b", "", None));
+    let reader = brokers.node("c", "role = \"serve\"\n", None);
+    check_members(&[&one, &two, &reader]);
+    // The topic has them.
+    [one, two, reader].into_iter().for_each(drop);
+    assert!(all_say(&[&brokers.node("d", "", None)], "UNIQ page 7d", 1));
 }
 
 /// The hits that were sent, by key.

@@ -53,7 +53,7 @@ pub(crate) struct TopKeys {
     /// The end of the window.
     pub(crate) as_of: Timestamp,
     pub(crate) rows: Vec<TopRow>,
-    /// The most hits that any other key can have. `None` when the window reaches beyond a retention.
+    /// The most hits that any other key can have. `None` in a cluster, and when the window reaches beyond a retention.
     pub(crate) others_upper: Option<u64>,
 }
 
@@ -86,7 +86,8 @@ impl TopWalk {
             source: busy.map_or(Source::All(Cursor::START), Source::Busy),
             rows: BinaryHeap::new(),
             key_bytes: 0,
-            others_upper: is_kept.then_some(0),
+            // Nor are the keys known that only other nodes have counted.
+            others_upper: (is_kept && service.cluster.is_none()).then_some(0),
         }
     }
 

@@ -25,7 +25,7 @@ use tokio::sync::broadcast::error::TryRecvError;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, broadcast, oneshot, watch};
 
 use super::alerts;
-use super::listener::Link;
+use super::listener::{Link, Speaks};
 use super::long_body::Piece;
 use super::pace::Pace;
 use super::problem::Problem;
@@ -36,7 +36,7 @@ use super::top::{TopHead, TopKeyAnswer};
 use crate::json::seconds;
 use crate::limits::{
     DEFAULT_SERIES_POINTS, EVENTS_EVERY, EVENTS_RATE_SECONDS, EVENTS_TOP_KEYS, EVENTS_TOP_SHARE,
-    HISTORY_SECONDS, MAX_EVENT_STREAMS,
+    HISTORY_SECONDS,
 };
 use crate::pause::pause;
 use crate::service::notice::Notice;
@@ -48,6 +48,7 @@ pub(super) struct Events {
     service: Arc<Service>,
     stopper: Stopper,
     places: Arc<Semaphore>,
+    most: usize,
     is_running: Mutex<bool>,
     /// A stream was opened, and waits for its first events.
     wanted: Notify,
@@ -77,10 +78,12 @@ impl Numbered {
 
 impl Events {
     pub(super) fn new(service: &Arc<Service>, stopper: Stopper) -> Arc<Events> {
+        let most = Speaks::Http.most_events(&service.config);
         Arc::new(Events {
             service: Arc::clone(service),
             stopper,
-            places: Arc::new(Semaphore::new(MAX_EVENT_STREAMS)),
+            places: Arc::new(Semaphore::new(most)),
+            most,
             is_running: Mutex::default(),
             wanted: Notify::new(),
             newest: watch::Sender::default(),
@@ -339,7 +342,7 @@ pub(super) async fn events(
 ) -> Result<Response, Problem> {
     Query::of(&uri, "none")?.end()?;
     let Ok(place) = Arc::clone(&events.places).try_acquire_owned() else {
-        let detail = format!("{MAX_EVENT_STREAMS} other streams of events are open: close a page");
+        let detail = format!("{} other streams of events are open: close a page", events.most);
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", &detail));
     };
     let pace = Pace::of_transfer(&link.pace);
@@ -367,12 +370,11 @@ pub(super) async fn events(
 #[cfg(test)]
 mod tests {
     use super::super::dumps::next_piece;
-    use super::super::listener::Speaks;
     use super::*;
     use lately::ManualClock;
 
     use crate::config::Config;
-    use crate::limits::{HTTP_TIMEOUT, MAX_UNREAD_ALERTS};
+    use crate::limits::{HTTP_TIMEOUT, MAX_EVENT_STREAMS, MAX_UNREAD_ALERTS};
     use crate::protocol::fixture::{service, service_at};
     use crate::service::Batch;
     use crate::service::commit::Changes;
@@ -527,15 +529,20 @@ mod tests {
     #[test]
     fn there_are_few_streams() {
         run(async {
-            let events = Events::new(&service(), Stopper::new());
-            let mut bodies = Vec::new();
-            for _ in 0..MAX_EVENT_STREAMS {
-                bodies.push(open(&events, link()).await.ok().expect("a place"));
+            // At a low ceiling they leave half of the places for connections to others.
+            for (ceiling_bytes, most) in [(1 << 30, MAX_EVENT_STREAMS), (64 << 20, 14), (16 << 20, 12)] {
+                let clock = Arc::new(ManualClock::new(Timestamp::from_seconds(1).expect("a time")));
+                let service = service_at(Config { ceiling_bytes, ..Config::default() }, clock);
+                let events = Events::new(&service, Stopper::new());
+                let mut bodies = Vec::new();
+                for _ in 0..most {
+                    bodies.push(open(&events, link()).await.ok().expect("a place"));
+                }
+                let refused = open(&events, link()).await.expect_err("one too many").into_response();
+                assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
+                bodies.pop();
+                assert!(open(&events, link()).await.is_ok());
             }
-            let refused = open(&events, link()).await.expect_err("one too many").into_response();
-            assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
-            bodies.pop();
-            assert!(open(&events, link()).await.is_ok());
         });
     }
 

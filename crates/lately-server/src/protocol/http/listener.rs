@@ -42,13 +42,15 @@ use super::pace::{Pace, TooSlow, Upload};
 use super::problem::raw_problem;
 use super::requests::{most_calls, most_requests};
 use super::stream::Stream;
+use crate::config::Config;
 use crate::limits::{
     CONNECTIONS_SHARE, DRAIN_TIMEOUT, GRPC_CONNECTION_BYTES, GRPC_PING_EVERY, GRPC_PING_TIMEOUT,
     GRPC_STREAM_BYTES, GRPC_STREAM_SHARE, GRPC_UNARY_PART, HTTP_ANSWER_BYTES, HTTP_CONNECTION_BYTES,
     HTTP_LOOK_EVERY, HTTP_SEND_BYTES, HTTP_TIMEOUT, HTTP2_BODIES_SHARE, HTTP2_CONNECTION_BYTES,
     HTTP2_SEND_BYTES, HTTP2_STREAM_SHARE, HTTP2_STREAMS_SHARE, LEAST_HTTP_CONNECTIONS, LINGER, MAX_ARRIVALS,
-    MAX_GRPC_CONNECTIONS, MAX_HTTP_CONNECTIONS, MAX_HTTP_HEAD_BYTES, MAX_HTTP_HEADERS, MAX_HTTP2_CONNECTIONS,
-    MAX_HTTP2_ERRORS, MAX_HTTP2_RESETS, MAX_HTTP2_STREAMS, MAX_PROBES, MOST_ENDED, TLS_BYTES,
+    MAX_EVENT_STREAMS, MAX_GRPC_CONNECTIONS, MAX_HTTP_CONNECTIONS, MAX_HTTP_HEAD_BYTES, MAX_HTTP_HEADERS,
+    MAX_HTTP2_CONNECTIONS, MAX_HTTP2_ERRORS, MAX_HTTP2_RESETS, MAX_HTTP2_STREAMS, MAX_PROBES, MOST_ENDED,
+    TLS_BYTES,
 };
 use crate::pause::pause;
 use crate::service::access::Principal;
@@ -76,6 +78,12 @@ impl Speaks {
         };
         let fit = usize::try_from(fit).unwrap_or(MAX_HTTP_CONNECTIONS).min(MAX_HTTP_CONNECTIONS);
         fit.max(self.most_of_http2(ceiling_bytes))
+    }
+
+    /// Streams of events at once. Others have at least half of the places for connections, also of those for HTTP/2.
+    pub(super) fn most_events(self, config: &Config) -> usize {
+        let fit = self.most_connections(config.ceiling_bytes).min(config.max_http_connections);
+        MAX_EVENT_STREAMS.min(fit.min(self.most_of_http2(config.ceiling_bytes)) / 2).max(1)
     }
 
     /// Those among them that may speak HTTP/2.
@@ -548,7 +556,6 @@ fn http2_builder(speaks: Speaks, ceiling_bytes: u64) -> http2::Builder<AtOnce> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
     use crate::protocol::fixture::{engine_of, service};
     use std::future::pending;
 

@@ -341,11 +341,13 @@ impl Shard {
         }
     }
 
-    /// Hits of the key at `place` were given back. If none are left, their ids count again. Returns whether that is so.
+    /// Hits of the key at `place` were given back. If none are left, their ids count again, and their members are gone. Returns whether
+    /// that is so.
     fn end_ids_without_hits(&mut self, place: u32) -> bool {
         let has_none = self.entry_at(Some(place)).is_none_or(Entry::is_empty);
         if has_none {
             self.set_owner(place, Owner::NONE);
+            self.remove_members(place);
         }
         has_none
     }

@@ -149,9 +149,14 @@ impl Shard {
         }
         let is_empty = self.change_members(place, classes, Uniques::tidy);
         if is_empty {
-            _ = self.side.places.take_uniques(place);
-            self.account_side_tables();
+            self.remove_members(place);
         }
+    }
+
+    /// Removes all members of the key at `place`.
+    pub(super) fn remove_members(&mut self, place: u32) {
+        _ = self.side.places.take_uniques(place);
+        self.account_side_tables();
     }
 
     /// Changes the members of the key at `place`, and updates the account.

@@ -46,6 +46,31 @@ fn distinct_members_are_counted_in_any_window() {
     store.check_consistency();
 }
 
+/// Symptom: `UNIQ` counted a member after all hits were given back. Cause: a denial had kept the key, and only its ids ended. Fix: its
+/// members go, too.
+#[test]
+fn members_go_with_the_last_hit_though_the_key_stays() {
+    let (original, copy) = (store(), store());
+    let mut deltas = DeltaBatch::default();
+    apply(&original, &[of(b"k", b"a"), of(b"k", b"b")], START, &mut deltas);
+    let limit = |max, cost| Request::new(b"k", max, hours(1), cost);
+    let denied = Op::Limit { key: b"k", max: 1, window: hours(1), cost: 1 };
+    for (op, left) in
+        [(denied, 2), (Op::Refund(Box::new(limit(9, 1))), 2), (Op::Refund(Box::new(limit(9, 1))), 0)]
+    {
+        original.apply_into(&[op], START, &mut Vec::new(), &mut deltas);
+        assert_eq!(unique(&original, b"k", minutes(5), START), left);
+    }
+    super::kept::replay(&copy, Portion::ALL).record(deltas.deltas()).expect("well formed");
+    for store in [&original, &copy] {
+        assert_eq!(store.denied(b"k", Some(hours(1)), None, START).estimate, 1);
+        assert_eq!(unique(store, b"k", minutes(5), START), 0);
+        store.hit(b"k", START).expect("it counts");
+        assert_eq!(unique(store, b"k", minutes(5), START), 0);
+        store.check_consistency();
+    }
+}
+
 #[test]
 fn hits_that_count_nothing_leave_no_member() {
     let store = store();
