@@ -91,6 +91,11 @@ pub trait Engine: Send {
         true
     }
 
+    /// Whose counts may be missing, because they do not reach this node now.
+    fn away(&self) -> Away {
+        Away::Nobody
+    }
+
     /// Why counts of other nodes may be missing, although calls succeed.
     fn problem(&self) -> Option<String> {
         None
@@ -159,6 +164,26 @@ pub struct KeyText<'a> {
     pub text: Option<&'a str>,
     /// How long the engine must keep it.
     pub keep_until: Timestamp,
+}
+
+/// Nodes that do not reach this one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Away {
+    /// All reach it.
+    Nobody,
+    /// Some do not. These do.
+    AllBut(Vec<String>),
+}
+
+impl Away {
+    /// Whether a node may be one of them.
+    #[must_use]
+    pub fn may_be(&self, node: &str) -> bool {
+        match self {
+            Away::Nobody => false,
+            Away::AllBut(here) => here.iter().all(|here| here != node),
+        }
+    }
 }
 
 /// A list of texts that all nodes share.

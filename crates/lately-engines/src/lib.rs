@@ -22,7 +22,9 @@ mod remote;
 mod url;
 
 pub use calls::{NodeMethods, NodeResponse, answer_node, call_node, connect_node, reason, serve_nodes};
-pub use engine::{Block, Engine, KeyText, Known, List, NamedTexts, OwnedBlock, Place, Server, Told, Write};
+pub use engine::{
+    Away, Block, Engine, KeyText, Known, List, NamedTexts, OwnedBlock, Place, Server, Told, Write,
+};
 pub use error::EngineError;
 pub use kafka::{
     Classes, Delivered, Delivery, GroupProtocol, HitGate, HitRecord, HitRecords, KafkaConfig, KafkaRole,

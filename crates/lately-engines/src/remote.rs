@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::{
-    Block, Engine, EngineError, KeyText, List, NamedTexts, OwnedBlock, Peers, Place, Postgres, Redis, Server,
-    Told, Write,
+    Away, Block, Engine, EngineError, KeyText, List, NamedTexts, OwnedBlock, Peers, Place, Postgres, Redis,
+    Server, Told, Write,
 };
 
 /// An engine of one of the kinds that a config can name.
@@ -120,6 +120,10 @@ impl Engine for Remote {
 
     fn is_complete(&self) -> bool {
         with!(self, engine => engine.is_complete())
+    }
+
+    fn away(&self) -> Away {
+        with!(self, engine => engine.away())
     }
 
     fn problem(&self) -> Option<String> {

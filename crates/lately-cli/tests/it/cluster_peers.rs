@@ -214,6 +214,34 @@ fn nodes_count_on_while_they_are_apart_and_agree_later() {
     assert!(becomes(|| nodes[0].infos(["lately_engine_ok", "lately_unsent_keys"]) == ["1", "0"]));
 }
 
+/// Symptom: hits of another node outlived a `DEL` on a node that was cut off from it. Cause: the node marked what it knew, and looked no
+/// more. Fix: while nodes are away it remembers which keys it deleted, and marks what comes from before.
+#[test]
+fn hits_that_a_node_did_not_know_of_are_deleted_when_it_is_back() {
+    let links = Links::new(3);
+    let nodes = [0, 1, 2].map(|number| links.start(number));
+    let all: Vec<&Running> = nodes.iter().collect();
+    for key in 0..20 {
+        nodes[2].ask::<u64>(&format!("HIT key:{key}"));
+    }
+    assert!(all_say(&all, "HITS key:19", 1));
+    [0, 1].iter().for_each(|other| links.cut(*other, 2, true));
+    assert!(becomes(|| nodes[2].infos(["lately_engine_ok"]) == ["0"]));
+    for key in 0..20 {
+        nodes[0].ask::<u64>(&format!("HIT key:{key} 100"));
+    }
+    assert!(all_say(&[&nodes[1]], "HITS key:19", 101));
+    for key in 0..20 {
+        assert_eq!(nodes[2].ask::<u64>(&format!("DEL key:{key}")), 1);
+    }
+    [0, 1].iter().for_each(|other| links.cut(*other, 2, false));
+    for key in 0..20 {
+        for window in ["", " 1h", " 7d"] {
+            assert!(all_say(&all, &format!("HITS key:{key}{window}"), 0), "{key}{window}");
+        }
+    }
+}
+
 /// A node with a journal is killed again and again; its successor counts under another origin. It compares what it has only when it knows
 /// what the others have.
 #[test]

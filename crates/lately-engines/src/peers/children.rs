@@ -48,6 +48,11 @@ impl Children {
         self.by_name.is_empty()
     }
 
+    /// Whether one has not answered for a while.
+    pub(super) fn are_silent(&self, now_ms: i64) -> bool {
+        self.by_name.values().any(|known| now_ms - known.seen_ms >= PEER_SILENT_MS)
+    }
+
     /// Whether each was read.
     pub(super) fn are_complete(&self) -> bool {
         self.by_name.values().all(|known| known.is_complete)

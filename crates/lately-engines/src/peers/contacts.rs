@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::address::Target;
 use super::following::Following;
 use super::stats::PeerRole;
+use crate::Away;
 use crate::limits::MAX_PEER_ABOVE;
 
 /// All of them.
@@ -26,6 +27,8 @@ pub(super) struct Contact {
     failure: Option<String>,
     /// Everything that it had at some time since the start is merged.
     is_complete: bool,
+    /// Everything that it had published is merged, and it was not away since.
+    is_current: bool,
     /// Whether it knows that this node stops.
     pub(super) has_left: bool,
     /// It and the nodes above it.
@@ -62,6 +65,7 @@ impl Contacts {
             is_tried: false,
             failure: None,
             is_complete: false,
+            is_current: false,
             has_left: false,
             above: Vec::new(),
         };
@@ -118,6 +122,19 @@ impl Contacts {
         parents.all(|contact| contact.has_left || contact.failure.is_some())
     }
 
+    /// The nodes that are away. Behind a parent there may be any.
+    pub(super) fn away(&self) -> Away {
+        let away = |contact: &&Contact| !contact.is_current;
+        let (away, here): (Vec<_>, Vec<_>) = self.list.values().partition(away);
+        if away.is_empty() {
+            return Away::Nobody;
+        }
+        let is_parent = away.iter().any(|contact| contact.role == PeerRole::Parent);
+        Away::AllBut(
+            here.into_iter().filter(|_| !is_parent).filter_map(|contact| contact.node.clone()).collect(),
+        )
+    }
+
     /// The nodes above this one.
     pub(super) fn above(&self) -> Vec<String> {
         let mut above: Vec<String> =
@@ -148,12 +165,18 @@ impl Contact {
     pub(super) fn note(&mut self, failure: Option<String>, following: &Following) {
         self.is_tried |= failure.is_some() || following.may_wait();
         self.is_complete |= following.is_complete();
+        self.is_current &= failure.is_none();
         self.failure = failure;
+    }
+
+    /// Everything that it has published is merged.
+    pub(super) fn is_read(&mut self) {
+        self.is_current = true;
     }
 
     /// It is this node itself: there is nothing to read.
     pub(super) fn is_self(&mut self) {
-        (self.is_tried, self.is_complete, self.failure) = (true, true, None);
+        (self.is_tried, self.is_complete, self.is_current, self.failure) = (true, true, true, None);
     }
 
     /// It says that these nodes are above it. Returns what is wrong with that, if it was not before. `node` is the name of this one.

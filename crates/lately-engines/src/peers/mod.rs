@@ -50,13 +50,13 @@ use crate::limits::{
 use crate::node_listener::NodeRoom;
 use crate::pause::pause;
 use crate::url::Parts;
-use crate::{Block, Engine, EngineError, KeyText, List, NamedTexts, OwnedBlock, Place, Told, Write};
+use crate::{Away, Block, Engine, EngineError, KeyText, List, NamedTexts, OwnedBlock, Place, Told, Write};
 
 pub(crate) use address::Address;
 use address::Target;
 use children::Children;
 pub use children::KeepChildren;
-use contacts::Contacts;
+use contacts::{Contact, Contacts};
 use following::{Answered, Following, Question};
 pub use link::{PeerAnswer, PeerLink, PeerReport};
 pub use names::{Resolve, Resolving};
@@ -529,6 +529,9 @@ impl Shared {
             }
         }
         self.note_contact(number, None, following);
+        if answer.is_all && question != Question::Learned {
+            lock(&self.contacts).get_mut(number).into_iter().for_each(Contact::is_read);
+        }
         Ok(())
     }
 
@@ -885,6 +888,14 @@ impl Engine for Peers {
 
     fn is_complete(&self) -> bool {
         self.shared.is_complete()
+    }
+
+    fn away(&self) -> Away {
+        let now_ms = self.shared.now().as_millis();
+        if lock(&self.shared.children).are_silent(now_ms) || !lock(&self.shared.starts).are_read() {
+            return Away::AllBut(Vec::new());
+        }
+        lock(&self.shared.contacts).away()
     }
 
     fn problem(&self) -> Option<String> {

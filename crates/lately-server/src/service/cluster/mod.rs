@@ -17,6 +17,7 @@ mod group;
 mod interest;
 #[cfg(feature = "kafka")]
 mod kafka;
+mod late_hits;
 mod members;
 mod name_claim;
 mod nodes;

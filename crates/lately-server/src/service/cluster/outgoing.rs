@@ -11,14 +11,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 
 use lately::limits::SENT_WITHIN_MS;
 use lately::{Cell, LevelSets, Levels, LevelsId, Origin, OwnSpan, Tally, Timestamp};
-use lately_engines::{Block, Known, Told, Write};
+use lately_engines::{Away, Block, Known, Told, Write};
 
 use super::deletion_log::{DeletedKeys, DeletionLog, Line, Logged, Step};
 use super::group::Group;
+use super::late_hits::{Deleted, LateHits};
 use super::origins::Origins;
 use super::reconcile::before;
 use super::upstream::Upstream;
-use crate::limits::{BLOCK_SLACK_MS, PROMPT_DELETION_MS};
+use crate::limits::{BLOCK_SLACK_MS, LATE_HITS_PART, PROMPT_DELETION_MS};
 
 /// What this node counts under, and what it knows of its counts beside the hits in the store.
 pub(super) struct Outgoing {
@@ -56,6 +57,7 @@ struct Deletions {
     /// The marks that were sent last, in case the engine loses them.
     sent: VecDeque<SentMarks>,
     sent_bytes: usize,
+    late: LateHits,
 }
 
 /// The marks for a deletion of a key.
@@ -389,6 +391,33 @@ impl Outgoing {
         let _ = self.deletions().log.add([(Step::Marked, key.into(), deleted_at)].into_iter());
     }
 
+    /// The marks for a deletion of a key are sent. Hits of nodes that were away are not known yet.
+    pub(super) fn note_late(&self, key: &[u8], deleted_at: Timestamp, away: Away) {
+        self.deletions().late.add(key, deleted_at, away, self.most_bytes / LATE_HITS_PART);
+    }
+
+    /// Whether there are such keys.
+    pub(super) fn has_late(&self) -> bool {
+        !self.deletions().late.is_empty()
+    }
+
+    /// The next `most` of them whose hits may have been away. Forgets those that were deleted before a time, if none were.
+    pub(super) fn next_late(&self, most: usize, before: Timestamp) -> Vec<(Box<[u8]>, Deleted)> {
+        let late = &mut self.deletions().late;
+        late.forget(before);
+        late.next(most)
+    }
+
+    /// The engine has lost counts, perhaps before the last keys were deleted.
+    pub(super) fn late_if_lost(&self) {
+        self.deletions().late.all_may_be_away();
+    }
+
+    /// All hits that were away are marked.
+    pub(super) fn late_marked(&self, key: &[u8], deleted_at: Timestamp) {
+        self.deletions().late.remove(key, deleted_at);
+    }
+
     /// The marks for a key that was deleted at a time, of what an engine has of it now.
     pub(super) fn marks(&self, (deleted_at, now): (Timestamp, Timestamp), told: Told) -> Vec<Known> {
         // Clocks of nodes differ: at once, all that is there is older. Later only what is older by its time.
@@ -530,7 +559,7 @@ impl Outgoing {
     /// Memory of what is known of deletions, in bytes.
     pub(super) fn held_bytes(&self) -> usize {
         let deletions = self.deletions();
-        deletions.bytes + deletions.sent_bytes
+        deletions.bytes + deletions.sent_bytes + deletions.late.bytes()
     }
 }
 

@@ -13,7 +13,7 @@ use lately::{
     Cell, DeltaBatch, LevelSets, Levels, LevelsId, Origin, Span, Store, Taken, Tally, Tier, Timestamp,
 };
 use lately_engines::{
-    Block, Engine, EngineError, KeepChildren, Known, Peers, PeersConfig, Remote, Told, Write,
+    Away, Block, Engine, EngineError, KeepChildren, Known, Peers, PeersConfig, Remote, Told, Write,
 };
 
 use thiserror::Error;
@@ -21,8 +21,8 @@ use thiserror::Error;
 use crate::clock::thread_cpu_time;
 use crate::limits::{
     CLAIM_LASTS, CLUSTER_DELETE_KEYS, CLUSTER_READ_KEYS, CLUSTER_SEND_KEYS, CLUSTER_SEND_MOST_KEYS,
-    DELETIONS_SHARE, DRAIN_SENDS_MS, EXCHANGE_REST, MAX_EXCHANGE_REST, MESH_SHARE, READ_AHEAD_MS,
-    RECONCILE_SETTLE_MS, RESEND_MS, WARNING_EVERY_MS,
+    DELETIONS_SHARE, DRAIN_SENDS_MS, EXCHANGE_REST, LATE_HITS_EVERY_MS, LOSS_NOTICED_MS, MAX_EXCHANGE_REST,
+    MESH_SHARE, READ_AHEAD_MS, RECONCILE_ROUND_MS, RECONCILE_SETTLE_MS, RESEND_MS, WARNING_EVERY_MS,
 };
 use crate::service::Service;
 use crate::stopper::Stopper;
@@ -103,6 +103,9 @@ pub(super) struct Worker<E> {
     is_complete: bool,
     /// Why the engine did not take the marks of a deletion. They are sent again.
     refused_deletion: Option<String>,
+    /// When the engine last may have lost counts, and when marks of hits that were away were last made.
+    lost: Option<Timestamp>,
+    late_marked: Option<Timestamp>,
     pub(super) engine: E,
     /// The life of the engine to which everything was sent that is confirmed; 0 before the first exchange.
     life: u64,
@@ -253,6 +256,8 @@ impl<E: Engine> Worker<E> {
             is_away: false,
             is_complete: engine.is_complete(),
             refused_deletion: None,
+            lost: None,
+            late_marked: None,
             engine,
             life: 0,
             claim: NameClaim::default(),
@@ -352,6 +357,7 @@ impl<E: Engine> Worker<E> {
         let (cluster, outgoing) = parts(&service);
         outgoing.loaded(|| latest_loaded(&service));
         let begun = service.now();
+        self.mark_late_hits().await?;
         let (mut parts_left, mut keys) = (service.store.unsent_parts(), 0);
         while parts_left > 0 && (to_the_end || keys < CLUSTER_SEND_MOST_KEYS) {
             self.delete().await?;
@@ -374,6 +380,8 @@ impl<E: Engine> Worker<E> {
             }
             if mem::replace(&mut self.life, life) != 0 {
                 cluster.note_lost(now, RESEND_MS);
+                self.lost = Some(now);
+                outgoing.late_if_lost();
             }
             self.unsettled = Some(now);
             service.alert_totals().iter().for_each(|total| self.reconcile.note_older(total));
@@ -520,6 +528,8 @@ impl<E: Engine> Worker<E> {
             while !rest.is_empty() {
                 let now = service.now();
                 let keys = rest.iter().map(|unsent| &*unsent.key);
+                // Before the counts are read: those that come meanwhile are late.
+                let away = self.away();
                 let told = all_told_of(&mut self.engine, &service, keys, now).await?;
                 let (read, next) = rest.split_at(told.len());
                 rest = next;
@@ -555,6 +565,7 @@ impl<E: Engine> Worker<E> {
                 self.warn_of(outgoing.note_sent(&pending, now));
                 for Unsent { key, at, .. } in &read[..pending.len()] {
                     service.store.unlearn(key);
+                    outgoing.note_late(key, *at, away.clone());
                     if !is_settled {
                         self.warn_of(outgoing.others_marked(key, *at));
                         continue;
@@ -574,6 +585,47 @@ impl<E: Engine> Worker<E> {
                 }
             }
         }
+    }
+
+    /// Whose hits may be missing, though they were counted.
+    fn away(&self) -> Away {
+        // Other nodes compare all that they have with the engine, and send what it lacks.
+        let is_lost = self.lost.is_some_and(|lost| self.service.now() < after(lost, RECONCILE_ROUND_MS));
+        if is_lost { Away::AllBut(Vec::new()) } else { self.engine.away() }
+    }
+
+    /// Marks hits of deleted keys that were away when these were deleted, and have come since.
+    async fn mark_late_hits(&mut self) -> Result<(), EngineError> {
+        let service = Arc::clone(&self.service);
+        let (now, outgoing) = (service.now(), parts(&service).1);
+        let is_due = self.late_marked.is_none_or(|last| now >= after(last, LATE_HITS_EVERY_MS));
+        if !is_due || !outgoing.has_late() {
+            return Ok(());
+        }
+        self.late_marked = Some(now);
+        let is_over = self.away() == Away::Nobody;
+        let late = outgoing.next_late(CLUSTER_DELETE_KEYS, before(now, LOSS_NOTICED_MS));
+        let mut rest = &late[..];
+        while !rest.is_empty() {
+            let keys = rest.iter().map(|(key, _)| &**key);
+            let told = all_told_of(&mut self.engine, &service, keys, now).await?;
+            let (read, next) = rest.split_at(told.len());
+            rest = next;
+            let marks = read.iter().zip(told).map(|((key, deleted), told)| {
+                let counts = deleted.marks(told, |known| outgoing.is_own(&known.origin));
+                Pending { key, sets: service.store.level_sets(key), counts }
+            });
+            let pending: Vec<_> = marks.filter(|pending| !pending.counts.is_empty()).collect();
+            self.write(&pending).await?;
+            self.warn_of(outgoing.note_sent(&pending, now));
+            pending.iter().for_each(|pending| service.store.unlearn(pending.key));
+            for (key, deleted) in read {
+                if is_over || now > after(deleted.at, service.store.settings_of(key).retain().as_millis()) {
+                    outgoing.late_marked(key, deleted.at);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Sends counts, and notes their blocks for the node that copies them upstream. Narrower cells go first. A node that is killed
