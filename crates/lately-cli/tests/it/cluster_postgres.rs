@@ -113,6 +113,11 @@ fn a_promoted_standby_has_all_hits_in_the_end() {
     assert!(all_say(&[&third], "HITS key:100 7d", 7));
 }
 
+/// All hits that a server has.
+fn hits_in(server: &PostgresServer) -> u64 {
+    server.rows("SELECT coalesce(sum(hits), 0) FROM lately.hits_per_minute").parse().expect("a number")
+}
+
 /// Ends the flow of hits, also when a check fails.
 struct Stop<'a>(&'a AtomicBool);
 
@@ -122,7 +127,7 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Hits flow on both nodes all the time: while the standby stands still, while there is no server, and while it is promoted.
+/// Hits flow on both nodes all the time: while the standby gets nothing, while there is no server, and while it is promoted.
 #[test]
 fn hits_that_flow_while_a_standby_is_promoted_count_once() {
     const KEYS: usize = 50;
@@ -154,13 +159,15 @@ fn hits_that_flow_while_a_standby_is_promoted_count_once() {
         let has_schema = || standby.rows("SELECT to_regclass('lately.hits_per_minute') IS NOT NULL") == "t";
         assert!(becomes(has_schema));
         flow();
-        // What comes now is lost with the server.
-        standby.signal("STOP");
+        // The standby gets nothing any more: what comes now is lost with the server.
+        standby.succeed("ALTER SYSTEM SET primary_conninfo = ''");
+        standby.succeed("SELECT pg_reload_conf()");
+        assert!(becomes(|| standby.rows("SELECT count(*) FROM pg_stat_wal_receiver") == "0"));
         flow();
+        assert!(becomes(|| hits_in(&postgres) > hits_in(&standby)));
         postgres.kill();
         assert!(becomes(|| nodes[0].infos(["lately_engine_ok"]) == ["0"]));
         flow();
-        standby.signal("CONT");
         standby.promote();
         assert!(becomes(|| all.iter().all(|node| node.infos(["lately_engine_ok"]) == ["1"])));
         flow();
@@ -176,9 +183,8 @@ fn hits_that_flow_while_a_standby_is_promoted_count_once() {
         );
     }
     // No node has more than the server.
-    let total = sent.iter().sum::<usize>().to_string();
-    let rows = || standby.rows("SELECT sum(hits) FROM lately.hits_per_minute");
-    assert!(becomes(|| rows() == total), "{} of {total}", rows());
+    let total = sent.iter().sum::<usize>() as u64;
+    assert!(becomes(|| hits_in(&standby) == total), "{} of {total}", hits_in(&standby));
 }
 
 /// A data centre on PostgreSQL and one on Redis, below one PostgreSQL.
