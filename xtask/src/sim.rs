@@ -1,9 +1,12 @@
-//! `cargo xtask sim`: four simulations on virtual time, one seed after the other, by time or by number.
+//! `cargo xtask sim`: seven simulations on virtual time, one seed after the other, by time or by number.
 //!
 //! - `journal`: starts and ends of the journal on disks that fail.
 //! - `classes`: servers whose classes change from one start to the next, and dumps between them.
 //! - `cluster`: nodes that count together over an engine that fails over, is emptied, and loses writes.
 //! - `data-centres`: the same with an engine in each of two data centres, and one that both share.
+//! - `mesh`: what nodes know of each other's counts, where all reach all, but for cuts.
+//! - `tree`: the same in trees of three levels.
+//! - `kafka`: nodes that count the records of a partition, which goes from one to the other.
 //!
 //! A failing seed is reported with the command that repeats it. A run depends on its seed only.
 
@@ -37,6 +40,9 @@ enum Simulation {
     Classes,
     Cluster,
     DataCentres,
+    Mesh,
+    Tree,
+    Kafka,
 }
 
 /// The simulations, and for how long.
@@ -50,7 +56,7 @@ pub(crate) struct Options {
     /// The number of seeds of each, always the same ones
     #[arg(long, conflicts_with = "seconds", value_parser = clap::value_parser!(u64).range(1..))]
     seeds: Option<u64>,
-    /// One seed, played once; LATELY_SIM_TRACE=1 prints each step
+    /// One seed, played once; LATELY_SIM_TRACE=1 prints each step, but not of mesh and kafka
     #[arg(long, conflicts_with_all = ["seconds", "seeds"], requires = "simulation")]
     seed: Option<u64>,
 }
@@ -62,6 +68,9 @@ impl Simulation {
             Simulation::Classes => "classes::seeds::answers_are_true_while_classes_change",
             Simulation::Cluster => "service::cluster::simulation::nodes_agree_whatever_goes_wrong",
             Simulation::DataCentres => "service::cluster::simulation::data_centres_agree_whatever_goes_wrong",
+            Simulation::Mesh => "peers::simulation::nodes_of_a_mesh_agree_whatever_goes_wrong",
+            Simulation::Tree => "peers::tree_simulation::nodes_of_a_tree_agree_whatever_goes_wrong",
+            Simulation::Kafka => "kafka::simulation::each_record_counts_once_whatever_happens_to_the_nodes",
         }
     }
 
@@ -70,6 +79,8 @@ impl Simulation {
         match self {
             Simulation::Journal | Simulation::Classes => &["--package", "lately-journal", "--test", "it"],
             Simulation::Cluster | Simulation::DataCentres => &["--package", "lately-server", "--lib"],
+            Simulation::Mesh | Simulation::Tree => &["--package", "lately-engines", "--lib"],
+            Simulation::Kafka => &["--package", "lately-engines", "--lib", "--features", "kafka"],
         }
     }
 }
@@ -82,6 +93,9 @@ impl fmt::Display for Simulation {
             Simulation::Classes => "classes",
             Simulation::Cluster => "cluster",
             Simulation::DataCentres => "data-centres",
+            Simulation::Mesh => "mesh",
+            Simulation::Tree => "tree",
+            Simulation::Kafka => "kafka",
         })
     }
 }
@@ -142,7 +156,9 @@ fn test(root: &Path, simulation: Simulation, arguments: &[&str]) -> Command {
 
 /// The line in which the test reports its seeds.
 fn counted(output: &str) -> Option<&str> {
-    output.lines().find(|line| line.ends_with(" ends") || line.ends_with(" steps"))
+    let is_count =
+        |line: &&str| [" ends", " steps", " cells", " records"].iter().any(|of| line.ends_with(of));
+    output.lines().find(is_count)
 }
 
 /// The seed that failed: the last that was printed.
@@ -161,6 +177,8 @@ mod tests {
         assert_eq!(counted(output), None);
         assert_eq!(counted("\n2 seeds, 16 ends\n.\n"), Some("2 seeds, 16 ends"));
         assert_eq!(counted("\n3 seeds, 70 steps\n.\n"), Some("3 seeds, 70 steps"));
+        assert_eq!(counted("\n3 seeds, 9 cells\n.\n"), Some("3 seeds, 9 cells"));
+        assert_eq!(counted("\n3 seeds, 9 records\n.\n"), Some("3 seeds, 9 records"));
         assert_eq!(last_seed(""), None);
     }
 

@@ -1,6 +1,7 @@
 //! What tests of several crates share: programs that may be missing, servers of others, and random numbers.
 
 mod certificates;
+mod objects;
 mod postgres;
 mod programs;
 mod ratelimit;

@@ -26,7 +26,7 @@ struct Brokers {
     producer: BaseProducer,
     folder: TempDir,
     cluster: Option<MockCluster<'static, DefaultProducerContext>>,
-    _tansu: Option<Tansu>,
+    tansu: Option<Tansu>,
 }
 
 impl Brokers {
@@ -41,9 +41,17 @@ impl Brokers {
 
     /// Tansu, where only the topic of hits is there. `None` if it is not installed.
     fn tansu(partitions: u32) -> Option<Brokers> {
-        let tansu = Tansu::start()?;
+        Some(Brokers::at_tansu(Tansu::start()?, partitions))
+    }
+
+    /// The same; it can be started again.
+    fn tansu_with_objects(partitions: u32) -> Option<Brokers> {
+        Some(Brokers::at_tansu(Tansu::with_objects()?, partitions))
+    }
+
+    fn at_tansu(tansu: Tansu, partitions: u32) -> Brokers {
         tansu.create_topic("hits", partitions);
-        Some(Brokers::at(tansu.address().to_string(), "1s", (None, Some(tansu))))
+        Brokers::at(tansu.address().to_string(), "1s", (None, Some(tansu)))
     }
 
     fn at(
@@ -59,7 +67,7 @@ impl Brokers {
             .create()
             .expect("a producer");
         let folder = tempfile::tempdir().expect("a folder");
-        Brokers { address, session, producer, folder, cluster, _tansu: tansu }
+        Brokers { address, session, producer, folder, cluster, tansu }
     }
 
     /// A server, with a data folder or in memory. Keys that begin with `once:` may have ids.
@@ -219,6 +227,36 @@ fn each_record_counts_once_over_fifty_kills() {
     }
     sent.send(&brokers, 200);
     sent.is_counted(&nodes.iter().collect::<Vec<_>>());
+}
+
+/// The broker is killed and started again while servers count, and records are written meanwhile.
+#[test]
+fn each_record_counts_once_over_restarts_of_the_broker() {
+    let Some(mut brokers) = Brokers::tansu_with_objects(3) else { return };
+    let mut sent = Sent::new(70);
+    let mut nodes = vec![brokers.node("a", "", None), brokers.node("b", "", None)];
+    sent.send(&brokers, 500);
+    sent.is_counted(&nodes.iter().collect::<Vec<_>>());
+    for round in 0..4 {
+        let before: u64 = nodes.iter().map(records).sum();
+        sent.send(&brokers, 2_000);
+        // It is killed while the servers count, and may lack what they were writing.
+        assert!(becomes(|| nodes.iter().map(records).sum::<u64>() > before));
+        brokers.tansu.as_mut().expect("it is one").kill();
+        // A server is killed as well, and comes back before the broker or after it.
+        if round == 1 {
+            nodes[0] = brokers.node("a", "", None);
+        }
+        brokers.tansu.as_mut().expect("it is one").restart();
+        if round == 2 {
+            nodes[1] = brokers.node("b", "", None);
+        }
+        sent.send(&brokers, 200);
+        sent.is_counted(&nodes.iter().collect::<Vec<_>>());
+    }
+    // A new server has it all from the topics.
+    let next = brokers.node("c", "role = \"serve\"\n", None);
+    sent.is_counted(&[&next]);
 }
 
 /// The records that a server has read.

@@ -1,10 +1,14 @@
 //! Several servers that count together through a real PostgreSQL.
 
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::thread;
+
 use test_support::{PostgresPrograms, PostgresServer};
 
 use crate::client_runs::{ask, words};
 use crate::cluster::{all_say, check_members, with_members};
-use crate::running::{Running, becomes, serve_in, serve_with};
+use crate::running::{Running, becomes, serve_in, serve_with, words as request};
 
 fn node(url: &str, name: &str) -> Running {
     serve_with(&["--cluster", url, "--node", name])
@@ -107,6 +111,80 @@ fn a_promoted_standby_has_all_hits_in_the_end() {
     // So has a node that knew nothing before.
     let third = node(&standby.url(), "c");
     assert!(all_say(&[&third], "HITS key:100 7d", 7));
+}
+
+/// All hits that a server has.
+fn hits_in(server: &PostgresServer) -> u64 {
+    server.rows("SELECT coalesce(sum(hits), 0) FROM lately.hits_per_minute").parse().expect("a number")
+}
+
+/// Ends the flow of hits, also when a check fails.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+/// Hits flow on both nodes all the time: while the standby gets nothing, while there is no server, and while it is promoted.
+#[test]
+fn hits_that_flow_while_a_standby_is_promoted_count_once() {
+    const KEYS: usize = 50;
+    const MOST: usize = 1_000_000;
+    let Some(programs) = PostgresPrograms::find() else { return };
+    let mut postgres = PostgresServer::start(&programs);
+    let standby = postgres.standby();
+    let nodes = ["a", "b"]
+        .map(|name| serve_with(&["--cluster", &postgres.url(), "--cluster", &standby.url(), "--node", name]));
+    let all: Vec<&Running> = nodes.iter().collect();
+    let (is_over, sent) = (AtomicBool::new(false), [AtomicUsize::new(0), AtomicUsize::new(0)]);
+    thread::scope(|scope| {
+        let stop = Stop(&is_over);
+        for (node, sent) in nodes.iter().zip(&sent) {
+            let (mut connection, is_over) = (node.connect(), &is_over);
+            scope.spawn(move || {
+                for number in (0..MOST).take_while(|_| !is_over.load(Relaxed)) {
+                    let hit = request(&format!("HIT key:{}", number % KEYS));
+                    hit.query::<u64>(&mut connection).expect("it counts");
+                    sent.store(number + 1, Relaxed);
+                }
+            });
+        }
+        let flow = || {
+            let before = sent.each_ref().map(|sent| sent.load(Relaxed));
+            let has_more = || sent.iter().zip(before).all(|(sent, before)| sent.load(Relaxed) > before + 500);
+            assert!(becomes(has_more), "{sent:?}");
+        };
+        let has_schema = || standby.rows("SELECT to_regclass('lately.hits_per_minute') IS NOT NULL") == "t";
+        assert!(becomes(has_schema));
+        flow();
+        // The standby gets nothing any more: what comes now is lost with the server.
+        standby.succeed("ALTER SYSTEM SET primary_conninfo = ''");
+        standby.succeed("SELECT pg_reload_conf()");
+        assert!(becomes(|| standby.rows("SELECT count(*) FROM pg_stat_wal_receiver") == "0"));
+        flow();
+        assert!(becomes(|| hits_in(&postgres) > hits_in(&standby)));
+        postgres.kill();
+        assert!(becomes(|| nodes[0].infos(["lately_engine_ok"]) == ["0"]));
+        flow();
+        standby.promote();
+        assert!(becomes(|| all.iter().all(|node| node.infos(["lately_engine_ok"]) == ["1"])));
+        flow();
+        drop(stop);
+    });
+    let sent = sent.map(AtomicUsize::into_inner);
+    let third = node(&standby.url(), "c");
+    for key in 0..KEYS {
+        let hits = sent.iter().map(|sent| (sent + KEYS - 1 - key) / KEYS).sum::<usize>() as u64;
+        assert!(
+            all_say(&[&nodes[0], &nodes[1], &third], &format!("HITS key:{key} 7d"), hits),
+            "{key}: {hits}"
+        );
+    }
+    // No node has more than the server.
+    let total = sent.iter().sum::<usize>() as u64;
+    assert!(becomes(|| hits_in(&standby) == total), "{} of {total}", hits_in(&standby));
 }
 
 /// A data centre on PostgreSQL and one on Redis, below one PostgreSQL.

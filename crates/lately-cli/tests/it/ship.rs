@@ -15,8 +15,8 @@ use crate::running::{FREE, Running, becomes, serve, serve_in, serve_with, serve_
 use crate::top::append;
 use test_support::Rng;
 
-/// The number of kills for each durability.
-const ROUNDS: u64 = 20;
+/// The number of rounds for each durability. Each has a kill of `ship`, of the server, or of both.
+const ROUNDS: u64 = 26;
 const KEYS: u64 = 7;
 
 /// Writes and rotates a log, and records the lines of all its files.
@@ -174,8 +174,9 @@ fn survives_kills(durability: &str, seed: u64) {
     // Files that were rotated before the first start are not sent.
     writer.write();
     assert!(has_all(&server, writer.lines));
+    let (mut server_kills, mut ship_kills) = (0, 0);
     for round in 0..ROUNDS {
-        for _ in 0..=writer.rng.below(40) {
+        for _ in 0..=writer.rng.below(30) {
             writer.write();
             if writer.rng.once_in(12) {
                 writer.rotate();
@@ -187,6 +188,7 @@ fn survives_kills(durability: &str, seed: u64) {
         if kills_server {
             let address = server.resp.clone();
             drop(server);
+            server_kills += 1;
             writer.write();
             let restart = [
                 "serve",
@@ -203,6 +205,7 @@ fn survives_kills(durability: &str, seed: u64) {
         }
         if !kills_server || writer.rng.once_in(3) {
             drop(shipping);
+            ship_kills += 1;
             writer.write();
             if writer.rng.once_in(2) {
                 writer.rotate();
@@ -215,6 +218,7 @@ fn survives_kills(durability: &str, seed: u64) {
         assert_eq!(counts(&server), writer.keys, "{}", about());
     }
     assert!(writer.rotations > 5, "{}", writer.rotations);
+    assert!(server_kills >= 10 && ship_kills >= 10, "{server_kills} of the server, {ship_kills} of ship");
     shipping.end();
     assert_eq!(counts(&server), writer.keys);
     // After a kill the positions are there with the counts.

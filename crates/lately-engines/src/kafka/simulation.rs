@@ -4,11 +4,13 @@
 //! the one before may go on for a while, or be paused and wake up. Nodes are killed anywhere, also when a part of what they write has
 //! arrived. The state topic is compacted at any time. Most records have an id that others have, too. At the end, the counts are those of a plain list
 //! of all records.
+//!
+//! `LATELY_SIM_SEED` plays one seed, `LATELY_SIM_SEEDS` this number of them, `LATELY_SIM_SECONDS` new ones for this long.
 
 use std::collections::{HashMap, HashSet};
 
 use lately::{Cell, Levels, Settings, Timestamp};
-use test_support::{ReportOnPanic, Rng, seeds};
+use test_support::{ReportOnPanic, Rng, print_uncaptured, seeds};
 
 use crate::limits::KAFKA_PARTS;
 
@@ -344,7 +346,8 @@ fn held(counts: &Counts) -> HashMap<(usize, BlockId, u8), u64> {
     held
 }
 
-fn play(seed: u64) {
+/// Plays a seed. Returns the number of records.
+fn play(seed: u64) -> usize {
     let mut world = World::new(seed);
     for _ in 0..400 {
         world.step();
@@ -392,12 +395,16 @@ fn play(seed: u64) {
         }
         assert_eq!(held(&state.counts), truth, "seed {seed}: node {node}");
     }
+    hits
 }
 
 #[test]
 fn each_record_counts_once_whatever_happens_to_the_nodes() {
+    let (mut played, mut records) = (0, 0);
     for seed in seeds(3_000) {
         let _report = ReportOnPanic(seed);
-        play(seed);
+        records += play(seed);
+        played += 1;
     }
+    print_uncaptured(&format!("{played} seeds, {records} records"));
 }

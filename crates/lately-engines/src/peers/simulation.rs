@@ -1,9 +1,9 @@
 //! Nodes of a mesh and what goes wrong between them, on virtual time. A run depends on its seed only.
 //!
-//! Answers are lost, repeated, late and in another order; nodes are cut off from each other, killed, and started again with nothing. Once
-//! all of that has ended, every node has everything that any node had by then.
+//! Answers are lost, repeated, late and in another order; nodes are cut off from each other, killed, and started again with nothing. In
+//! every other play their clocks are up to ten minutes apart. Once all of that has ended, every node has everything that any node had by then.
 //!
-//! `LATELY_SIM_SEED` runs one seed, `LATELY_SIM_SEEDS` this number of them.
+//! `LATELY_SIM_SEED` runs one seed, `LATELY_SIM_SEEDS` this number of them, `LATELY_SIM_SECONDS` new ones for this long.
 
 use std::collections::BTreeMap;
 
@@ -20,6 +20,11 @@ const LEVELS: LevelsId = LevelsId::new(7);
 const KEYS: [&[u8]; 3] = [b"login:alice", b"page", b"k"];
 const SEEDS: u64 = 1_000;
 const STEPS: usize = 300;
+/// The same, of a mesh of a hundred nodes.
+const LARGE_SEEDS: u64 = 2;
+const LARGE_STEPS: usize = 2_000;
+/// How far a clock may be ahead or behind.
+const AHEAD_MS: i64 = 300_000;
 
 /// All that a replica has.
 pub(super) type State = BTreeMap<(OwnedBlock, Cell, Origin), (u64, u64, u64)>;
@@ -46,15 +51,29 @@ struct Answer {
     page: Vec<u8>,
 }
 
+/// How often something went wrong.
+#[derive(Default, Debug)]
+struct Wrongs {
+    lost: usize,
+    repeated: usize,
+    late: usize,
+    restarts: usize,
+    /// Questions that a cut has stopped.
+    cut_off: usize,
+}
+
 struct Mesh {
     rng: Rng,
     now_ms: i64,
+    /// How far the clock of each node is ahead.
+    ahead_ms: Vec<i64>,
     lives: u64,
     nodes: Vec<Node>,
     cuts: Vec<Vec<bool>>,
     on_their_way: Vec<Answer>,
     /// Counts that travelled because they were learned.
     passed_on: usize,
+    wrongs: Wrongs,
 }
 
 fn at(ms: i64) -> Timestamp {
@@ -78,12 +97,18 @@ impl Mesh {
         let mut mesh = Mesh {
             rng: Rng::new(seed),
             now_ms: START_MS,
+            ahead_ms: vec![0; count],
             lives: 0,
             nodes: Vec::new(),
             cuts: vec![vec![false; count]; count],
             on_their_way: Vec::new(),
             passed_on: 0,
+            wrongs: Wrongs::default(),
         };
+        if seed % 2 == 1 {
+            let most = 2 * AHEAD_MS.unsigned_abs() + 1;
+            mesh.ahead_ms = (0..count).map(|_| mesh.rng.below(most).cast_signed() - AHEAD_MS).collect();
+        }
         mesh.nodes = (0..count).map(|number| mesh.node(number, count)).collect();
         mesh
     }
@@ -97,11 +122,17 @@ impl Mesh {
         }
     }
 
+    /// What the clock of a node shows.
+    fn clock_ms(&self, number: usize) -> i64 {
+        self.now_ms + self.ahead_ms[number]
+    }
+
     /// A node counts hits, or deletes some that it knows.
     fn write(&mut self, number: usize) {
+        let now_ms = self.clock_ms(number);
         let key = KEYS[self.rng.index(KEYS.len())];
         let width_ms = [1_000, 10_000, 3_600_000][self.rng.index(3)];
-        let cell = Cell::of(self.now_ms - self.rng.below(5_000).cast_signed(), width_ms);
+        let cell = Cell::of(now_ms - self.rng.below(5_000).cast_signed(), width_ms);
         let block = Block::of(key, LEVELS, cell);
         let node = &mut self.nodes[number];
         let told = node.replica.read(&block);
@@ -126,24 +157,30 @@ impl Mesh {
         }
         let keep_until = at(block.end_ms() + 1_000_000_000);
         let write = Write { block, keep_until, counts: vec![&known] };
-        node.replica.write(&[write], at(self.now_ms)).expect("there is room");
+        node.replica.write(&[write], at(now_ms)).expect("there is room");
         if self.rng.once_in(10) {
             let name = ["a", "b"][self.rng.index(2)];
-            let text = if self.rng.once_in(4) { None } else { Some("text") };
-            node.replica.set_text((0, name), text, 1_000_000_000, at(self.now_ms)).expect("there is room");
+            let text = [None, Some("one"), Some("two"), Some("three")][self.rng.index(4)];
+            node.replica.set_text((0, name), text, 1_000_000_000, at(now_ms)).expect("there is room");
+            // It replaces one of a clock that is ahead, too.
+            let mut texts = node.replica.texts((0, name.to_owned()), at(now_ms));
+            assert_eq!(texts.next(), text.map(|text| (name, text)));
         }
     }
 
     /// A node asks another one, and gets an answer, sooner or later.
     fn ask(&mut self, to: usize, from: usize) -> Option<Answer> {
-        if to == from || self.cuts[to][from] {
+        if to == from {
             return None;
         }
-        let now = at(self.now_ms);
+        if self.cuts[to][from] {
+            self.wrongs.cut_off += 1;
+            return None;
+        }
         let asking = &self.nodes[to];
         let following = &asking.followings[from];
-        let question = following.next(self.now_ms, 1_000);
-        let answering = &self.nodes[from].replica;
+        let question = following.next(self.clock_ms(to), 1_000);
+        let (answering, now) = (&self.nodes[from].replica, at(self.clock_ms(from)));
         let life = answering.life();
         let after = if following.life() == life { following.after(question) } else { 0 };
         let (to_life, seen) = (asking.replica.life(), asking.replica.seen());
@@ -161,15 +198,16 @@ impl Mesh {
 
     fn take(&mut self, answer: &Answer) {
         let Answer { question, life, after, until, is_all, .. } = *answer;
+        let now_ms = self.clock_ms(answer.to);
         let node = &mut self.nodes[answer.to];
         if node.replica.life() != answer.to_life {
             return;
         }
         let page = Page::read(&answer.page).expect("a node wrote it");
-        node.replica.merge(&page, (life, until), at(self.now_ms)).expect("there is room");
+        node.replica.merge(&page, (life, until), at(now_ms)).expect("there is room");
         let following = &mut node.followings[answer.from];
         let answered = Answered { life, after, until, is_all, relays: false };
-        if following.note(question, answered, Vec::new(), self.now_ms).is_some() {
+        if following.note(question, answered, Vec::new(), now_ms).is_some() {
             node.replica.note_followed(life, until);
         }
     }
@@ -183,9 +221,13 @@ impl Mesh {
             14..34 => {
                 let Some(answer) = self.ask(one, other) else { return };
                 match self.rng.below(6) {
-                    0 => {}
-                    1 => self.on_their_way.push(answer),
+                    0 => self.wrongs.lost += 1,
+                    1 => {
+                        self.wrongs.late += 1;
+                        self.on_their_way.push(answer);
+                    }
                     2 => {
+                        self.wrongs.repeated += 1;
                         self.take(&answer);
                         self.on_their_way.push(answer);
                     }
@@ -199,7 +241,10 @@ impl Mesh {
                     self.take(&answer);
                 }
             }
-            37 => self.nodes[one] = self.node(one, count),
+            37 => {
+                self.wrongs.restarts += 1;
+                self.nodes[one] = self.node(one, count);
+            }
             _ => self.cuts[one][other] = !self.cuts[one][other],
         }
     }
@@ -225,6 +270,33 @@ impl Mesh {
         }
     }
 
+    /// Cuts the nodes into two halves, which do not reach each other.
+    fn split(&mut self) {
+        let halves: Vec<bool> = self.nodes.iter().map(|_| self.rng.once_in(2)).collect();
+        let is_cut = |one: bool| halves.iter().map(|other| one != *other).collect();
+        self.cuts = halves.iter().map(|one| is_cut(*one)).collect();
+    }
+
+    /// Things go wrong for some steps. Then nothing does, and all nodes have what any had by then. Returns the number of cells.
+    fn play(&mut self, steps: usize, seed: u64) -> usize {
+        for _ in 0..steps {
+            self.step();
+        }
+        let union = self.union();
+        self.settle();
+        let texts = |number: usize| {
+            let texts = self.nodes[number].replica.texts((0, String::new()), at(self.clock_ms(number)));
+            texts.map(|(name, text)| format!("{name} {text}")).collect::<Vec<_>>()
+        };
+        for (number, node) in self.nodes.iter().enumerate() {
+            assert!(state(&node.replica) == union, "seed {seed}, node {number}");
+            assert_eq!(texts(number), texts(0), "seed {seed}, node {number}");
+            let others = node.followings.iter().enumerate().filter(|(other, _)| *other != number);
+            assert!(others.into_iter().all(|(_, following)| following.is_complete()));
+        }
+        union.len()
+    }
+
     /// What any node has.
     fn union(&self) -> State {
         let mut union = State::new();
@@ -245,22 +317,7 @@ fn nodes_of_a_mesh_agree_whatever_goes_wrong() {
         let _report = ReportOnPanic(seed);
         let mut mesh = Mesh::new(seed, 2 + usize::try_from(seed % 4).expect("small"));
         for _ in 0..3 {
-            for _ in 0..STEPS {
-                mesh.step();
-            }
-            let union = mesh.union();
-            mesh.settle();
-            for (number, node) in mesh.nodes.iter().enumerate() {
-                assert!(state(&node.replica) == union, "seed {seed}, node {number}");
-                let texts = |node: &Node| {
-                    let texts = node.replica.texts((0, String::new()), at(mesh.now_ms));
-                    texts.map(|(name, text)| format!("{name} {text}")).collect::<Vec<_>>()
-                };
-                assert_eq!(texts(node), texts(&mesh.nodes[0]), "seed {seed}, node {number}");
-                let others = node.followings.iter().enumerate().filter(|(other, _)| *other != number);
-                assert!(others.into_iter().all(|(_, following)| following.is_complete()));
-            }
-            cells += union.len();
+            cells += mesh.play(STEPS, seed);
         }
         played += 1;
     }
@@ -291,14 +348,19 @@ fn nothing_is_passed_on_while_all_nodes_reach_each_other() {
     assert!(mesh.nodes.iter().all(|node| state(&node.replica) == mesh.union()));
 }
 
+/// Each part begins with a mesh in two halves, and late answers of a part come in the next one.
 #[test]
 fn a_hundred_nodes_agree() {
-    let mut mesh = Mesh::new(1, 100);
-    for _ in 0..2_000 {
-        mesh.step();
+    for seed in seeds(LARGE_SEEDS) {
+        let _report = ReportOnPanic(seed);
+        let mut mesh = Mesh::new(seed, 100);
+        for _ in 0..2 {
+            mesh.split();
+            let cells = mesh.play(LARGE_STEPS, seed);
+            assert!(cells > 100, "{cells}");
+        }
+        let Wrongs { lost, repeated, late, restarts, cut_off } = mesh.wrongs;
+        let wrongs = [lost, repeated, late, restarts, cut_off];
+        assert!(wrongs.iter().all(|times| *times > 50), "seed {seed}: {:?}", mesh.wrongs);
     }
-    let union = mesh.union();
-    mesh.settle();
-    assert!(union.len() > 100, "{}", union.len());
-    assert!(mesh.nodes.iter().all(|node| state(&node.replica) == union));
 }

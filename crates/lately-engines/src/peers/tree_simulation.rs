@@ -4,7 +4,8 @@
 //! again with nothing but the names of their children, or replaced by nodes without those. Once all of that has ended, every node has
 //! everything that any node had by then. Some trees have two roots, middles that know each other, and edges with two parents.
 //!
-//! `LATELY_SIM_SEED` runs one seed, `LATELY_SIM_SEEDS` this number of them. `LATELY_SIM_TRACE` prints each step.
+//! `LATELY_SIM_SEED` runs one seed, `LATELY_SIM_SEEDS` this number of them, `LATELY_SIM_SECONDS` new ones for this long.
+//! `LATELY_SIM_TRACE` prints each step.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
