@@ -4,6 +4,8 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use serde_json::Value;
 use test_support::{RedisCluster, RedisProgram, RedisServer};
@@ -689,16 +691,27 @@ fn a_deletion_that_the_engine_refuses_is_sent_again() {
     }
 }
 
-/// A master of a Redis Cluster is killed while its replica lags: what it had acknowledged is sent again.
 #[test]
 fn all_nodes_know_all_hits_after_a_failover_of_a_redis_cluster() {
-    let Some(program) = RedisProgram::redis() else { return };
-    let mut redis = RedisCluster::start(&program);
+    RedisProgram::redis().iter().for_each(all_know_all_after_a_failover);
+}
+
+#[test]
+fn all_nodes_know_all_hits_after_a_failover_of_a_valkey_cluster() {
+    RedisProgram::valkey().iter().for_each(all_know_all_after_a_failover);
+}
+
+/// A node that is given these servers of a cluster.
+fn node_of(urls: &[String], name: &str) -> Running {
+    let servers = urls.iter().flat_map(|url| ["--cluster", url]);
+    serve_with(&servers.chain(["--node", name]).collect::<Vec<_>>())
+}
+
+/// A master of a cluster is killed while its replica lags: what it had acknowledged is sent again.
+fn all_know_all_after_a_failover(program: &RedisProgram) {
+    let mut redis = RedisCluster::start(program);
     let urls = redis.urls();
-    let nodes = ["a", "b", "c"].map(|name| {
-        let servers = urls.iter().flat_map(|url| ["--cluster", url]);
-        serve_with(&servers.chain(["--node", name]).collect::<Vec<_>>())
-    });
+    let nodes = ["a", "b", "c"].map(|name| node_of(&urls, name));
     let all: Vec<&Running> = nodes.iter().collect();
     let keys: Vec<String> = (0..30).map(|key| format!("page{key}")).collect();
     let hit = |hits: u64| {
@@ -727,13 +740,71 @@ fn all_nodes_know_all_hits_after_a_failover_of_a_redis_cluster() {
     assert!(all_know(111));
     assert!(slots_of(&redis.replica(0).address().to_string(), "0-5460"));
     // A node without counts of its own learns all of it from the cluster.
-    let urls = redis.urls();
-    let servers = urls[1..].iter().flat_map(|url| ["--cluster", url]);
-    let fourth = serve_with(&servers.chain(["--node", "d"]).collect::<Vec<_>>());
+    let fourth = node_of(&redis.urls()[1..], "d");
     assert!(keys.iter().all(|key| all_say(&[&fourth], &format!("HITS {key}"), 111)));
     assert!(becomes(|| nodes
         .iter()
         .all(|node| node.infos(["lately_engine_ok", "lately_unsent_keys"]) == ["1", "0"])));
+}
+
+/// Slots move between the masters, some of them back again, while all nodes count.
+#[test]
+fn all_nodes_know_all_hits_after_slots_of_a_valkey_cluster_moved() {
+    const KEYS: u64 = 300;
+    let Some(program) = RedisProgram::valkey() else { return };
+    let valkey = RedisCluster::start(&program);
+    let nodes = ["a", "b", "c"].map(|name| node_of(&valkey.urls(), name));
+    let (rounds, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+    let count = |node: &Running| {
+        let pairs: Vec<String> = (0..KEYS).map(|key| format!("page{key} {}", key + 1)).collect();
+        let (round, mut connection) = (format!("MHIT {}", pairs.join(" ")), node.connect());
+        while !is_over.load(Relaxed) {
+            running::words(&round).exec(&mut connection).expect("it counts");
+            rounds.fetch_add(1, Relaxed);
+        }
+    };
+    let has_slots = |third: usize, slots: &str| {
+        let servers = valkey.master(third).command("CLUSTER NODES");
+        let own = servers.lines().find(|line| line.contains("myself")).unwrap_or_default();
+        own.split(' ').skip(8).collect::<Vec<_>>().join(" ") == slots
+    };
+    // The slots that move, from which master to which, and what the two have then.
+    let moves = [
+        ("0 3000", 0, 1, "3001-5460", "0-3000 5461-10922"),
+        ("5461 8000", 1, 2, "0-3000 8001-10922", "5461-8000 10923-16383"),
+        ("1000 3000", 1, 0, "0-999 8001-10922", "1000-5460"),
+    ];
+    let move_all = || {
+        moves.iter().all(|(slots, from, to, left, right)| {
+            let id = valkey.master(*to).command("CLUSTER MYID");
+            let id = id.lines().nth(1).unwrap_or_default();
+            let begun = rounds.load(Relaxed);
+            let migrate = format!("CLUSTER MIGRATESLOTS SLOTSRANGE {slots} NODE {id}");
+            valkey.master(*from).command(&migrate).starts_with('+')
+                && becomes(|| has_slots(*from, left) && has_slots(*to, right))
+                && becomes(|| rounds.load(Relaxed) > begun + 30)
+        })
+    };
+    let have_moved = std::thread::scope(|scope| {
+        nodes.iter().for_each(|node| _ = scope.spawn(|| count(node)));
+        let have_moved = becomes(|| rounds.load(Relaxed) > 30) && move_all();
+        is_over.store(true, Relaxed);
+        have_moved
+    });
+    assert!(have_moved, "{}", valkey.master(0).command("CLUSTER NODES"));
+    let rounds = rounds.into_inner();
+    // A node without counts of its own learns all of it from the cluster.
+    let fourth = node_of(&valkey.urls(), "d");
+    let keys: Vec<String> = (0..KEYS).map(|key| format!("page{key}")).collect();
+    let hits: Vec<u64> = (1..=KEYS).map(|hits| hits * rounds).collect();
+    for window in ["1h", "7d"] {
+        let question = format!("MHITS {window} {}", keys.join(" "));
+        for node in nodes.iter().chain([&fourth]) {
+            assert!(becomes(|| node.ask::<Vec<u64>>(&question) == hits), "{window}");
+        }
+    }
+    let is_well = |node: &Running| node.infos(["lately_engine_ok", "lately_unsent_keys"]) == ["1", "0"];
+    assert!(nodes.iter().all(|node| becomes(|| is_well(node))));
 }
 
 #[test]

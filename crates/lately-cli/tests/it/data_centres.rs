@@ -1,10 +1,11 @@
 //! Two data centres of two nodes each: a Redis for each data centre, and one that all share.
 
 use serde_json::Value;
-use test_support::RedisServer;
+use test_support::{RedisServer, until};
 
 use crate::client_runs::{ask, words};
 use crate::cluster::{check_members, with_members};
+use crate::cluster_peers::Link;
 use crate::common::{has, lately};
 use crate::running::{Running, becomes, serve_in, serve_with};
 
@@ -54,9 +55,14 @@ pub(crate) fn hit_all(node: &Running) {
 
 /// Whether each node has the hits of this many rounds on every key, asked until it has.
 pub(crate) fn all_have<'n>(nodes: impl IntoIterator<Item = &'n Running>, rounds: u64) -> bool {
+    all_have_in(["5m", "7d"], nodes, rounds)
+}
+
+/// The same in other windows.
+fn all_have_in<'n>(windows: [&str; 2], nodes: impl IntoIterator<Item = &'n Running>, rounds: u64) -> bool {
     let keys: Vec<String> = (0..KEYS).map(|key| format!("k{key}")).collect();
     let expected: Vec<u64> = (1..=KEYS).map(|hits| hits * rounds).collect();
-    let questions = ["5m", "7d"].map(|window| format!("MHITS {window} {}", keys.join(" ")));
+    let questions = windows.map(|window| format!("MHITS {window} {}", keys.join(" ")));
     nodes
         .into_iter()
         .all(|node| questions.iter().all(|question| becomes(|| node.ask::<Vec<u64>>(question) == expected)))
@@ -236,6 +242,94 @@ fn data_centres_count_on_while_they_are_cut_off_and_while_their_aggregator_is_re
         assert!(becomes(
             || node.infos(["lately_upstream_ok", "lately_upstream_waiting_blocks"]) == ["1", "0"]
         ));
+    }
+}
+
+/// The ways of both data centres to the global Redis are cut. It is asked again and again how long that has lasted, and all
+/// nodes count meanwhile.
+#[test]
+fn data_centres_that_are_cut_off_for_a_minute_decide_alone_and_agree_afterwards() {
+    /// The most rounds of hits of a data centre in half of the cut.
+    const MOST_ROUNDS: u64 = 100;
+    if !has("redis-server") {
+        return;
+    }
+    let (site, links) = (Site::start(), [Link::new(), Link::new()]);
+    let start = |(centre, name): (usize, &str)| {
+        let url = format!("redis://{}", links[centre].address);
+        serve_with(&["--cluster", &site.local[centre].url(), "--upstream", &url, "--node", name])
+    };
+    let cut = |is_cut| links.iter().for_each(|link| link.set(|state| state.is_cut = is_cut));
+    let to = site.global.address().to_string();
+    links.iter().for_each(|link| link.set(|state| state.to = Some(to.clone())));
+    let mut nodes: Vec<Running> = NODES.map(start).into();
+    nodes.iter().for_each(hit_all);
+    assert!(all_have(&nodes, 4));
+    let ask = |node: &Running, more: &str| node.ask::<Vec<i64>>(&format!("LIMIT shop 10 1h{more}"));
+    assert!((0..4).all(|_| ask(&nodes[0], "")[0] == 1));
+    assert!(nodes.iter().all(|node| becomes(|| ask(node, " PEEK")[2] == 6)));
+    cut(true);
+    // Each data centre knows the four hits of before, and allows the rest.
+    for centre in nodes.chunks(2) {
+        let allowed = (0..20).filter(|_| ask(&centre[0], "")[0] == 1);
+        assert_eq!(allowed.count(), 6);
+        assert!(becomes(|| ask(&centre[1], " PEEK")[0] == 0));
+    }
+    let windows = ["1h", "7d"];
+    let keys: Vec<String> = (0..KEYS).map(|key| format!("k{key}")).collect();
+    let questions = windows.map(|window| format!("MHITS {window} {}", keys.join(" ")));
+    // What is known of others is forgotten when nobody asks for ten seconds.
+    let read_all = |nodes: &[Running]| {
+        for node in nodes {
+            questions.iter().for_each(|question| _ = node.ask::<Vec<u64>>(question));
+        }
+    };
+    let staleness_ms = |node: &Running| node.ask::<[i64; 2]>("HITS k0 STALENESS")[1];
+    // How many rounds each data centre has counted since the cut.
+    let mut rounds = [0, 0];
+    let mut count_until = |nodes: &[Running], old: &[usize], least_ms: i64| {
+        let most = rounds.map(|rounds| rounds + MOST_ROUNDS);
+        until("the counts of the other data centre are old", || {
+            for (node, (centre, _)) in nodes.iter().zip(NODES) {
+                if rounds[centre] < most[centre] {
+                    hit_all(node);
+                    rounds[centre] += 1;
+                }
+            }
+            read_all(nodes);
+            old.iter().all(|number| staleness_ms(&nodes[*number]) >= least_ms)
+        });
+        rounds
+    };
+    let counted = count_until(&nodes, &[0, 1, 2, 3], 25_000);
+    assert!(nodes.iter().all(|node| node.info("lately_upstream_ok") == "0"));
+    for (centre, counted) in nodes.chunks(2).zip(counted) {
+        assert!(all_have_in(windows, centre, 4 + counted));
+    }
+    // The aggregator is killed, its neighbour follows, and another server gets its name.
+    let before = aggregator(&nodes[0]);
+    let killed = NODES.iter().position(|(_, name)| *name == before).expect("a node");
+    assert!(killed < 2 && aggregator(&nodes[1 - killed]) == before);
+    drop(nodes.remove(killed));
+    assert!(becomes(|| {
+        read_all(&nodes);
+        aggregator(&nodes[0]) == NODES[1 - killed].1
+    }));
+    nodes.insert(killed, start(NODES[killed]));
+    // It has read the hits of its data centre, and never those of the other one.
+    assert!(all_have_in(windows, &nodes[killed..=killed], 2 + counted[0]));
+    assert_eq!(staleness_ms(&nodes[killed]), -1);
+    let counted = count_until(&nodes, &[1 - killed, 2, 3], 60_000);
+    assert!(all_have_in(windows, &nodes[1 - killed..2 - killed], 4 + counted[0]));
+    assert!(all_have_in(windows, &nodes[2..], 4 + counted[1]));
+    cut(false);
+    assert!(all_have_in(windows, &nodes, 4 + counted[0] + counted[1]));
+    assert!(all_say(&nodes, "HITS shop 1h", 16));
+    for node in &nodes {
+        assert!(becomes(|| ask(node, " PEEK")[0] == 0));
+        assert!(becomes(|| (0..25_000).contains(&staleness_ms(node))));
+        let state = || node.infos(["lately_upstream_ok", "lately_upstream_waiting_blocks"]);
+        assert!(becomes(|| state() == ["1", "0"]));
     }
 }
 

@@ -41,6 +41,13 @@ max = 40
 window = \"1h\"
 exact = true
 on_owner_down = \"local\"
+
+[[limit]]
+name = \"login\"
+max = 5
+window = \"30m\"
+exact = true
+lockout = \"1h\"
 ";
 
 /// Three nodes, each with a folder. A node is reached by the others through a link.
@@ -285,6 +292,102 @@ fn owners_answer_over_http_and_in_pipelines_and_not_in_transactions() {
     assert!(error.contains("node b decides this key: send the command outside of MULTI"), "{error}");
     // Without a name the node decides.
     assert_eq!(nodes[0].ask::<Vec<i64>>(&format!("LIMIT {key} 40 1h PEEK"))[0], 1);
+}
+
+/// The length of the lockout of `login`, which is longer than its window.
+const LOCKOUT_MS: i64 = 3_600_000;
+
+/// `AT` with a time in milliseconds.
+fn at(time_ms: i64) -> String {
+    format!("AT {}.{:03}", time_ms / 1_000, time_ms % 1_000)
+}
+
+/// The clock of a node.
+fn now_ms(node: &Running) -> i64 {
+    let [seconds, microseconds] = node.ask::<[i64; 2]>("TIME");
+    1_000 * seconds + microseconds / 1_000
+}
+
+/// Uses up `login` on two nodes that are not the owner, and is denied by the first of them. All at one time.
+fn lock_out(nodes: &[Running], key: &str, time_ms: i64) {
+    for request in 0..5 {
+        let answer = nodes[request % 2].ask::<Vec<i64>>(&format!("LIMIT {key} @login {}", at(time_ms)));
+        assert_eq!(answer, [1, 5, 4 - i64::try_from(request).expect("small"), 0, 1_800_000], "{request}");
+    }
+    let denied = nodes[0].ask::<Vec<i64>>(&format!("LIMIT {key} @login {}", at(time_ms)));
+    assert_eq!(denied, [0, 5, 0, LOCKOUT_MS, LOCKOUT_MS]);
+}
+
+#[test]
+fn a_lockout_of_an_exact_limit_holds_on_all_nodes() {
+    let Some(stage) = Stage::new() else { return };
+    let mut nodes = stage.start_all();
+    let key = keys_of(2).next().expect("there are many");
+    // In the past, so that no answer depends on how fast the test is.
+    let time_ms = now_ms(&nodes[0]) - 10_000;
+    lock_out(&nodes, &key, time_ms);
+    let check = |nodes: &[Running]| {
+        for node in nodes {
+            // Further denials do not make it longer.
+            for later_ms in [0, 1_000, 1] {
+                let request = format!("LIMIT {key} @login {}", at(time_ms + later_ms));
+                let left_ms = LOCKOUT_MS - later_ms;
+                assert_eq!(node.ask::<Vec<i64>>(&request), [0, 5, 0, left_ms, left_ms]);
+            }
+            // It is of the key: another limit denies, too, and a cost of 0 is denied.
+            let other = node.ask::<Vec<i64>>(&format!("LIMIT {key} @deny {}", at(time_ms)));
+            assert_eq!((other[0], other[3]), (0, LOCKOUT_MS));
+            let peek = node.ask::<Vec<i64>>(&format!("LIMIT {key} @login COST 0 PEEK {}", at(time_ms)));
+            assert_eq!((peek[0], peek[3]), (0, LOCKOUT_MS));
+            let answer = node.post(&format!("/v1/limit/{key}?limit=login&at={}", &at(time_ms)[3..]));
+            let head = answer.to_lowercase();
+            assert!(
+                head.starts_with("http/1.0 429") && head.contains("\r\nretry-after: 3600\r\n"),
+                "{answer}"
+            );
+            assert!(answer.contains("\"remaining\":0,\"retry_after_ms\":3600000,"), "{answer}");
+        }
+    };
+    check(&nodes);
+    // Without a name the node decides that is asked, and only the owner has the lockout.
+    let unnamed = |node: &Running| node.ask::<Vec<i64>>(&format!("LIMIT {key} 100 1h PEEK"))[0];
+    assert_eq!([0, 1, 2].map(|number| unnamed(&nodes[number])), [1, 1, 0]);
+    // The owner is killed, and has the lockout when it starts again.
+    drop(nodes.pop());
+    nodes.iter().for_each(|node| reaches(node, 1));
+    nodes.push(stage.start(2));
+    nodes.iter().for_each(|node| reaches(node, 2));
+    check(&nodes);
+    // A deletion on the owner ends it.
+    assert_eq!(nodes[2].ask::<u64>(&format!("DEL {key}")), 1);
+    assert!(nodes.iter().all(|node| node.ask::<Vec<i64>>(&format!("LIMIT {key} @login PEEK"))[0] == 1));
+}
+
+#[test]
+fn a_lockout_of_an_exact_limit_ends_on_all_nodes() {
+    let Some(stage) = Stage::new() else { return };
+    let nodes = stage.start_all();
+    let key = keys_of(2).next().expect("there are many");
+    // It is over in two seconds, and the hits have left the window by then.
+    let time_ms = now_ms(&nodes[0]) - LOCKOUT_MS + 2_000;
+    lock_out(&nodes, &key, time_ms);
+    let mut denied = vec![0; nodes.len()];
+    for (node, denied) in nodes.iter().zip(&mut denied) {
+        let is_over = || {
+            let answer = limit(&mut node.connect(), &key, "login PEEK").expect("it answers");
+            *denied += i32::from(answer[0] == 0);
+            assert!(answer[0] == 1 || (1..=2_000).contains(&answer[3]), "{answer:?}");
+            answer[0] == 1
+        };
+        assert!(becomes(is_over));
+        assert!(now_ms(node) >= time_ms + LOCKOUT_MS, "{denied}");
+    }
+    // All nodes together allow `max` again.
+    let allowed = (0..12).filter(|request| {
+        let answer = limit(&mut nodes[request % 3].connect(), &key, "login").expect("it answers");
+        answer[0] == 1
+    });
+    assert_eq!(allowed.count(), 5, "{denied:?}");
 }
 
 /// Two Envoys ask two nodes about an address that the third node decides.

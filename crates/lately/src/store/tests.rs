@@ -6,6 +6,7 @@ use crate::limits::{MAX_KEY_BYTES, MAX_SCAN_SLOTS};
 use crate::time::{days, hours, milliseconds, minutes, seconds};
 
 mod busy;
+mod day;
 mod fast_path;
 mod ids;
 mod kept;
