@@ -60,7 +60,10 @@ impl<'o> Feed<'o> {
         self.number += 1;
         let line = match line {
             Line::Whole(line) if self.number == 1 => {
-                Line::Whole(line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line))
+                let line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line);
+                // A writer that continues at its old offset in a truncated file leaves a hole.
+                let hole = line.iter().take_while(|byte| **byte == 0).count();
+                Line::Whole(&line[hole..])
             }
             line => line,
         };
@@ -282,6 +285,17 @@ mod tests {
         assert_eq!(give(&mut feed, "{\"time\":1710234000,\"ip\":\"b\"}"), 1);
         let scanned = feed.finish(&[], &mut |_| {}).expect("reads");
         assert_eq!((scanned.format, scanned.lines, scanned.malformed_lines()), (Some("json"), 5, 2));
+    }
+
+    #[test]
+    fn zeros_before_the_first_line_are_skipped() {
+        let options = options();
+        let mut feed = Feed::new(&options).expect("valid");
+        let line = r#"{"time":"2024-03-12T08:00:04Z","ip":"a"}"#;
+        let records = give(&mut feed, &format!("{}{line}", "\0".repeat(4_096))) + give(&mut feed, line);
+        let mut finished = records;
+        let scanned = feed.finish(b"", &mut |_| finished += 1).expect("lines");
+        assert_eq!((finished, scanned.malformed_lines()), (2, 0));
     }
 
     #[test]

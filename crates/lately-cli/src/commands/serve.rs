@@ -91,9 +91,9 @@ pub(crate) struct Serve {
     threads: Option<NonZeroUsize>,
 
     /// Count together with other servers, through the Redis, Valkey or PostgreSQL server at this address:
-    /// redis://HOST:PORT or postgres://USER:PASSWORD@HOST:PORT/DATABASE. For a Redis Cluster, give the option with several of
-    /// its servers. Without such a server, give it with peer://HOST:PORT of each other node, and --peer [default: alone].
-    #[arg(long, value_name = "URL", requires = "node")]
+    /// redis://HOST:PORT or postgres://USER:PASSWORD@HOST:PORT/DATABASE. For a Redis Cluster, name several of
+    /// its servers. Without such a server, name peer://HOST:PORT of each other node, and give --peer [default: alone].
+    #[arg(long, value_name = "URL", num_args = 1.., requires = "node")]
     cluster: Vec<String>,
 
     /// Also count together with other data centres, through the server at this address. --cluster is that of

@@ -234,7 +234,7 @@ fn each_record_counts_once_over_fifty_kills() {
 fn each_record_counts_once_over_restarts_of_the_broker() {
     let Some(mut brokers) = Brokers::tansu_with_objects(3) else { return };
     let mut sent = Sent::new(70);
-    let mut nodes = vec![brokers.node("a", "", None), brokers.node("b", "", None)];
+    let mut nodes = [brokers.node("a", "", None), brokers.node("b", "", None)];
     sent.send(&brokers, 500);
     sent.is_counted(&nodes.iter().collect::<Vec<_>>());
     for round in 0..4 {
