@@ -597,6 +597,9 @@ pub(crate) const LOSS_NOTICED_MS: i64 = 10_000;
 /// The list of keys with such hits takes at most this part of the memory for deletions: one over it.
 pub(crate) const LATE_HITS_PART: usize = 4;
 
+/// They are marked until all nodes have been there for this long, in milliseconds: those that come back have much to send.
+pub(crate) const LATE_HITS_MS: i64 = 60_000;
+
 /// Such hits in a cell of the finest level that goes on after the deletion are marked if it is not wider than this, in milliseconds.
 pub(crate) const LATE_HITS_CELL_MS: i64 = 10_000;
 

@@ -786,10 +786,9 @@ fn all_nodes_know_all_hits_after_slots_of_a_valkey_cluster_moved() {
         })
     };
     let have_moved = std::thread::scope(|scope| {
+        let _stop = running::Stop(&is_over);
         nodes.iter().for_each(|node| _ = scope.spawn(|| count(node)));
-        let have_moved = becomes(|| rounds.load(Relaxed) > 30) && move_all();
-        is_over.store(true, Relaxed);
-        have_moved
+        becomes(|| rounds.load(Relaxed) > 30) && move_all()
     });
     assert!(have_moved, "{}", valkey.master(0).command("CLUSTER NODES"));
     let rounds = rounds.into_inner();

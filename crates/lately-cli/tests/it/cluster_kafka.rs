@@ -234,7 +234,7 @@ fn each_record_counts_once_over_fifty_kills() {
 fn each_record_counts_once_over_restarts_of_the_broker() {
     let Some(mut brokers) = Brokers::tansu_with_objects(3) else { return };
     let mut sent = Sent::new(70);
-    let mut nodes = [brokers.node("a", "", None), brokers.node("b", "", None)];
+    let mut nodes = vec![brokers.node("a", "", None), brokers.node("b", "", None)];
     sent.send(&brokers, 500);
     sent.is_counted(&nodes.iter().collect::<Vec<_>>());
     for round in 0..4 {
@@ -245,11 +245,13 @@ fn each_record_counts_once_over_restarts_of_the_broker() {
         brokers.tansu.as_mut().expect("it is one").kill();
         // A server is killed as well, and comes back before the broker or after it.
         if round == 1 {
-            nodes[0] = brokers.node("a", "", None);
+            drop(nodes.remove(0));
+            nodes.insert(0, brokers.node("a", "", None));
         }
         brokers.tansu.as_mut().expect("it is one").restart();
         if round == 2 {
-            nodes[1] = brokers.node("b", "", None);
+            drop(nodes.remove(1));
+            nodes.push(brokers.node("b", "", None));
         }
         sent.send(&brokers, 200);
         sent.is_counted(&nodes.iter().collect::<Vec<_>>());

@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use redis::{Connection, FromRedisValue};
@@ -265,4 +266,13 @@ pub(crate) fn words(line: &str) -> redis::Cmd {
     let mut command = redis::Cmd::new();
     line.split(' ').for_each(|word| _ = command.arg(word));
     command
+}
+
+/// Ends what other threads do, also when a check fails.
+pub(crate) struct Stop<'a>(pub(crate) &'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }

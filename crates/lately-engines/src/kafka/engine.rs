@@ -151,6 +151,10 @@ impl Shared {
                     self.topics.state
                 ));
             }
+            let refused = std::mem::take(&mut state.refused_texts);
+            if refused > 0 {
+                self.warn(format!("there is no room for the members that other nodes have of {refused} keys: UNIQ leaves them out until they are sent again"));
+            }
             let forgotten = std::mem::take(&mut state.forgotten_ids);
             if forgotten > 0 {
                 self.stats.note_forgotten_ids(forgotten);
@@ -441,17 +445,21 @@ impl Engine for Kafka {
         self.ready().await?;
         let (shared, now) = (&self.shared, self.shared.now());
         let producer = shared.producer()?;
-        let mut records = Vec::with_capacity(texts.len());
+        let (mut records, mut has_room) = (Vec::with_capacity(texts.len()), true);
         for &KeyText { key, name, text, keep_until } in texts {
             let mut state = shared.state();
             let version = state.key_texts.next_version(key, name, now);
             let (name, text) = (name.to_owned(), text.map(str::to_owned));
             let (writer, until_ms) = (producer.writer(), keep_until.as_millis());
             let record = KeyTextRecord { writer, key: key.into(), name, version, until_ms, text };
-            state.set_key_text(record.clone(), now)?;
+            if state.set_key_text(record.clone(), now).is_err() {
+                has_room = false;
+                break;
+            }
             records.push(shared.keyed_record(&StateRecord::KeyText(record)));
         }
-        producer.write(&records, ENGINE_TIMEOUT).await
+        producer.write(&records, ENGINE_TIMEOUT).await?;
+        if has_room { Ok(()) } else { Err(EngineError::NoRoom) }
     }
 
     async fn key_texts(&mut self, keys: &[&[u8]]) -> Result<Vec<NamedTexts>, EngineError> {

@@ -41,7 +41,12 @@ impl KeyTexts {
     /// The version of the next text of a name.
     pub(super) fn next_version(&self, key: &[u8], name: &str, now: Timestamp) -> u64 {
         let held = self.texts.get(&(key.into(), name.to_owned())).map_or(0, |held| held.version);
-        now.as_millis().unsigned_abs().max(held + 1)
+        now.as_millis().unsigned_abs().max(held.saturating_add(1))
+    }
+
+    /// Whether there is a text of this name.
+    pub(super) fn has(&self, KeyTextRecord { key, name, .. }: &KeyTextRecord) -> bool {
+        self.texts.contains_key(&(key.clone(), name.clone()))
     }
 
     /// The bytes that a text takes more than the one before. `None`: that one is as new.

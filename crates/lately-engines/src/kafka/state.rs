@@ -38,6 +38,8 @@ pub(super) struct State {
     nonces: HashMap<i32, u64>,
     /// Records that no node of this version has written.
     pub(super) foreign: u64,
+    /// Texts about keys for which there was no room.
+    pub(super) refused_texts: u64,
 }
 
 impl State {
@@ -57,6 +59,7 @@ impl State {
             claims: HashMap::new(),
             nonces: HashMap::new(),
             foreign: 0,
+            refused_texts: 0,
         }
     }
 
@@ -149,7 +152,7 @@ impl State {
         }
     }
 
-    /// Merges a record that was read before. Claims and texts were taken then: a claim lasts from when it is first read.
+    /// Merges a record that was read before. Claims and texts of lists were taken then: a claim lasts from when it is first read.
     ///
     /// # Errors
     /// Those of [`State::merge`].
@@ -209,7 +212,10 @@ impl State {
             }
             StateRecord::Text { list, name, text } => self.set_text(list, name, text),
             StateRecord::KeyText(_) if self.kept.is_some() => {}
-            StateRecord::KeyText(record) => self.set_key_text(record, now)?,
+            StateRecord::KeyText(record) => {
+                // It is written again within the hour. Counts do not wait for that.
+                self.refused_texts += u64::from(self.set_key_text(record, now).is_err());
+            }
             StateRecord::Claim { node, holder, lasts_ms } => {
                 let until_ms = lasts_ms.map(|lasts_ms| {
                     now.as_millis().saturating_add(i64::try_from(lasts_ms).unwrap_or(i64::MAX))
@@ -293,10 +299,10 @@ impl State {
     /// # Errors
     /// [`NoRoom`]: it is not taken.
     pub(super) fn set_key_text(&mut self, record: KeyTextRecord, now: Timestamp) -> Result<(), NoRoom> {
-        let Some(growth) = self.key_texts.growth(&record).filter(|_| record.until_ms > now.as_millis())
-        else {
+        let Some(growth) = self.key_texts.growth(&record) else { return Ok(()) };
+        if record.until_ms <= now.as_millis() && !self.key_texts.has(&record) {
             return Ok(());
-        };
+        }
         let held_bytes = self.counts.held_bytes().saturating_add_signed(growth);
         if growth > 0 && held_bytes > self.counts.most_bytes() {
             return Err(NoRoom);

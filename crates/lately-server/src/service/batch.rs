@@ -461,11 +461,6 @@ impl Service {
             let applied = match (op, &*outcome) {
                 (Op::Hit { weight, .. }, Outcome::Hit(Ok(_))) => Applied::counted(*weight, true),
                 (Op::Hits { .. }, _) => continue,
-                (Op::Limit { cost, .. }, Outcome::Limit(Ok(decision)))
-                    if named.peek().is_none() && decision.is_allowed() =>
-                {
-                    Applied::counted(*cost, *cost > 0)
-                }
                 _ => {
                     while named.next_if(|(range, _)| range.end <= number).is_some() {}
                     let rule =

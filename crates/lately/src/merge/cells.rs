@@ -3,9 +3,9 @@
 //! The tallies of an origin in the cells of some levels follow each other, by width and start. Before them are the id of the levels,
 //! the number of the origin, and how many tallies follow. A tally has one of two forms, by its first number:
 //! - even: the cell follows the one before, and nothing is deleted; the number is twice its hits.
-//! - odd: half of it (rounded down) is four times the gap in cells, or the rung of another width, whose number of widths
-//!   since the epoch follows. The two bits below say whether the width is another one, and whether hits are deleted. The counted
-//!   hits follow, and the deleted ones if there are any.
+//! - odd: bit 1 says that the width is another one, bit 2 that hits are deleted. The other bits are the gap in cells, or the rung of
+//!   the other width; then the number of the cell since the epoch follows. Then come the counted hits, and the deleted ones if
+//!   there are any.
 
 use std::collections::BTreeMap;
 use std::mem;

@@ -3,140 +3,256 @@
 
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Unbounded};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use lately::{Tally, Timestamp};
-use lately_engines::{Away, Known, Told};
+use lately_engines::{Away, Engine, EngineError, Known, Told};
 
-use crate::limits::LATE_HITS_CELL_MS;
+use super::outgoing::Pending;
+use super::reconcile::{after, before};
+use super::worker::{all_told_of, parts};
+use crate::limits::{
+    CLUSTER_DELETE_KEYS, LATE_HITS_CELL_MS, LATE_HITS_EVERY_MS, LATE_HITS_MS, LOSS_NOTICED_MS,
+    RECONCILE_ROUND_MS,
+};
+use crate::service::Service;
 
 /// Keys that were deleted while hits of them may have been away, and those that were deleted last: that the engine has lost counts is noticed
 /// later.
 #[derive(Default)]
-pub(super) struct LateHits {
+pub(super) struct LateHits(Mutex<List>);
+
+#[derive(Default)]
+struct List {
     deleted: BTreeMap<Box<[u8]>, Deleted>,
     /// How many of them may have hits that were away.
     away: usize,
     bytes: usize,
-    /// The key up to which marks were made.
+    /// The key up to which marks were made, and when.
     looked_at: Option<Box<[u8]>>,
+    looked: Option<Timestamp>,
+    /// When the engine last may have lost counts.
+    lost: Option<Timestamp>,
+    /// Since when all nodes are here.
+    all_here: Option<Timestamp>,
 }
 
 /// When a key was deleted last, and whose hits may have been away then.
 #[derive(Clone)]
 pub(super) struct Deleted {
     pub(super) at: Timestamp,
-    away: Away,
+    may_be_away: bool,
+    /// The hits of these nodes were not.
+    here: Vec<String>,
 }
 
-const DELETED_BYTES: usize = 2 * size_of::<(Box<[u8]>, Deleted)>();
-
-fn bytes_of(key: &[u8]) -> usize {
-    DELETED_BYTES + key.len()
+impl Deleted {
+    fn bytes(&self, key: &[u8]) -> usize {
+        let names = self.here.iter().map(|name| size_of::<String>() + name.len());
+        2 * size_of::<(Box<[u8]>, Deleted)>() + key.len() + names.sum::<usize>()
+    }
 }
 
 impl LateHits {
-    pub(super) fn is_empty(&self) -> bool {
-        self.deleted.is_empty()
+    fn list(&self) -> MutexGuard<'_, List> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The engine has lost counts: hits of all of them may have been away.
-    pub(super) fn all_may_be_away(&mut self) {
-        self.deleted.values_mut().for_each(|deleted| deleted.away = Away::AllBut(Vec::new()));
-        self.away = self.deleted.len();
+    /// The engine has lost counts, perhaps before the last keys were deleted: hits of all of them may have been away.
+    pub(super) fn note_lost(&self, now: Timestamp) {
+        let List { deleted, away, lost, .. } = &mut *self.list();
+        deleted.values_mut().for_each(|deleted| deleted.may_be_away = true);
+        (*away, *lost) = (deleted.len(), Some(now));
     }
 
-    /// Forgets keys that were deleted before a time and had no hits that were away.
-    pub(super) fn forget(&mut self, before: Timestamp) {
-        let bytes = &mut self.bytes;
-        self.deleted.retain(|key, deleted| {
-            let is_kept = deleted.away != Away::Nobody || deleted.at >= before;
-            *bytes -= if is_kept { 0 } else { bytes_of(key) };
-            is_kept
-        });
+    /// Whether counts may be missing that the engine has lost. Other nodes compare all that they have with it, and send what it lacks.
+    pub(super) fn is_lost(&self, now: Timestamp) -> bool {
+        self.list().lost.is_some_and(|lost| now < after(lost, RECONCILE_ROUND_MS))
+    }
+
+    /// Notes whose hits may be missing now. That is noticed some seconds late, so it holds for the last deleted keys, too. Returns whether all
+    /// nodes have been here for so long that everything of theirs has come.
+    pub(super) fn note_away(&self, away: Away, now: Timestamp) -> bool {
+        let list = &mut *self.list();
+        let Away::AllBut(here) = away else {
+            let since = *list.all_here.get_or_insert(now);
+            return now >= after(since, LATE_HITS_MS);
+        };
+        list.all_here = None;
+        if list.away < list.deleted.len() {
+            for (key, deleted) in list.deleted.iter_mut().filter(|(_, deleted)| !deleted.may_be_away) {
+                list.bytes -= deleted.bytes(key);
+                (deleted.may_be_away, deleted.here) = (true, here.clone());
+                list.bytes += deleted.bytes(key);
+            }
+            list.away = list.deleted.len();
+        }
+        false
     }
 
     /// Memory of the list, in bytes, about.
     pub(super) fn bytes(&self) -> usize {
-        self.bytes
+        self.list().bytes
     }
 
-    /// A key was deleted, and its hits are marked as far as they are known. Without room it is left out.
-    pub(super) fn add(&mut self, key: &[u8], at: Timestamp, away: Away, most_bytes: usize) {
-        let is_away = usize::from(away != Away::Nobody);
-        if let Some(held) = self.deleted.get_mut(key) {
-            self.away = self.away - usize::from(held.away != Away::Nobody) + is_away;
-            *held = Deleted { at: at.max(held.at), away };
-        } else if self.bytes + bytes_of(key) <= most_bytes {
-            self.bytes += bytes_of(key);
-            self.away += is_away;
-            self.deleted.insert(key.into(), Deleted { at, away });
+    /// A key was deleted, and its hits are marked as far as they are known. `may_be_away`: others may come, but not of the nodes that
+    /// are `here`. Without room, the key is left out.
+    pub(super) fn add(
+        &self,
+        key: &[u8],
+        at: Timestamp,
+        (may_be_away, here): (bool, Vec<String>),
+        most_bytes: usize,
+    ) {
+        let list = &mut *self.list();
+        let before = list.remove(key);
+        let at = before.map_or(at, |before| at.max(before.at));
+        let deleted = Deleted { at, may_be_away, here };
+        let bytes = deleted.bytes(key);
+        if list.bytes + bytes <= most_bytes {
+            list.bytes += bytes;
+            list.away += usize::from(may_be_away);
+            list.deleted.insert(key.into(), deleted);
         }
     }
 
+    /// The next keys with hits that may have been away, if some are due.
+    pub(super) fn due(&self, now: Timestamp) -> Vec<(Box<[u8]>, Deleted)> {
+        let list = &mut *self.list();
+        if list.deleted.is_empty() || list.looked.is_some_and(|last| now < after(last, LATE_HITS_EVERY_MS)) {
+            return Vec::new();
+        }
+        list.looked = Some(now);
+        list.forget(before(now, LOSS_NOTICED_MS));
+        list.next(CLUSTER_DELETE_KEYS)
+    }
+
+    /// All hits of a key that were away are marked, if it was not deleted again.
+    pub(super) fn marked(&self, key: &[u8], at: Timestamp) {
+        let list = &mut *self.list();
+        if list.deleted.get(key).is_some_and(|held| held.at <= at) {
+            list.remove(key);
+        }
+    }
+}
+
+impl List {
+    fn remove(&mut self, key: &[u8]) -> Option<Deleted> {
+        let removed = self.deleted.remove(key)?;
+        self.bytes -= removed.bytes(key);
+        self.away -= usize::from(removed.may_be_away);
+        Some(removed)
+    }
+
+    /// Forgets keys that were deleted before a time and had no hits that were away.
+    fn forget(&mut self, before: Timestamp) {
+        let bytes = &mut self.bytes;
+        self.deleted.retain(|key, deleted| {
+            let is_kept = deleted.may_be_away || deleted.at >= before;
+            *bytes -= if is_kept { 0 } else { deleted.bytes(key) };
+            is_kept
+        });
+    }
+
     /// Up to `most` keys with hits that may have been away, those after the ones of the last call.
-    pub(super) fn next(&mut self, most: usize) -> Vec<(Box<[u8]>, Deleted)> {
+    fn next(&mut self, most: usize) -> Vec<(Box<[u8]>, Deleted)> {
         if self.away == 0 {
             return Vec::new();
         }
         let from = self.looked_at.take().map_or(Unbounded, Excluded);
         let next = self.deleted.range::<Box<[u8]>, _>((from, Unbounded));
-        let next = next.filter(|(_, deleted)| deleted.away != Away::Nobody).take(most);
+        let next = next.filter(|(_, deleted)| deleted.may_be_away).take(most);
         let next: Vec<_> = next.map(|(key, deleted)| (key.clone(), deleted.clone())).collect();
         self.looked_at = next.last().filter(|_| next.len() == most).map(|(key, _)| key.clone());
         next
     }
+}
 
-    /// All hits of a key that were away are marked, if it was not deleted again.
-    pub(super) fn remove(&mut self, key: &[u8], at: Timestamp) {
-        if let Some(held) = self.deleted.get(key).filter(|held| held.at <= at) {
-            self.away -= usize::from(held.away != Away::Nobody);
-            self.deleted.remove(key);
-            self.bytes -= bytes_of(key);
-        }
+/// Whose hits may be missing now, as [`LateHits::add`] takes it.
+pub(super) fn away_of(away: Away) -> (bool, Vec<String>) {
+    match away {
+        Away::Nobody => (false, Vec::new()),
+        Away::AllBut(here) => (true, here),
     }
 }
 
+/// The marks for late hits of some keys, of what an engine has of them by now.
+///
+/// # Errors
+/// [`EngineError`]: it could not be read.
+pub(super) async fn marks_of<'k>(
+    late: &'k [(Box<[u8]>, Deleted)],
+    engine: &mut impl Engine,
+    service: &'k Service,
+    now: Timestamp,
+) -> Result<Vec<Pending<'k>>, EngineError> {
+    let (mut pending, mut rest) = (Vec::new(), late);
+    while !rest.is_empty() {
+        let told = all_told_of(engine, service, rest.iter().map(|(key, _)| &**key), now).await?;
+        let (read, next) = rest.split_at(told.len());
+        rest = next;
+        let marks = read.iter().zip(told).map(|((key, deleted), told)| {
+            let counts = deleted.marks(told, |known| parts(service).1.is_own(&known.origin));
+            Pending { key, sets: service.store.level_sets(key), counts }
+        });
+        pending.extend(marks.filter(|pending| !pending.counts.is_empty()));
+    }
+    Ok(pending)
+}
+
 impl Deleted {
-    /// The marks for hits of other nodes that were away, by their time: of what an engine has of the key by now.
-    ///
-    /// A cell that has a mark was known when the key was deleted. A cell that goes on after the deletion may have later hits, too: of
-    /// a wider one, as many are marked as in the narrower cells inside, and a cell without any of these is marked if it is short.
-    pub(super) fn marks(&self, told: Told, is_own: impl Fn(&Known) -> bool) -> Vec<Known> {
-        let at_ms = self.at.as_millis();
-        let is_late = |known: &Known| {
-            known.tally.counted > 0
-                && known.tally.deleted == 0
-                && known.cell.start_ms <= at_ms
-                && self.away.may_be(known.origin.node())
-                && !is_own(known)
-        };
-        let mut late: Told = told.into_iter().filter(is_late).collect();
-        late.sort_by(|one, next| {
+    /// Whether its hits have left the retention.
+    pub(super) fn is_over(&self, key: &[u8], service: &Service, now: Timestamp) -> bool {
+        now > after(self.at, service.store.settings_of(key).retain().as_millis())
+    }
+
+    /// The marks for hits of other nodes that were away, by their time: of what an engine has of the key by now. A cell that has a
+    /// mark was known when the key was deleted.
+    pub(super) fn marks(&self, mut told: Told, is_own: impl Fn(&Known) -> bool) -> Vec<Known> {
+        let is_here = |known: &Known| self.here.iter().any(|here| here == known.origin.node());
+        told.retain(|known| known.tally.counted > 0 && !is_here(known) && !is_own(known));
+        told.sort_by(|one, next| {
             let place = |known: &Known| (known.levels, known.cell.width_ms, known.cell.start_ms);
             one.origin.cmp(&next.origin).then(place(one).cmp(&place(next)))
         });
-        let mut marks: Vec<Known> = Vec::with_capacity(late.len());
-        for of_origin in late.chunk_by(|one, next| (&one.origin, one.levels) == (&next.origin, next.levels)) {
-            let mut narrower = marks.len()..marks.len();
-            for of_level in of_origin.chunk_by(|one, next| one.cell.width_ms == next.cell.width_ms) {
-                let first = marks.len();
-                for known in of_level {
-                    let counted = known.tally.counted;
-                    let inside =
-                        marks[narrower.clone()].iter().filter(|of| known.cell.start_ms <= of.cell.start_ms);
-                    let inside: u64 = inside.map(|of| of.tally.deleted).sum();
-                    let is_over = known.cell.end_ms() <= at_ms + 1;
-                    let is_short = narrower.is_empty() && known.cell.width_ms <= LATE_HITS_CELL_MS;
-                    let deleted = if is_over || is_short { counted } else { inside.min(counted) };
-                    if deleted > 0 {
-                        let tally = Tally { counted, deleted };
-                        marks.push(Known { tally, removed: 0, ..known.clone() });
-                    }
+        let mut marks = Vec::new();
+        for of_origin in told.chunk_by(|one, next| (&one.origin, one.levels) == (&next.origin, next.levels)) {
+            let mut older: Vec<(&Known, u64)> = Vec::with_capacity(of_origin.len());
+            for known in of_origin {
+                let hits = self.older_hits(known, &older);
+                if known.tally.deleted == 0 && hits > 0 {
+                    let tally = Tally { counted: known.tally.counted, deleted: hits };
+                    marks.push(Known { tally, removed: 0, ..known.clone() });
                 }
-                narrower = first..marks.len();
+                older.push((known, hits));
             }
         }
         marks
+    }
+
+    /// How many hits of a cell are from before the deletion, as far as that is known. `narrower` has that of all narrower cells, by width.
+    ///
+    /// A cell that goes on after the deletion has those of the narrower cells inside. If there are none, it is one of the finest level, and
+    /// taken for older if it is short.
+    fn older_hits(&self, known: &Known, narrower: &[(&Known, u64)]) -> u64 {
+        let (Tally { counted, deleted }, cell) = (known.tally, known.cell);
+        let at_ms = self.at.as_millis();
+        if deleted > 0 || cell.start_ms > at_ms {
+            return deleted.min(counted);
+        }
+        if cell.end_ms() <= at_ms + 1 {
+            return counted;
+        }
+        let is_inside = |of: &Known| {
+            of.cell.width_ms < cell.width_ms && (cell.start_ms..cell.end_ms()).contains(&of.cell.start_ms)
+        };
+        let mut inside = narrower.iter().rev().filter(|(of, _)| is_inside(of)).peekable();
+        let Some((widest, _)) = inside.peek() else {
+            return if cell.width_ms <= LATE_HITS_CELL_MS { counted } else { 0 };
+        };
+        let width_ms = widest.cell.width_ms;
+        let of_level = inside.take_while(|(of, _)| of.cell.width_ms == width_ms);
+        of_level.map(|(_, hits)| hits).sum::<u64>().min(counted)
     }
 }
 
@@ -157,7 +273,7 @@ mod tests {
 
     #[test]
     fn hits_of_before_the_deletion_are_marked() {
-        let deleted = Deleted { at: at(65_500), away: Away::AllBut(vec!["here".to_owned()]) };
+        let deleted = Deleted { at: at(65_500), may_be_away: true, here: vec!["here".to_owned()] };
         let told = vec![
             known("a", (60_000, 1_000), 3, 0),
             known("a", (65_000, 1_000), 4, 0),
@@ -167,11 +283,19 @@ mod tests {
             known("a", (60_000, 60_000), 20, 0),
             known("a", (0, 60_000), 9, 0),
             // Known when the key was deleted, and those of nodes that were there.
-            known("a", (64_000, 1_000), 8, 7),
+            known("a", (64_000, 1_000), 8, 5),
             known("here", (60_000, 1_000), 1, 0),
             known("own", (60_000, 1_000), 1, 0),
             // A long pane.
             known("b", (0, 3_600_000), 6, 0),
+            // Only later hits.
+            known("c", (67_000, 1_000), 1, 0),
+            known("c", (60_000, 10_000), 1, 0),
+            known("c", (60_000, 60_000), 1, 0),
+            // Those of before were known, and the wider cell comes later.
+            known("d", (64_000, 1_000), 5, 5),
+            known("d", (68_000, 1_000), 3, 0),
+            known("d", (60_000, 10_000), 8, 0),
         ];
         let marks = deleted.marks(told, |known| known.origin.node() == "own");
         let marks: Vec<_> = marks
@@ -181,46 +305,52 @@ mod tests {
         let expected = [
             ("a", 60_000, 1_000, 3),
             ("a", 65_000, 1_000, 4),
-            ("a", 60_000, 10_000, 7),
+            ("a", 60_000, 10_000, 12),
             ("a", 0, 60_000, 9),
-            ("a", 60_000, 60_000, 7),
+            ("a", 60_000, 60_000, 12),
+            ("d", 60_000, 10_000, 5),
         ];
         assert_eq!(marks, expected);
     }
 
     #[test]
     fn deletions_are_kept_while_hits_may_be_away() {
-        let (mut late, away) = (LateHits::default(), || Away::AllBut(Vec::new()));
-        let keys = |late: &mut LateHits, most| -> Vec<Box<[u8]>> {
-            late.next(most).into_iter().map(|(key, _)| key).collect()
-        };
-        let most_bytes = 4 * bytes_of(b"a");
-        for (key, ms, away) in [
-            (b"a", 1, away()),
-            (b"b", 2, Away::Nobody),
-            (b"c", 3, away()),
-            (b"d", 4, away()),
-            (b"e", 5, away()),
-        ] {
-            late.add(key, at(ms), away, most_bytes);
+        let late = LateHits::default();
+        let keys =
+            |most| -> Vec<Box<[u8]>> { late.list().next(most).into_iter().map(|(key, _)| key).collect() };
+        let deleted = |may_be_away| Deleted { at: at(0), may_be_away, here: Vec::new() };
+        let most_bytes = 4 * deleted(true).bytes(b"a");
+        for (key, ms, may_be_away) in
+            [(b"a", 1, true), (b"b", 2, false), (b"c", 3, true), (b"d", 4, true), (b"e", 5, true)]
+        {
+            late.add(key, at(ms), (may_be_away, Vec::new()), most_bytes);
         }
         assert_eq!(late.bytes(), most_bytes);
         // A part at a time, without those that had no hits away.
         let key = |name: &[u8; 1]| Box::<[u8]>::from(&name[..]);
-        assert_eq!(keys(&mut late, 2), [key(b"a"), key(b"c")]);
-        assert_eq!(keys(&mut late, 2), [key(b"d")]);
-        assert_eq!(keys(&mut late, 2), [key(b"a"), key(b"c")]);
-        late.remove(b"a", at(0));
-        late.remove(b"c", at(3));
-        late.forget(at(2));
-        late.all_may_be_away();
-        assert_eq!(keys(&mut late, 9), [key(b"a"), key(b"b"), key(b"d")]);
+        assert_eq!(keys(2), [key(b"a"), key(b"c")]);
+        assert_eq!(keys(2), [key(b"d")]);
+        assert_eq!(keys(2), [key(b"a"), key(b"c")]);
+        assert_eq!(keys(2), [key(b"d")]);
+        late.marked(b"a", at(0));
+        late.marked(b"c", at(3));
+        late.list().forget(at(2));
+        late.note_lost(at(9));
+        assert!(late.is_lost(at(9)) && !late.is_lost(at(9 + RECONCILE_ROUND_MS)));
+        assert_eq!(keys(9), [key(b"a"), key(b"b"), key(b"d")]);
         for (name, ms) in [(b"a", 1), (b"b", 2), (b"d", 4)] {
-            late.remove(name, at(ms));
+            late.marked(name, at(ms));
         }
-        assert!(late.is_empty() && late.bytes() == 0 && late.next(9).is_empty());
-        late.add(b"b", at(2), Away::Nobody, most_bytes);
-        late.forget(at(3));
-        assert!(late.is_empty() && late.bytes() == 0);
+        assert_eq!((late.bytes(), late.list().away), (0, 0));
+        late.add(b"b", at(2), (false, Vec::new()), most_bytes);
+        late.list().forget(at(3));
+        assert_eq!((late.bytes(), late.due(at(9)).len()), (0, 0));
+        // That a node is away is noticed late.
+        late.add(b"b", at(2), (false, Vec::new()), most_bytes);
+        assert!(!late.note_away(Away::Nobody, at(5)) && keys(9).is_empty());
+        assert!(!late.note_away(Away::AllBut(vec!["c".to_owned()]), at(6)));
+        assert_eq!(late.list().next(9)[0].1.here, ["c"]);
+        assert!(!late.note_away(Away::Nobody, at(7)) && !late.note_away(Away::Nobody, at(6 + LATE_HITS_MS)));
+        assert!(late.note_away(Away::Nobody, at(7 + LATE_HITS_MS)));
     }
 }

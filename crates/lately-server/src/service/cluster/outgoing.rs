@@ -11,11 +11,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 
 use lately::limits::SENT_WITHIN_MS;
 use lately::{Cell, LevelSets, Levels, LevelsId, Origin, OwnSpan, Tally, Timestamp};
-use lately_engines::{Away, Block, Known, Told, Write};
+use lately_engines::{Block, Known, Told, Write};
 
 use super::deletion_log::{DeletedKeys, DeletionLog, Line, Logged, Step};
 use super::group::Group;
-use super::late_hits::{Deleted, LateHits};
+use super::late_hits::LateHits;
 use super::origins::Origins;
 use super::reconcile::before;
 use super::upstream::Upstream;
@@ -27,6 +27,7 @@ pub(super) struct Outgoing {
     /// What the deletions may take.
     most_bytes: usize,
     deletions: Mutex<Deletions>,
+    pub(super) late: LateHits,
 }
 
 /// What this node counts under, until its store is emptied.
@@ -57,7 +58,6 @@ struct Deletions {
     /// The marks that were sent last, in case the engine loses them.
     sent: VecDeque<SentMarks>,
     sent_bytes: usize,
-    late: LateHits,
 }
 
 /// The marks for a deletion of a key.
@@ -118,7 +118,7 @@ impl Outgoing {
         for (key, at, known) in marks {
             deletions.keep(SentMarks { at, key, marks: vec![known], is_sent: true });
         }
-        Ok(Outgoing { life, most_bytes, deletions: Mutex::new(deletions) })
+        Ok(Outgoing { life, most_bytes, deletions: Mutex::new(deletions), late: LateHits::default() })
     }
 
     fn life(&self) -> RwLockReadGuard<'_, Life> {
@@ -391,31 +391,9 @@ impl Outgoing {
         let _ = self.deletions().log.add([(Step::Marked, key.into(), deleted_at)].into_iter());
     }
 
-    /// The marks for a deletion of a key are sent. Hits of nodes that were away are not known yet.
-    pub(super) fn note_late(&self, key: &[u8], deleted_at: Timestamp, away: Away) {
-        self.deletions().late.add(key, deleted_at, away, self.most_bytes / LATE_HITS_PART);
-    }
-
-    /// Whether there are such keys.
-    pub(super) fn has_late(&self) -> bool {
-        !self.deletions().late.is_empty()
-    }
-
-    /// The next `most` of them whose hits may have been away. Forgets those that were deleted before a time, if none were.
-    pub(super) fn next_late(&self, most: usize, before: Timestamp) -> Vec<(Box<[u8]>, Deleted)> {
-        let late = &mut self.deletions().late;
-        late.forget(before);
-        late.next(most)
-    }
-
-    /// The engine has lost counts, perhaps before the last keys were deleted.
-    pub(super) fn late_if_lost(&self) {
-        self.deletions().late.all_may_be_away();
-    }
-
-    /// All hits that were away are marked.
-    pub(super) fn late_marked(&self, key: &[u8], deleted_at: Timestamp) {
-        self.deletions().late.remove(key, deleted_at);
+    /// The most bytes of [`Outgoing::late`].
+    pub(super) fn most_late_bytes(&self) -> usize {
+        self.most_bytes / LATE_HITS_PART
     }
 
     /// The marks for a key that was deleted at a time, of what an engine has of it now.
@@ -559,7 +537,7 @@ impl Outgoing {
     /// Memory of what is known of deletions, in bytes.
     pub(super) fn held_bytes(&self) -> usize {
         let deletions = self.deletions();
-        deletions.bytes + deletions.sent_bytes + deletions.late.bytes()
+        deletions.bytes + deletions.sent_bytes + self.late.bytes()
     }
 }
 

@@ -7,12 +7,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lately::limits::MAX_NODE_BYTES;
 use lately::{Origin, Tier, Timestamp};
-use lately_engines::{Engine, EngineError, OwnedBlock, Remote, Told};
+use lately_engines::{Away, Engine, EngineError, OwnedBlock, Remote, Told};
 use tokio::sync::Notify;
 
 use super::aggregator;
 use super::contact::Contact;
 use super::interest::Due;
+use super::late_hits::{self, LateHits};
 use super::members;
 use super::name_claim::{Claim, NameClaim};
 use super::outgoing::{Pending, writes};
@@ -31,6 +32,7 @@ pub(crate) struct Upstream {
     state: Mutex<UpstreamState>,
     /// Keys that were deleted here. Their hits of other data centres are to be marked.
     deletions: Mutex<Deletions>,
+    pub(super) late: LateHits,
     /// Keys with hits of this node that another data centre has deleted.
     older: Mutex<HashSet<Box<[u8]>>>,
     /// Keys whose members were deleted in any data centre, and until when.
@@ -211,7 +213,7 @@ impl Upstream {
 
     /// Memory of the deletions, in bytes.
     pub(super) fn held_bytes(&self) -> usize {
-        lock(&self.deletions).bytes
+        lock(&self.deletions).bytes + self.late.bytes()
     }
 
     /// Notes a key with hits of this node that another data centre has deleted. A round finds those for which there is no room.
@@ -350,6 +352,8 @@ impl<E: Engine> UpstreamReader<E> {
         let line = tables::renew(&mut self.engine, Tier::Upstream, &self.service, false).await?;
         self.warning = line.or(self.warning.take());
         self.answer().await?;
+        self.note_life();
+        self.mark_late_hits().await?;
         self.delete().await?;
         self.read(true).await?;
         Ok(None)
@@ -382,6 +386,7 @@ impl<E: Engine> UpstreamReader<E> {
             return Ok(());
         }
         let now = service.now();
+        let is_lost = upstream.late.is_lost(now);
         let keys = deleted.iter().map(|(key, _)| &**key);
         let told = all_told_of(&mut self.engine, &service, keys, now).await?;
         deleted.truncate(told.len());
@@ -392,12 +397,46 @@ impl<E: Engine> UpstreamReader<E> {
             pending.push(Pending { key, sets: service.store.level_sets(key), counts });
         }
         self.engine.send(&writes(&pending)).await?;
-        for (key, Deletion { at, .. }) in &deleted {
+        let most_bytes = outgoing.most_late_bytes();
+        for (key, Deletion { at, local }) in &deleted {
+            let here = local.iter().map(|origin| origin.node().to_owned()).collect();
+            upstream.late.add(key, *at, (is_lost, here), most_bytes);
             service.store.unlearn(key);
             upstream.marked(key, *at);
             outgoing.marked_everywhere(key, *at);
         }
         Ok(())
+    }
+
+    /// Marks hits of other data centres on deleted keys that the engine had lost when these were deleted.
+    async fn mark_late_hits(&mut self) -> Result<(), EngineError> {
+        let service = Arc::clone(&self.service);
+        let (upstream, now) = (upstream_of(&service), service.now());
+        let is_lost = upstream.late.is_lost(now);
+        let away = if is_lost { Away::AllBut(Vec::new()) } else { Away::Nobody };
+        let are_all_here = upstream.late.note_away(away, now);
+        let due = upstream.late.due(now);
+        if due.is_empty() {
+            return Ok(());
+        }
+        let pending = late_hits::marks_of(&due, &mut self.engine, &service, now).await?;
+        self.engine.send(&writes(&pending)).await?;
+        pending.iter().for_each(|pending| service.store.unlearn(pending.key));
+        for (key, deleted) in &due {
+            if are_all_here || deleted.is_over(key, &service, now) {
+                upstream.late.marked(key, deleted.at);
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes that the engine may have lost counts.
+    fn note_life(&mut self) {
+        let (life, now) = (self.engine.life(), self.service.now());
+        if self.life.replace(life).is_some_and(|before| before != life) {
+            parts(&self.service).0.note_lost(now, UPSTREAM_RESEND_MS);
+            upstream_of(&self.service).late.note_lost(now);
+        }
     }
 
     /// Reads what the engine has of keys that are due: those that are not known first, and only these unless there are none, or
@@ -422,10 +461,7 @@ impl<E: Engine> UpstreamReader<E> {
         let service = Arc::clone(&self.service);
         let (upstream, outgoing) = (upstream_of(&service), parts(&service).1);
         while let Some(told) = told_of(&mut self.engine, Tier::Upstream, &service, due, now).await? {
-            let life = self.engine.life();
-            if self.life.replace(life).is_some_and(|before| before != life) {
-                parts(&service).0.note_lost(now, UPSTREAM_RESEND_MS);
-            }
+            self.note_life();
             let (read, rest) = due.split_at(told.len());
             let left_out =
                 members::read_above(&mut self.engine, &service, read.iter().map(|due| &*due.key), now)

@@ -21,14 +21,15 @@ use thiserror::Error;
 use crate::clock::thread_cpu_time;
 use crate::limits::{
     CLAIM_LASTS, CLUSTER_DELETE_KEYS, CLUSTER_READ_KEYS, CLUSTER_SEND_KEYS, CLUSTER_SEND_MOST_KEYS,
-    DELETIONS_SHARE, DRAIN_SENDS_MS, EXCHANGE_REST, LATE_HITS_EVERY_MS, LOSS_NOTICED_MS, MAX_EXCHANGE_REST,
-    MESH_SHARE, READ_AHEAD_MS, RECONCILE_ROUND_MS, RECONCILE_SETTLE_MS, RESEND_MS, WARNING_EVERY_MS,
+    DELETIONS_SHARE, DRAIN_SENDS_MS, EXCHANGE_REST, MAX_EXCHANGE_REST, MESH_SHARE, READ_AHEAD_MS,
+    RECONCILE_SETTLE_MS, RESEND_MS, WARNING_EVERY_MS,
 };
 use crate::service::Service;
 use crate::stopper::Stopper;
 
 use super::group::reach_of;
 use super::interest::Due;
+use super::late_hits::{self, away_of};
 use super::members::Members;
 use super::name_claim::{Claim, NameClaim};
 use super::nodes;
@@ -103,9 +104,6 @@ pub(super) struct Worker<E> {
     is_complete: bool,
     /// Why the engine did not take the marks of a deletion. They are sent again.
     refused_deletion: Option<String>,
-    /// When the engine last may have lost counts, and when marks of hits that were away were last made.
-    lost: Option<Timestamp>,
-    late_marked: Option<Timestamp>,
     pub(super) engine: E,
     /// The life of the engine to which everything was sent that is confirmed; 0 before the first exchange.
     life: u64,
@@ -256,8 +254,6 @@ impl<E: Engine> Worker<E> {
             is_away: false,
             is_complete: engine.is_complete(),
             refused_deletion: None,
-            lost: None,
-            late_marked: None,
             engine,
             life: 0,
             claim: NameClaim::default(),
@@ -380,8 +376,7 @@ impl<E: Engine> Worker<E> {
             }
             if mem::replace(&mut self.life, life) != 0 {
                 cluster.note_lost(now, RESEND_MS);
-                self.lost = Some(now);
-                outgoing.late_if_lost();
+                outgoing.late.note_lost(now);
             }
             self.unsettled = Some(now);
             service.alert_totals().iter().for_each(|total| self.reconcile.note_older(total));
@@ -563,9 +558,11 @@ impl<E: Engine> Worker<E> {
                 self.refused_deletion = marked.as_ref().err().map(ToString::to_string);
                 marked?;
                 self.warn_of(outgoing.note_sent(&pending, now));
-                for Unsent { key, at, .. } in &read[..pending.len()] {
+                for Unsent { key, at, is_own_only } in &read[..pending.len()] {
                     service.store.unlearn(key);
-                    outgoing.note_late(key, *at, away.clone());
+                    if !is_own_only {
+                        outgoing.late.add(key, *at, away_of(away.clone()), outgoing.most_late_bytes());
+                    }
                     if !is_settled {
                         self.warn_of(outgoing.others_marked(key, *at));
                         continue;
@@ -589,8 +586,7 @@ impl<E: Engine> Worker<E> {
 
     /// Whose hits may be missing, though they were counted.
     fn away(&self) -> Away {
-        // Other nodes compare all that they have with the engine, and send what it lacks.
-        let is_lost = self.lost.is_some_and(|lost| self.service.now() < after(lost, RECONCILE_ROUND_MS));
+        let is_lost = parts(&self.service).1.late.is_lost(self.service.now());
         if is_lost { Away::AllBut(Vec::new()) } else { self.engine.away() }
     }
 
@@ -598,31 +594,18 @@ impl<E: Engine> Worker<E> {
     async fn mark_late_hits(&mut self) -> Result<(), EngineError> {
         let service = Arc::clone(&self.service);
         let (now, outgoing) = (service.now(), parts(&service).1);
-        let is_due = self.late_marked.is_none_or(|last| now >= after(last, LATE_HITS_EVERY_MS));
-        if !is_due || !outgoing.has_late() {
+        let are_all_here = outgoing.late.note_away(self.away(), now);
+        let due = outgoing.late.due(now);
+        if due.is_empty() {
             return Ok(());
         }
-        self.late_marked = Some(now);
-        let is_over = self.away() == Away::Nobody;
-        let late = outgoing.next_late(CLUSTER_DELETE_KEYS, before(now, LOSS_NOTICED_MS));
-        let mut rest = &late[..];
-        while !rest.is_empty() {
-            let keys = rest.iter().map(|(key, _)| &**key);
-            let told = all_told_of(&mut self.engine, &service, keys, now).await?;
-            let (read, next) = rest.split_at(told.len());
-            rest = next;
-            let marks = read.iter().zip(told).map(|((key, deleted), told)| {
-                let counts = deleted.marks(told, |known| outgoing.is_own(&known.origin));
-                Pending { key, sets: service.store.level_sets(key), counts }
-            });
-            let pending: Vec<_> = marks.filter(|pending| !pending.counts.is_empty()).collect();
-            self.write(&pending).await?;
-            self.warn_of(outgoing.note_sent(&pending, now));
-            pending.iter().for_each(|pending| service.store.unlearn(pending.key));
-            for (key, deleted) in read {
-                if is_over || now > after(deleted.at, service.store.settings_of(key).retain().as_millis()) {
-                    outgoing.late_marked(key, deleted.at);
-                }
+        let pending = late_hits::marks_of(&due, &mut self.engine, &service, now).await?;
+        self.write(&pending).await?;
+        self.warn_of(outgoing.note_sent(&pending, now));
+        pending.iter().for_each(|pending| service.store.unlearn(pending.key));
+        for (key, deleted) in &due {
+            if are_all_here || deleted.is_over(key, &service, now) {
+                outgoing.late.marked(key, deleted.at);
             }
         }
         Ok(())
