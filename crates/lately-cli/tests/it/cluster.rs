@@ -4,8 +4,9 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::mpsc::Receiver;
 
 use serde_json::Value;
 use test_support::{RedisCluster, RedisProgram, RedisServer};
@@ -754,11 +755,11 @@ fn all_nodes_know_all_hits_after_slots_of_a_valkey_cluster_moved() {
     let Some(program) = RedisProgram::valkey() else { return };
     let valkey = RedisCluster::start(&program);
     let nodes = ["a", "b", "c"].map(|name| node_of(&valkey.urls(), name));
-    let (rounds, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
-    let count = |node: &Running| {
+    let rounds = AtomicU64::new(0);
+    let count = |node: &Running, pieces: &Receiver<()>| {
         let pairs: Vec<String> = (0..KEYS).map(|key| format!("page{key} {}", key + 1)).collect();
         let (round, mut connection) = (format!("MHIT {}", pairs.join(" ")), node.connect());
-        while !is_over.load(Relaxed) {
+        for () in pieces {
             running::words(&round).exec(&mut connection).expect("it counts");
             rounds.fetch_add(1, Relaxed);
         }
@@ -774,21 +775,24 @@ fn all_nodes_know_all_hits_after_slots_of_a_valkey_cluster_moved() {
         ("5461 8000", 1, 2, "0-3000 8001-10922", "5461-8000 10923-16383"),
         ("1000 3000", 1, 0, "0-999 8001-10922", "1000-5460"),
     ];
-    let move_all = || {
+    let move_all = |flow: &running::Flow| {
         moves.iter().all(|(slots, from, to, left, right)| {
             let id = valkey.master(*to).command("CLUSTER MYID");
             let id = id.lines().nth(1).unwrap_or_default();
             let begun = rounds.load(Relaxed);
             let migrate = format!("CLUSTER MIGRATESLOTS SLOTSRANGE {slots} NODE {id}");
             valkey.master(*from).command(&migrate).starts_with('+')
-                && becomes(|| has_slots(*from, left) && has_slots(*to, right))
-                && becomes(|| rounds.load(Relaxed) > begun + 30)
+                && flow.becomes(|| has_slots(*from, left) && has_slots(*to, right))
+                && flow.becomes(|| rounds.load(Relaxed) > begun + 30)
         })
     };
     let have_moved = std::thread::scope(|scope| {
-        let _stop = running::Stop(&is_over);
-        nodes.iter().for_each(|node| _ = scope.spawn(|| count(node)));
-        becomes(|| rounds.load(Relaxed) > 30) && move_all()
+        let mut flow = running::Flow::new();
+        for node in &nodes {
+            let (pieces, count) = (flow.pieces(), &count);
+            scope.spawn(move || count(node, &pieces));
+        }
+        flow.becomes(|| rounds.load(Relaxed) > 30) && move_all(&flow)
     });
     assert!(have_moved, "{}", valkey.master(0).command("CLUSTER NODES"));
     let rounds = rounds.into_inner();

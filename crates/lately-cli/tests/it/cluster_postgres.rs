@@ -1,14 +1,14 @@
 //! Several servers that count together through a real PostgreSQL.
 
+use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::thread;
 
 use test_support::{PostgresPrograms, PostgresServer};
 
 use crate::client_runs::{ask, words};
 use crate::cluster::{all_say, check_members, with_members};
-use crate::running::{Running, Stop, becomes, serve_in, serve_with, words as request};
+use crate::running::{Flow, Running, becomes, serve_in, serve_with, words as request};
 
 fn node(url: &str, name: &str) -> Running {
     serve_with(&["--cluster", url, "--node", name])
@@ -128,40 +128,39 @@ fn hits_that_flow_while_a_standby_is_promoted_count_once() {
     let nodes = ["a", "b"]
         .map(|name| serve_with(&["--cluster", &postgres.url(), "--cluster", &standby.url(), "--node", name]));
     let all: Vec<&Running> = nodes.iter().collect();
-    let (is_over, sent) = (AtomicBool::new(false), [AtomicUsize::new(0), AtomicUsize::new(0)]);
+    let sent = [AtomicUsize::new(0), AtomicUsize::new(0)];
     thread::scope(|scope| {
-        let stop = Stop(&is_over);
+        let mut flow = Flow::new();
         for (node, sent) in nodes.iter().zip(&sent) {
-            let (mut connection, is_over) = (node.connect(), &is_over);
+            let (mut connection, pieces) = (node.connect(), flow.pieces());
             scope.spawn(move || {
-                for number in (0..).take_while(|_| !is_over.load(Relaxed)) {
+                for number in pieces.iter().flat_map(|()| 0..10).zip(0..).map(|(_, number)| number) {
                     let hit = request(&format!("HIT key:{}", number % KEYS));
                     hit.query::<u64>(&mut connection).expect("it counts");
                     sent.store(number + 1, Relaxed);
                 }
             });
         }
-        let flow = || {
+        let flows = || {
             let before = sent.each_ref().map(|sent| sent.load(Relaxed));
             let has_more = || sent.iter().zip(before).all(|(sent, before)| sent.load(Relaxed) > before + 500);
-            assert!(becomes(has_more), "{sent:?}");
+            assert!(flow.becomes(has_more), "{sent:?}");
         };
         let has_schema = || standby.rows("SELECT to_regclass('lately.hits_per_minute') IS NOT NULL") == "t";
-        assert!(becomes(has_schema));
-        flow();
+        assert!(flow.becomes(has_schema));
+        flows();
         // The standby gets nothing any more: what comes now is lost with the server.
         standby.succeed("ALTER SYSTEM SET primary_conninfo = ''");
         standby.succeed("SELECT pg_reload_conf()");
-        assert!(becomes(|| standby.rows("SELECT count(*) FROM pg_stat_wal_receiver") == "0"));
-        flow();
-        assert!(becomes(|| hits_in(&postgres) > hits_in(&standby)));
+        assert!(flow.becomes(|| standby.rows("SELECT count(*) FROM pg_stat_wal_receiver") == "0"));
+        flows();
+        assert!(flow.becomes(|| hits_in(&postgres) > hits_in(&standby)));
         postgres.kill();
-        assert!(becomes(|| nodes[0].infos(["lately_engine_ok"]) == ["0"]));
-        flow();
+        assert!(flow.becomes(|| nodes[0].infos(["lately_engine_ok"]) == ["0"]));
+        flows();
         standby.promote();
-        assert!(becomes(|| all.iter().all(|node| node.infos(["lately_engine_ok"]) == ["1"])));
-        flow();
-        drop(stop);
+        assert!(flow.becomes(|| all.iter().all(|node| node.infos(["lately_engine_ok"]) == ["1"])));
+        flows();
     });
     let sent = sent.map(AtomicUsize::into_inner);
     let third = node(&standby.url(), "c");

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use redis::{Connection, FromRedisValue};
@@ -268,11 +268,27 @@ pub(crate) fn words(line: &str) -> redis::Cmd {
     command
 }
 
-/// Ends what other threads do, also when a check fails.
-pub(crate) struct Stop<'a>(pub(crate) &'a AtomicBool);
+/// What other threads do while something is waited for: a piece with each look, so that they leave time to others.
+pub(crate) struct Flow(Vec<SyncSender<()>>);
 
-impl Drop for Stop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
+impl Flow {
+    /// Nothing flows yet.
+    pub(crate) fn new() -> Flow {
+        Flow(Vec::new())
+    }
+
+    /// One more thread does a piece for each thing that it gets. It ends with the flow.
+    pub(crate) fn pieces(&mut self) -> Receiver<()> {
+        let (sender, receiver) = sync_channel(1);
+        self.0.push(sender);
+        receiver
+    }
+
+    /// As [`becomes`].
+    pub(crate) fn becomes(&self, mut is_so: impl FnMut() -> bool) -> bool {
+        becomes(|| {
+            self.0.iter().for_each(|pieces| _ = pieces.try_send(()));
+            is_so()
+        })
     }
 }

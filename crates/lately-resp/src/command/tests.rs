@@ -477,7 +477,7 @@ fn unknown_commands() {
     let run = |letter: &str, length: usize| letter.repeat(length);
     check_unknown("foo", "foo", "");
     check_unknown("''", "", "");
-    check_unknown("PUBLISH a 1", "PUBLISH", "'a' '1' ");
+    check_unknown("PUBLIC a 1", "PUBLIC", "'a' '1' ");
     check_unknown("HITT a", "HITT", "'a' ");
     check_unknown(
         &format!("{} {} b", run("f", 200), run("a", 200)),
