@@ -591,8 +591,8 @@ pub(crate) const CLAIM_EVERY: Duration = Duration::from_secs(1);
 /// How often hits that were away when their key was deleted are marked, in milliseconds.
 pub(crate) const LATE_HITS_EVERY_MS: i64 = 1_000;
 
-/// Within this time after an engine has lost counts, a node has noticed it, in milliseconds.
-pub(crate) const LOSS_NOTICED_MS: i64 = 10_000;
+/// Within this time it is noticed that a node is away, in milliseconds.
+pub(crate) const AWAY_NOTICED_MS: i64 = 10_000;
 
 /// The list of keys with such hits takes at most this part of the memory for deletions: one over it.
 pub(crate) const LATE_HITS_PART: usize = 4;

@@ -1,5 +1,5 @@
-//! Deletions whose marks are made once more: of hits that a node did not know of when it deleted their key, because their node, or the
-//! counts in the engine, were away. The list is in memory only.
+//! Deletions whose marks are made once more: of hits that a node did not know of when it deleted their key, because their node was away.
+//! The list is in memory only.
 
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Unbounded};
@@ -12,13 +12,11 @@ use super::outgoing::Pending;
 use super::reconcile::{after, before};
 use super::worker::{all_told_of, parts};
 use crate::limits::{
-    CLUSTER_DELETE_KEYS, LATE_HITS_CELL_MS, LATE_HITS_EVERY_MS, LATE_HITS_MS, LOSS_NOTICED_MS,
-    RECONCILE_ROUND_MS,
+    AWAY_NOTICED_MS, CLUSTER_DELETE_KEYS, LATE_HITS_CELL_MS, LATE_HITS_EVERY_MS, LATE_HITS_MS,
 };
 use crate::service::Service;
 
-/// Keys that were deleted while hits of them may have been away, and those that were deleted last: that the engine has lost counts is noticed
-/// later.
+/// Keys that were deleted while hits of them may have been away, and those that were deleted last: that a node is away is noticed later.
 #[derive(Default)]
 pub(super) struct LateHits(Mutex<List>);
 
@@ -31,8 +29,6 @@ struct List {
     /// The key up to which marks were made, and when.
     looked_at: Option<Box<[u8]>>,
     looked: Option<Timestamp>,
-    /// When the engine last may have lost counts.
-    lost: Option<Timestamp>,
     /// Since when all nodes are here.
     all_here: Option<Timestamp>,
 }
@@ -56,18 +52,6 @@ impl Deleted {
 impl LateHits {
     fn list(&self) -> MutexGuard<'_, List> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The engine has lost counts, perhaps before the last keys were deleted: hits of all of them may have been away.
-    pub(super) fn note_lost(&self, now: Timestamp) {
-        let List { deleted, away, lost, .. } = &mut *self.list();
-        deleted.values_mut().for_each(|deleted| deleted.may_be_away = true);
-        (*away, *lost) = (deleted.len(), Some(now));
-    }
-
-    /// Whether counts may be missing that the engine has lost. Other nodes compare all that they have with it, and send what it lacks.
-    pub(super) fn is_lost(&self, now: Timestamp) -> bool {
-        self.list().lost.is_some_and(|lost| now < after(lost, RECONCILE_ROUND_MS))
     }
 
     /// Notes whose hits may be missing now. That is noticed some seconds late, so it holds for the last deleted keys, too. Returns whether all
@@ -123,7 +107,7 @@ impl LateHits {
             return Vec::new();
         }
         list.looked = Some(now);
-        list.forget(before(now, LOSS_NOTICED_MS));
+        list.forget(before(now, AWAY_NOTICED_MS));
         list.next(CLUSTER_DELETE_KEYS)
     }
 
@@ -335,8 +319,7 @@ mod tests {
         late.marked(b"a", at(0));
         late.marked(b"c", at(3));
         late.list().forget(at(2));
-        late.note_lost(at(9));
-        assert!(late.is_lost(at(9)) && !late.is_lost(at(9 + RECONCILE_ROUND_MS)));
+        late.note_away(Away::AllBut(Vec::new()), at(9));
         assert_eq!(keys(9), [key(b"a"), key(b"b"), key(b"d")]);
         for (name, ms) in [(b"a", 1), (b"b", 2), (b"d", 4)] {
             late.marked(name, at(ms));

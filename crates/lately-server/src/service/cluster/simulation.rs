@@ -25,7 +25,7 @@ use lately::{
     Timestamp, days, hours, milliseconds, minutes, seconds,
 };
 use lately_engines::{
-    Block, Engine, EngineError, KeyText, Known, List, NamedTexts, OwnedBlock, PeerAnswer, PeerLink,
+    Away, Block, Engine, EngineError, KeyText, Known, List, NamedTexts, OwnedBlock, PeerAnswer, PeerLink,
     PeerReport, Peers, PeersConfig, Place, Told, Write,
 };
 use tempfile::TempDir;
@@ -326,6 +326,10 @@ impl Engine for Connection {
 
     fn is_complete(&self) -> bool {
         self.peers.as_ref().is_none_or(Engine::is_complete)
+    }
+
+    fn away(&self) -> Away {
+        self.peers.as_ref().map_or(Away::Nobody, Engine::away)
     }
 
     async fn read(&mut self, blocks: &[Block<'_>]) -> Result<Vec<Told>, EngineError> {

@@ -7,13 +7,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lately::limits::MAX_NODE_BYTES;
 use lately::{Origin, Tier, Timestamp};
-use lately_engines::{Away, Engine, EngineError, OwnedBlock, Remote, Told};
+use lately_engines::{Engine, EngineError, OwnedBlock, Remote, Told};
 use tokio::sync::Notify;
 
 use super::aggregator;
 use super::contact::Contact;
 use super::interest::Due;
-use super::late_hits::{self, LateHits};
 use super::members;
 use super::name_claim::{Claim, NameClaim};
 use super::outgoing::{Pending, writes};
@@ -32,7 +31,6 @@ pub(crate) struct Upstream {
     state: Mutex<UpstreamState>,
     /// Keys that were deleted here. Their hits of other data centres are to be marked.
     deletions: Mutex<Deletions>,
-    pub(super) late: LateHits,
     /// Keys with hits of this node that another data centre has deleted.
     older: Mutex<HashSet<Box<[u8]>>>,
     /// Keys whose members were deleted in any data centre, and until when.
@@ -213,7 +211,7 @@ impl Upstream {
 
     /// Memory of the deletions, in bytes.
     pub(super) fn held_bytes(&self) -> usize {
-        lock(&self.deletions).bytes + self.late.bytes()
+        lock(&self.deletions).bytes
     }
 
     /// Notes a key with hits of this node that another data centre has deleted. A round finds those for which there is no room.
@@ -353,7 +351,6 @@ impl<E: Engine> UpstreamReader<E> {
         self.warning = line.or(self.warning.take());
         self.answer().await?;
         self.note_life();
-        self.mark_late_hits().await?;
         self.delete().await?;
         self.read(true).await?;
         Ok(None)
@@ -386,7 +383,6 @@ impl<E: Engine> UpstreamReader<E> {
             return Ok(());
         }
         let now = service.now();
-        let is_lost = upstream.late.is_lost(now);
         let keys = deleted.iter().map(|(key, _)| &**key);
         let told = all_told_of(&mut self.engine, &service, keys, now).await?;
         deleted.truncate(told.len());
@@ -397,35 +393,10 @@ impl<E: Engine> UpstreamReader<E> {
             pending.push(Pending { key, sets: service.store.level_sets(key), counts });
         }
         self.engine.send(&writes(&pending)).await?;
-        let most_bytes = outgoing.most_late_bytes();
-        for (key, Deletion { at, local }) in &deleted {
-            let here = local.iter().map(|origin| origin.node().to_owned()).collect();
-            upstream.late.add(key, *at, (is_lost, here), most_bytes);
+        for (key, Deletion { at, .. }) in &deleted {
             service.store.unlearn(key);
             upstream.marked(key, *at);
             outgoing.marked_everywhere(key, *at);
-        }
-        Ok(())
-    }
-
-    /// Marks hits of other data centres on deleted keys that the engine had lost when these were deleted.
-    async fn mark_late_hits(&mut self) -> Result<(), EngineError> {
-        let service = Arc::clone(&self.service);
-        let (upstream, now) = (upstream_of(&service), service.now());
-        let is_lost = upstream.late.is_lost(now);
-        let away = if is_lost { Away::AllBut(Vec::new()) } else { Away::Nobody };
-        let are_all_here = upstream.late.note_away(away, now);
-        let due = upstream.late.due(now);
-        if due.is_empty() {
-            return Ok(());
-        }
-        let pending = late_hits::marks_of(&due, &mut self.engine, &service, now).await?;
-        self.engine.send(&writes(&pending)).await?;
-        pending.iter().for_each(|pending| service.store.unlearn(pending.key));
-        for (key, deleted) in &due {
-            if are_all_here || deleted.is_over(key, &service, now) {
-                upstream.late.marked(key, deleted.at);
-            }
         }
         Ok(())
     }
@@ -435,7 +406,6 @@ impl<E: Engine> UpstreamReader<E> {
         let (life, now) = (self.engine.life(), self.service.now());
         if self.life.replace(life).is_some_and(|before| before != life) {
             parts(&self.service).0.note_lost(now, UPSTREAM_RESEND_MS);
-            upstream_of(&self.service).late.note_lost(now);
         }
     }
 

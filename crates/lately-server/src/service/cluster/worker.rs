@@ -13,7 +13,7 @@ use lately::{
     Cell, DeltaBatch, LevelSets, Levels, LevelsId, Origin, Span, Store, Taken, Tally, Tier, Timestamp,
 };
 use lately_engines::{
-    Away, Block, Engine, EngineError, KeepChildren, Known, Peers, PeersConfig, Remote, Told, Write,
+    Block, Engine, EngineError, KeepChildren, Known, Peers, PeersConfig, Remote, Told, Write,
 };
 
 use thiserror::Error;
@@ -376,7 +376,6 @@ impl<E: Engine> Worker<E> {
             }
             if mem::replace(&mut self.life, life) != 0 {
                 cluster.note_lost(now, RESEND_MS);
-                outgoing.late.note_lost(now);
             }
             self.unsettled = Some(now);
             service.alert_totals().iter().for_each(|total| self.reconcile.note_older(total));
@@ -524,7 +523,7 @@ impl<E: Engine> Worker<E> {
                 let now = service.now();
                 let keys = rest.iter().map(|unsent| &*unsent.key);
                 // Before the counts are read: those that come meanwhile are late.
-                let away = self.away();
+                let away = self.engine.away();
                 let told = all_told_of(&mut self.engine, &service, keys, now).await?;
                 let (read, next) = rest.split_at(told.len());
                 rest = next;
@@ -584,17 +583,11 @@ impl<E: Engine> Worker<E> {
         }
     }
 
-    /// Whose hits may be missing, though they were counted.
-    fn away(&self) -> Away {
-        let is_lost = parts(&self.service).1.late.is_lost(self.service.now());
-        if is_lost { Away::AllBut(Vec::new()) } else { self.engine.away() }
-    }
-
     /// Marks hits of deleted keys that were away when these were deleted, and have come since.
     async fn mark_late_hits(&mut self) -> Result<(), EngineError> {
         let service = Arc::clone(&self.service);
         let (now, outgoing) = (service.now(), parts(&service).1);
-        let are_all_here = outgoing.late.note_away(self.away(), now);
+        let are_all_here = outgoing.late.note_away(self.engine.away(), now);
         let due = outgoing.late.due(now);
         if due.is_empty() {
             return Ok(());

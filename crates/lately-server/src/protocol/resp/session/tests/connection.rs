@@ -17,7 +17,7 @@ fn ping_echo_and_errors() {
             "GET k",
             "-ERR unknown command 'GET', with args beginning with: 'k' (use HITS key [window]: it returns the hits of a window)|",
         ),
-        ("PUBLISH k", "-ERR unknown command 'PUBLISH', with args beginning with: 'k' |"),
+        ("PUBLIC k", "-ERR unknown command 'PUBLIC', with args beginning with: 'k' |"),
         ("CLUSTER INFO", "-ERR This instance has cluster support disabled|"),
         // Text of a client cannot look like a separate reply.
         ("\"X\\r\\n+OK\\r\\n\"", "-ERR unknown command 'X  +OK  ', with args beginning with: |"),
