@@ -175,17 +175,6 @@ pub enum Away {
     AllBut(Vec<String>),
 }
 
-impl Away {
-    /// Whether a node may be one of them.
-    #[must_use]
-    pub fn may_be(&self, node: &str) -> bool {
-        match self {
-            Away::Nobody => false,
-            Away::AllBut(here) => here.iter().all(|here| here != node),
-        }
-    }
-}
-
 /// A list of texts that all nodes share.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum List {

@@ -81,14 +81,19 @@ fn a_killed_node_has_its_hits_once_in_postgres() {
     }
 }
 
+/// Two nodes that know a server and its standby.
+fn nodes_on(postgres: &PostgresServer, standby: &PostgresServer) -> [Running; 2] {
+    let urls = [postgres.url(), standby.url()];
+    ["a", "b"].map(|name| serve_with(&["--cluster", &urls[0], "--cluster", &urls[1], "--node", name]))
+}
+
 /// The replication is asynchronous, so the standby may lack what was acknowledged last.
 #[test]
 fn a_promoted_standby_has_all_hits_in_the_end() {
     let Some(programs) = PostgresPrograms::find() else { return };
     let mut postgres = PostgresServer::start(&programs);
     let standby = postgres.standby();
-    let nodes = ["a", "b"]
-        .map(|name| serve_with(&["--cluster", &postgres.url(), "--cluster", &standby.url(), "--node", name]));
+    let nodes = nodes_on(&postgres, &standby);
     let all: Vec<&Running> = nodes.iter().collect();
     for number in 0..200 {
         nodes[number % 2].ask::<u64>(&format!("HIT key:{number} 3"));
@@ -125,8 +130,7 @@ fn hits_that_flow_while_a_standby_is_promoted_count_once() {
     let Some(programs) = PostgresPrograms::find() else { return };
     let mut postgres = PostgresServer::start(&programs);
     let standby = postgres.standby();
-    let nodes = ["a", "b"]
-        .map(|name| serve_with(&["--cluster", &postgres.url(), "--cluster", &standby.url(), "--node", name]));
+    let nodes = nodes_on(&postgres, &standby);
     let all: Vec<&Running> = nodes.iter().collect();
     let sent = [AtomicUsize::new(0), AtomicUsize::new(0)];
     thread::scope(|scope| {

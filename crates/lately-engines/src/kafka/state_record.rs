@@ -29,44 +29,19 @@ pub(super) enum StateRecord {
         counts: Vec<(u8, u64)>,
     },
     /// The ids of a partition that were counted between two offsets, these included. `None`: they are over.
-    Ids {
-        partition: i32,
-        first: i64,
-        last: i64,
-        ids: Option<Vec<CountedId>>,
-    },
+    Ids { partition: i32, first: i64, last: i64, ids: Option<Vec<CountedId>> },
     /// All counts and ids of the hits of a partition before an offset are in the topic, before this record.
-    Complete {
-        writer: u64,
-        partition: i32,
-        until: i64,
-    },
+    Complete { writer: u64, partition: i32, until: i64 },
     /// The counts of a node in a block, or marks of deleted hits of any origin.
-    Counts {
-        writer: u64,
-        origin: Origin,
-        block: OwnedBlock,
-        keep_until_ms: i64,
-        counts: Vec<Count>,
-    },
+    Counts { writer: u64, origin: Origin, block: OwnedBlock, keep_until_ms: i64, counts: Vec<Count> },
     /// Who reads this has read everything before it.
-    Nonce {
-        writer: u64,
-        nonce: u64,
-    },
+    Nonce { writer: u64, nonce: u64 },
     /// A text of a list, until it is over. `None` removes it.
-    Text {
-        list: u8,
-        name: String,
-        text: Option<(i64, String)>,
-    },
+    Text { list: u8, name: String, text: Option<(i64, String)> },
+    /// A text about a key.
     KeyText(KeyTextRecord),
     /// The claim of a server to the name of a node, and how long it lasts, in milliseconds. `None` ends it.
-    Claim {
-        node: String,
-        holder: String,
-        lasts_ms: Option<u64>,
-    },
+    Claim { node: String, holder: String, lasts_ms: Option<u64> },
 }
 
 /// A text of a writer about a key. The one with the greatest version counts.

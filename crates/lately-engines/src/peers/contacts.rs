@@ -170,7 +170,7 @@ impl Contact {
     }
 
     /// Everything that it has published is merged.
-    pub(super) fn is_read(&mut self) {
+    pub(super) fn note_read(&mut self) {
         self.is_current = true;
     }
 

@@ -530,7 +530,7 @@ impl Shared {
         }
         self.note_contact(number, None, following);
         if answer.is_all && question != Question::Learned {
-            lock(&self.contacts).get_mut(number).into_iter().for_each(Contact::is_read);
+            lock(&self.contacts).get_mut(number).into_iter().for_each(Contact::note_read);
         }
         Ok(())
     }

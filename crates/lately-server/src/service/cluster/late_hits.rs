@@ -79,15 +79,13 @@ impl LateHits {
         self.list().bytes
     }
 
-    /// A key was deleted, and its hits are marked as far as they are known. `may_be_away`: others may come, but not of the nodes that
-    /// are `here`. Without room, the key is left out.
-    pub(super) fn add(
-        &self,
-        key: &[u8],
-        at: Timestamp,
-        (may_be_away, here): (bool, Vec<String>),
-        most_bytes: usize,
-    ) {
+    /// A key was deleted, and its hits are marked as far as they are known. Those of nodes that are away may come. Without room, the key
+    /// is left out.
+    pub(super) fn add(&self, key: &[u8], at: Timestamp, away: Away, most_bytes: usize) {
+        let (may_be_away, here) = match away {
+            Away::Nobody => (false, Vec::new()),
+            Away::AllBut(here) => (true, here),
+        };
         let list = &mut *self.list();
         let before = list.remove(key);
         let at = before.map_or(at, |before| at.max(before.at));
@@ -149,14 +147,6 @@ impl List {
         let next: Vec<_> = next.map(|(key, deleted)| (key.clone(), deleted.clone())).collect();
         self.looked_at = next.last().filter(|_| next.len() == most).map(|(key, _)| key.clone());
         next
-    }
-}
-
-/// Whose hits may be missing now, as [`LateHits::add`] takes it.
-pub(super) fn away_of(away: Away) -> (bool, Vec<String>) {
-    match away {
-        Away::Nobody => (false, Vec::new()),
-        Away::AllBut(here) => (true, here),
     }
 }
 
@@ -304,10 +294,15 @@ mod tests {
             |most| -> Vec<Box<[u8]>> { late.list().next(most).into_iter().map(|(key, _)| key).collect() };
         let deleted = |may_be_away| Deleted { at: at(0), may_be_away, here: Vec::new() };
         let most_bytes = 4 * deleted(true).bytes(b"a");
-        for (key, ms, may_be_away) in
-            [(b"a", 1, true), (b"b", 2, false), (b"c", 3, true), (b"d", 4, true), (b"e", 5, true)]
-        {
-            late.add(key, at(ms), (may_be_away, Vec::new()), most_bytes);
+        let some = || Away::AllBut(Vec::new());
+        for (key, ms, away) in [
+            (b"a", 1, some()),
+            (b"b", 2, Away::Nobody),
+            (b"c", 3, some()),
+            (b"d", 4, some()),
+            (b"e", 5, some()),
+        ] {
+            late.add(key, at(ms), away, most_bytes);
         }
         assert_eq!(late.bytes(), most_bytes);
         // A part at a time, without those that had no hits away.
@@ -319,17 +314,17 @@ mod tests {
         late.marked(b"a", at(0));
         late.marked(b"c", at(3));
         late.list().forget(at(2));
-        late.note_away(Away::AllBut(Vec::new()), at(9));
+        late.note_away(some(), at(9));
         assert_eq!(keys(9), [key(b"a"), key(b"b"), key(b"d")]);
         for (name, ms) in [(b"a", 1), (b"b", 2), (b"d", 4)] {
             late.marked(name, at(ms));
         }
         assert_eq!((late.bytes(), late.list().away), (0, 0));
-        late.add(b"b", at(2), (false, Vec::new()), most_bytes);
+        late.add(b"b", at(2), Away::Nobody, most_bytes);
         late.list().forget(at(3));
         assert_eq!((late.bytes(), late.due(at(9)).len()), (0, 0));
         // That a node is away is noticed late.
-        late.add(b"b", at(2), (false, Vec::new()), most_bytes);
+        late.add(b"b", at(2), Away::Nobody, most_bytes);
         assert!(!late.note_away(Away::Nobody, at(5)) && keys(9).is_empty());
         assert!(!late.note_away(Away::AllBut(vec!["c".to_owned()]), at(6)));
         assert_eq!(late.list().next(9)[0].1.here, ["c"]);

@@ -29,7 +29,7 @@ use crate::stopper::Stopper;
 
 use super::group::reach_of;
 use super::interest::Due;
-use super::late_hits::{self, away_of};
+use super::late_hits;
 use super::members::Members;
 use super::name_claim::{Claim, NameClaim};
 use super::nodes;
@@ -560,7 +560,7 @@ impl<E: Engine> Worker<E> {
                 for Unsent { key, at, is_own_only } in &read[..pending.len()] {
                     service.store.unlearn(key);
                     if !is_own_only {
-                        outgoing.late.add(key, *at, away_of(away.clone()), outgoing.most_late_bytes());
+                        outgoing.late.add(key, *at, away.clone(), outgoing.most_late_bytes());
                     }
                     if !is_settled {
                         self.warn_of(outgoing.others_marked(key, *at));

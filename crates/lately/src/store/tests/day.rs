@@ -16,7 +16,7 @@ const HIT_BYTES: u64 = 1_000;
 const LATER: [i64; 2] = [700, 21_000];
 /// Each of these keys is hit every 43 seconds, all day.
 const REGULARS: i64 = 10;
-/// One key in so many is compared with the model.
+/// Of each of this many keys, one is compared with the model.
 const SAMPLE: i64 = 499;
 
 /// A store, and the model of some of its keys. What is evicted is forgotten in the model.
