@@ -184,6 +184,8 @@ type Seen = Vec<(lately::Timestamp, Vec<u8>)>;
 /// w3c has seen the lines before with `#Fields:` in them.
 fn line_by_line(log: &[u8], format: &Format, options: &Options) -> (Vec<(Malformed, u64, u64)>, Seen) {
     let log = log.strip_prefix(b"\xef\xbb\xbf").unwrap_or(log);
+    // A writer that goes on at its old offset in a file that was truncated leaves zeros before its first line.
+    let log = &log[log.iter().take_while(|byte| **byte == 0).count()..];
     let (mut malformed, mut records) = (Vec::<(Malformed, u64, u64)>::new(), Vec::new());
     let is_w3c = format.name() == "w3c";
     let has_fields = |line: &[u8]| line.windows(8).any(|part| part == b"#Fields:");
@@ -280,8 +282,13 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(1_024))]
 
         #[test]
-        fn any_bytes_are_scanned(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-            check(&[], &bytes);
+        fn any_bytes_are_scanned(
+            setup in any::<u8>(),
+            step in any::<u8>(),
+            zeros in 0..4_usize,
+            bytes in prop::collection::vec(any::<u8>(), 0..300),
+        ) {
+            check(&[], &[&[setup, step][..], &[0; 4][..zeros], &bytes].concat());
         }
 
         /// Of `PIECES` only: more of these lines parse.
