@@ -182,6 +182,8 @@ pub enum List {
     Nodes,
     /// The levels in which nodes count, and until when each table of them is needed.
     Levels,
+    /// The busy keys of each node.
+    BusyKeys,
 }
 
 /// A claim that is shorter lets the name go.
@@ -193,6 +195,7 @@ impl List {
         match self {
             List::Nodes => 0,
             List::Levels => 1,
+            List::BusyKeys => 4,
         }
     }
 }

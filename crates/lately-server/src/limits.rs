@@ -628,6 +628,68 @@ pub(crate) const NODE_FORGOTTEN: Duration = Duration::from_secs(3_600);
 /// The most nodes on a node's list.
 pub(crate) const MAX_LISTED_NODES: usize = 1_000;
 
+/// That an engine was emptied is noticed within this time.
+pub(crate) const LOSS_NOTICED_MS: i64 = 5_000;
+
+/// If it is not, hits that an engine does not have any more are forgotten by then.
+pub(crate) const LOSS_FORGOTTEN_MS: i64 = 1_000;
+
+/// Marks of deletions are sent to an upstream engine again if it has lost counts within this time.
+pub(crate) const UPSTREAM_MARKS_MS: i64 = 60_000;
+
+/// Time between two walks of a node of a cluster over its keys for the lists of busy keys, and between two readings of these lists.
+pub(crate) const BUSY_EVERY_MS: i64 = 2_000;
+
+/// With many nodes there is more time between two walks: this for each node.
+pub(crate) const BUSY_NODE_MS: i64 = 100;
+
+/// Slots that such a walk visits with an exchange.
+pub(crate) const BUSY_STEP: usize = 1_024;
+
+/// Exchanges between two such steps, while no client of any node has asked for the busy keys lately.
+pub(crate) const BUSY_PAUSES: u32 = 7;
+
+/// The windows that each node has a list for, as far as they are shorter than the longest retention. There is one for that, too, and one
+/// for the default window of each key.
+pub(crate) const BUSY_WINDOWS: [Span; 5] = [seconds(10), minutes(1), minutes(10), hours(1), days(1)];
+
+/// The most keys on a list, and the memory that they may take.
+pub(crate) const BUSY_LIST_KEYS: usize = 1_000;
+/// See [`BUSY_LIST_KEYS`].
+pub(crate) const BUSY_LIST_BYTES: usize = 8 << 10;
+
+/// The memory of the keys of all lists of a node.
+pub(crate) const BUSY_TEXT_BYTES: usize = 64 << 10;
+/// Bytes of the lists of a node as text. A longer one is not read.
+pub(crate) const MAX_BUSY_TEXT_BYTES: usize = 8 * BUSY_TEXT_BYTES;
+
+/// The memory of the lists of all nodes, also a share of the ceiling. Further ones are left out.
+pub(crate) const BUSY_TEXTS_BYTES: usize = 4 << 20;
+/// See [`BUSY_TEXTS_BYTES`].
+pub(crate) const BUSY_LISTS_SHARE: u64 = 32;
+
+/// The most bytes of lists that a node reads in a second. With many nodes it reads them less often.
+pub(crate) const BUSY_READ_BYTES: usize = 256 << 10;
+
+/// Lists that are read this much later than they are due have no bound for `TOP`.
+pub(crate) const BUSY_OVERDUE_MS: i64 = 10_000;
+
+/// Lists are kept for the longest retention, and at least this time.
+pub(crate) const BUSY_LEAST_MS: i64 = 3_600_000;
+
+/// Lists that did not change are stored again after this time.
+pub(crate) const BUSY_RENEW_MS: i64 = 60_000;
+
+/// Other windows and prefixes that each node has a list for, because `TOP` asked for them on some node, and for how long.
+pub(crate) const BUSY_QUESTIONS: usize = 8;
+/// See [`BUSY_QUESTIONS`].
+pub(crate) const BUSY_ASKED_MS: i64 = 600_000;
+
+/// Of the keys on the lists `TOP` reads the hits of twice as many as it is to name, and this many more.
+pub(crate) const MORE_CANDIDATES: usize = 16;
+/// The most of them.
+pub(crate) const MAX_CANDIDATES: usize = 2_048;
+
 /// Bytes of the status of a node. A longer one is not listed.
 pub(crate) const MAX_NODE_STATUS_BYTES: usize = 4_096;
 

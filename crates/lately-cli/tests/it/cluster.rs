@@ -65,6 +65,66 @@ pub(crate) fn check_members(nodes: &[&Running]) {
     assert!(all_say(nodes, "UNIQ page 7d", 1));
 }
 
+/// `TOP` on each of these nodes names keys that others alone have counted, with the hits of all.
+pub(crate) fn check_top(nodes: &[&Running]) {
+    let count = nodes.len();
+    let filler: Vec<String> = (0..300).map(|number| format!("filler-{number:03} 5")).collect();
+    for (number, node) in nodes.iter().enumerate() {
+        node.ask::<Vec<u64>>(&format!("MHIT all 70 own-{number} {} small:{number} 1", 100 + number));
+        node.ask::<Vec<u64>>(&format!("MHIT {}", filler.join(" ")));
+    }
+    let names = |node: &Running, question: &str| node.ask::<Vec<(String, u64)>>(question);
+    let own = (0..count).rev().map(|number| (format!("own-{number}"), 100 + number as u64));
+    let expected: Vec<_> = [("all".to_owned(), 70 * count as u64)].into_iter().chain(own).collect();
+    for node in nodes {
+        let question = format!("TOP {} 1h", count + 1);
+        assert!(becomes(|| names(node, &question) == expected), "{:?}", names(node, &question));
+        // There are too many keys with more hits, until it is asked.
+        let small: Vec<_> = (0..count).map(|number| (format!("small:{number}"), 1)).collect();
+        let question = format!("TOP {count} 1h PREFIX small:");
+        assert!(becomes(|| names(node, &question) == small), "{:?}", names(node, &question));
+    }
+    nodes[0].ask::<u64>("DEL own-1");
+    let left: Vec<_> = expected.iter().filter(|(key, _)| key != "own-1").cloned().collect();
+    for node in nodes {
+        let question = format!("TOP {count} 1h");
+        assert!(becomes(|| names(node, &question) == left), "{:?}", names(node, &question));
+    }
+}
+
+/// Other keys than those that `check_top` names have few hits.
+pub(crate) fn check_top_bound(nodes: &[&Running]) {
+    let least = 5 * i64::try_from(nodes.len()).expect("few");
+    for node in nodes {
+        let question = format!("TOP {} 1h BOUNDS", nodes.len() + 1);
+        let upper = || node.ask::<Vec<redis::Value>>(&question).pop().expect("the bound");
+        let is_bound =
+            |bound: &redis::Value| matches!(bound, redis::Value::Int(most) if (least..100).contains(most));
+        assert!(becomes(|| is_bound(&upper())), "{:?}", upper());
+    }
+}
+
+#[test]
+fn top_names_the_keys_of_all_nodes() {
+    if !has("redis-server") {
+        return;
+    }
+    let redis = RedisServer::start();
+    let start = |name: &str| serve_with(&["--cluster", &redis.url(), "--node", name]);
+    let nodes = ["a", "b", "c"].map(start);
+    check_top(&nodes.each_ref());
+    check_top_bound(&nodes.each_ref());
+    // One that knows nothing yet. What a node that has stopped had counted is in its list.
+    let [one, other, _third] = nodes;
+    let fourth = start("d");
+    assert!(becomes(|| fourth.ask::<Vec<(String, u64)>>("TOP 1 1h") == [("all".to_owned(), 210)]));
+    [one, other].into_iter().for_each(drop);
+    let own = ("own-0".to_owned(), 100);
+    assert!(becomes(|| fourth.ask::<Vec<(String, u64)>>("TOP 9 1h PREFIX own-").contains(&own)));
+    let answer = get(&fourth, "/v1/top?k=1&window=1h");
+    assert!(answer.contains(r#""keys":[{"key":"all","window":"1h","hits":210,"#), "{answer}");
+}
+
 #[test]
 fn members_of_all_nodes_are_counted() {
     if !has("redis-server") {

@@ -15,7 +15,7 @@ use redis::{FromRedisValue, RedisError, RedisResult};
 use tempfile::TempDir;
 use test_support::{Rng, Tansu};
 
-use crate::cluster::{all_say, check_members};
+use crate::cluster::{all_say, check_members, check_top};
 use crate::common::command;
 use crate::running::{FREE, Running, becomes, start, words};
 
@@ -157,6 +157,12 @@ fn members_of_all_nodes_are_counted_over_kafka() {
     // The topic has them.
     [one, two, reader].into_iter().for_each(drop);
     assert!(all_say(&[&brokers.node("d", "", None)], "UNIQ page 7d", 1));
+}
+
+#[test]
+fn top_names_the_keys_of_clients_over_kafka() {
+    let brokers = Brokers::start(4);
+    check_top(&[&brokers.node("a", "", None), &brokers.node("b", "", None)]);
 }
 
 /// The hits that were sent, by key.

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use test_support::Certificates;
 
 use crate::client_runs::{ask, words};
-use crate::cluster::{all_say, check_members, with_members};
+use crate::cluster::{all_say, check_members, check_top, check_top_bound, with_members};
 use crate::common::lately;
 use crate::running::{Running, becomes, serve_in, serve_with};
 
@@ -157,6 +157,14 @@ fn members_of_all_nodes_are_counted_without_another_system() {
         node
     });
     check_members(&nodes.each_ref());
+}
+
+#[test]
+fn top_names_the_keys_of_all_nodes_without_another_system() {
+    let links = Links::new(3);
+    let nodes = [0, 1, 2].map(|number| links.start(number));
+    check_top(&nodes.each_ref());
+    check_top_bound(&nodes.each_ref());
 }
 
 /// A node is gone, and one that was cut off from it gets its hits from the third.

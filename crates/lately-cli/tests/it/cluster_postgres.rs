@@ -7,7 +7,7 @@ use std::thread;
 use test_support::{PostgresPrograms, PostgresServer};
 
 use crate::client_runs::{ask, words};
-use crate::cluster::{all_say, check_members, with_members};
+use crate::cluster::{all_say, check_members, check_top, check_top_bound, with_members};
 use crate::running::{Flow, Running, becomes, serve_in, serve_with, words as request};
 
 fn node(url: &str, name: &str) -> Running {
@@ -199,6 +199,15 @@ fn data_centres_may_have_different_engines() {
     assert!(all_say(&[&eu, &us], "HITS k 1h", 0));
     eu.ask::<u64>("HIT k 2");
     assert!(all_say(&[&eu, &us], "HITS k 1h", 2));
+}
+
+#[test]
+fn top_names_the_keys_of_all_nodes_through_postgres() {
+    let Some(programs) = PostgresPrograms::find() else { return };
+    let postgres = PostgresServer::start(&programs);
+    let nodes = ["a", "b"].map(|name| serve_with(&["--cluster", &postgres.url(), "--node", name]));
+    check_top(&nodes.each_ref());
+    check_top_bound(&nodes.each_ref());
 }
 
 #[test]

@@ -130,6 +130,39 @@ fn a_read_waits_for_a_key_that_is_not_known() {
     assert_eq!(replies, [0, -1]);
 }
 
+/// Symptom: after Redis was emptied, hits that another node had counted were missing until that one sent them again, and a `DEL` meanwhile
+/// left them. Cause: what is read replaces what was known. Fix: of an engine that has lost counts, it does not.
+#[test]
+fn hits_that_were_read_are_deleted_after_a_loss() {
+    if !has("redis-server") {
+        return;
+    }
+    let redis = RedisServer::start();
+    let (one, other) = (node(&redis, "a"), node(&redis, "b"));
+    let keys = (0..20).map(|key| format!("k{key}")).collect::<Vec<_>>().join(" ");
+    let ask = |node: &Running| node.ask::<Vec<u64>>(&format!("MHITS 1h {keys} stays"));
+    let hits: Vec<u64> = (0..20).map(|key| 1 + key % 5).chain([5]).collect();
+    let pairs: Vec<String> = keys.split(' ').zip(&hits).map(|(key, hits)| format!("{key} {hits}")).collect();
+    other.ask::<Vec<u64>>(&format!("MHIT {} stays 5", pairs.join(" ")));
+    assert!(becomes(|| ask(&one) == hits));
+    assert_eq!(redis.command("FLUSHALL"), "+OK\r\n");
+    for _ in 0..20 {
+        assert_eq!(ask(&one), hits);
+    }
+    one.ask::<u64>(&format!("DEL {keys}"));
+    // The other node has noticed the loss, and has sent its hits again.
+    assert!(is_sent(&redis, "stays"));
+    let expected: Vec<u64> = [0; 20].into_iter().chain([5]).collect();
+    for node in [&one, &other] {
+        assert!(becomes(|| ask(node) == expected), "{:?}", ask(node));
+    }
+    // Nor do they come back.
+    assert!(becomes(|| [&one, &other]
+        .iter()
+        .all(|node| node.infos(["lately_reconciled", "lately_unsent_keys"]) == ["1", "0"])));
+    assert_eq!((ask(&one), ask(&other)), (expected.clone(), expected));
+}
+
 /// Symptom: `HITS key 10m AT` of an hour ago had the hits of this node alone. Cause: what was read ended now. Repair: what is read
 /// reaches back to the start of the window.
 #[test]

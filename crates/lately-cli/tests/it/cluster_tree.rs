@@ -6,7 +6,7 @@ use std::path::Path;
 
 use test_support::Certificates;
 
-use crate::cluster::all_say;
+use crate::cluster::{all_say, check_top, check_top_bound};
 use crate::cluster_peers::Link;
 use crate::common::lately;
 use crate::running::{Running, becomes, serve_in, serve_with};
@@ -31,6 +31,19 @@ fn start(name: &str, parents: &[&Link], folder: Option<&Path>) -> Running {
 fn lead(link: &Link, node: &mut Running) {
     let address = node.address("peer ");
     link.set(|state| (state.to, state.is_cut) = (Some(address), false));
+}
+
+#[test]
+fn top_names_the_keys_of_a_tree() {
+    let (to_root, to_eu) = (Link::new(), Link::new());
+    let mut root = start("root", &[], None);
+    lead(&to_root, &mut root);
+    let mut eu = start("eu", &[&to_root], None);
+    lead(&to_eu, &mut eu);
+    let (us, edge) = (start("us", &[&to_root], None), start("eu-1", &[&to_eu], None));
+    let nodes = [&root, &eu, &us, &edge];
+    check_top(&nodes);
+    check_top_bound(&nodes);
 }
 
 /// Three levels. The middle is killed, and another server takes its place, which knows nothing.

@@ -19,6 +19,11 @@ const MAX: u64 = 40;
 
 /// What all nodes have in their configs.
 const LIMITS: &str = "
+[[class]]
+match = \"ad:*\"
+dedupe = \"1h\"
+unique = true
+
 [[limit]]
 name = \"deny\"
 max = 40
@@ -292,6 +297,105 @@ fn owners_answer_over_http_and_in_pipelines_and_not_in_transactions() {
     assert!(error.contains("node b decides this key: send the command outside of MULTI"), "{error}");
     // Without a name the node decides.
     assert_eq!(nodes[0].ask::<Vec<i64>>(&format!("LIMIT {key} 40 1h PEEK"))[0], 1);
+}
+
+/// Keys of a node whose hits may have ids.
+fn ads_of(number: usize) -> impl Iterator<Item = String> {
+    (0..).map(|key| format!("ad:{key}")).filter(move |key| owner(key) == number)
+}
+
+/// Each event is sent to each node, over each protocol.
+#[test]
+fn hits_with_an_id_count_once_on_all_nodes() {
+    let Some(stage) = Stage::new() else { return };
+    let mut nodes = stage.start_all();
+    let keys: Vec<String> = (0..6).map(|key| ads_of(key % 3).nth(key / 3).expect("many")).collect();
+    let say = |nodes: &[Running], hits: u64, members: u64| {
+        for (node, key) in nodes.iter().flat_map(|node| keys.iter().map(move |key| (node, key))) {
+            assert!(becomes(|| node.ask::<u64>(&format!("HITS {key} 1h")) == hits), "{key}");
+            assert!(becomes(|| node.ask::<u64>(&format!("UNIQ {key} 1h")) == members), "{key}");
+        }
+    };
+    for node in &nodes {
+        let mut pipeline = redis::pipe();
+        for (key, id) in keys.iter().flat_map(|key| (0..40).map(move |id| (key, id))) {
+            pipeline.add_command(words(&format!("HIT {key} 1 ID e{id}")));
+        }
+        pipeline.exec(&mut node.connect()).expect("they count");
+        for key in &keys {
+            for id in 40..44 {
+                let answer = node.post(&format!("/v1/hit/{key}?id=e{id}&member=m{id}"));
+                assert!(answer.starts_with("HTTP/1.0 200"), "{answer}");
+            }
+            node.ask::<u64>(&format!("HIT {key} 2 ID e44 MEMBER m44"));
+            // Those without an id count where they are sent.
+            node.ask::<u64>(&format!("HIT {key}"));
+        }
+        let lines = keys
+            .iter()
+            .flat_map(|key| (44..50).map(move |id| format!("{{\"key\":\"{key}\",\"id\":\"e{id}\"}}\n")));
+        let answer = node.post_body("/v1/hits", &lines.collect::<String>());
+        assert!(answer.contains("{\"accepted\":36,\"rejected_lines\":0,"), "{answer}");
+    }
+    say(&nodes, 50 + 1 + 3, 5);
+    // The owner knows them after it was killed. Meanwhile nothing counts twice, and nothing is lost.
+    let key = &keys[2];
+    drop(nodes.pop());
+    nodes.iter().for_each(|node| reaches(node, 1));
+    let again = |node: &Running| words(&format!("HIT {key} 1 ID e0")).query::<u64>(&mut node.connect());
+    let error = again(&nodes[0]).expect_err("refused").to_string();
+    let expected =
+        "node c counts the hits on this key that have an id, and does not answer: send them again later";
+    assert!(error.contains("TRYAGAIN") && error.contains(expected), "{error}");
+    let answer = nodes[1].post(&format!("/v1/hit/{key}?id=e0"));
+    assert!(answer.starts_with("HTTP/1.0 503") && answer.contains(expected), "{answer}");
+    let line = format!("{{\"key\":\"{key}\",\"id\":\"e0\"}}\n");
+    let answer = nodes[1].post_body("/v1/hits", &line);
+    assert!(
+        answer.contains("\"accepted\":0,") && answer.contains(&format!("TRYAGAIN {expected}")),
+        "{answer}"
+    );
+    nodes.push(stage.start(2));
+    nodes.iter().for_each(|node| reaches(node, 2));
+    for node in &nodes {
+        assert!(becomes(|| again(node).is_ok_and(|hits| hits >= 52)));
+    }
+    say(&nodes, 54, 5);
+    let mut transaction = redis::pipe();
+    transaction.atomic().add_command(words(&format!("HIT {key} 1 ID e0")));
+    let error = transaction.query::<Vec<u64>>(&mut nodes[0].connect()).expect_err("refused").to_string();
+    assert!(
+        error.contains("the hits have an id, and node c decides this key: send the command outside of MULTI"),
+        "{error}"
+    );
+    // A deletion on any node deletes the ids, too.
+    for key in &keys {
+        nodes[1].ask::<u64>(&format!("DEL {key}"));
+    }
+    say(&nodes, 0, 0);
+    for node in &nodes {
+        assert!(becomes(|| node.info("lately_unsent_deletions") == "0"));
+    }
+    for (node, key) in nodes.iter().flat_map(|node| keys.iter().map(move |key| (node, key))) {
+        node.ask::<u64>(&format!("HIT {key} 1 ID e0"));
+    }
+    say(&nodes, 1, 0);
+}
+
+#[test]
+fn a_deletion_on_any_node_ends_a_lockout_of_an_exact_limit() {
+    let Some(stage) = Stage::new() else { return };
+    let nodes = stage.start_all();
+    for (number, key) in keys_of(2).take(3).enumerate() {
+        lock_out(&nodes, &key, now_ms(&nodes[0]) - 10_000);
+        nodes[number].ask::<u64>(&format!("DEL {key}"));
+        for node in &nodes {
+            assert!(
+                becomes(|| node.ask::<Vec<i64>>(&format!("LIMIT {key} @login PEEK"))[0] == 1),
+                "{number}"
+            );
+        }
+    }
 }
 
 /// The length of the lockout of `login`, which is longer than its window.

@@ -147,6 +147,14 @@ impl Running {
         self.request(&format!("POST {path} HTTP/1.0\r\nHost: localhost\r\n\r\n"))
     }
 
+    /// The same with a body.
+    pub(crate) fn post_body(&self, path: &str, body: &str) -> String {
+        let length = body.len();
+        self.request(&format!(
+            "POST {path} HTTP/1.0\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n{body}"
+        ))
+    }
+
     fn request(&self, request: &str) -> String {
         let mut socket = TcpStream::connect(&self.http).expect("it listens");
         socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");

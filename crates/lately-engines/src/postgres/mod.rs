@@ -323,6 +323,7 @@ const fn name_of(list: List) -> &'static str {
     match list {
         List::Nodes => "nodes",
         List::Levels => "levels",
+        List::BusyKeys => "busy",
     }
 }
 

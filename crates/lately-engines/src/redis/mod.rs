@@ -32,6 +32,7 @@ const fn key_of(list: List) -> &'static [u8] {
     match list {
         List::Nodes => b"lately:nodes",
         List::Levels => b"lately:levels",
+        List::BusyKeys => b"lately:busy",
     }
 }
 

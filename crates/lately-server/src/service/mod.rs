@@ -93,7 +93,7 @@ pub(crate) use response::{Response, code_of, rate};
 use sessions::Sessions;
 pub(crate) use statistics::Stats;
 use throughput::Throughput;
-pub(crate) use top::{Held, NoRoom, TopKeys, TopQuestion, TopRow, TopWalk};
+pub(crate) use top::{Candidates, Held, NoRoom, Ranking, TopKeys, TopQuestion, TopRow, TopWalk};
 use tracer::Tracer;
 use users::CurrentUsers;
 pub(crate) use walk::{CoolestWalk, NamedWalk, ScanWalk, SeriesWalk};

@@ -2,13 +2,15 @@
 //! counted in slices, and between two slices other clients are served.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashSet, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
-use lately::{BusyKeys, Cursor, Pattern, Span, Timestamp};
+use lately::{BusyKeys, Count, Cursor, Pattern, Span, Timestamp};
 
 use crate::limits::WALK_STEP;
 use crate::service::alerts::is_total;
+use crate::service::cluster::Wait;
 use crate::service::{Asked, Service, rate};
 
 /// What is asked for.
@@ -28,14 +30,13 @@ pub(crate) struct TopQuestion<'q> {
 pub(crate) struct TopWalk {
     prefix: Box<[u8]>,
     pattern: Option<Pattern>,
-    count: usize,
     window: Option<Span>,
     as_of: Timestamp,
     source: Source,
-    /// A max-heap by rank: the last of the rows found so far is on top, and is dropped when there are too many.
-    rows: BinaryHeap<Found>,
-    key_bytes: usize,
-    others_upper: Option<u64>,
+    /// Keys that may have most of their hits on other nodes. They are counted first.
+    candidates: Candidates,
+    left: VecDeque<Box<[u8]>>,
+    ranking: Ranking,
 }
 
 /// Where the keys come from.
@@ -45,15 +46,90 @@ enum Source {
     All(Cursor),
 }
 
+/// The first keys of those that were ranked.
+pub(crate) struct Ranking {
+    most: usize,
+    /// The memory that the keys may take.
+    most_bytes: usize,
+    /// A max-heap by rank: the last of the rows so far is on top, and is dropped when there are too many.
+    rows: BinaryHeap<Found>,
+    key_bytes: usize,
+    others_upper: Option<u64>,
+}
+
 /// The hits of a key, the key, and the lower and upper bound of its hits.
 type Found = (Reverse<u64>, Box<[u8]>, (u64, Option<u64>));
+
+/// Keys with their hits, most first.
+pub(crate) type RankedKeys = Vec<(Box<[u8]>, u64)>;
+
+impl Ranking {
+    /// None yet. `most` keys and `most_bytes` of them are kept.
+    pub(crate) fn new(most: usize, most_bytes: usize) -> Ranking {
+        Ranking { most, most_bytes, rows: BinaryHeap::new(), key_bytes: 0, others_upper: Some(0) }
+    }
+
+    /// Ranks a key with these hits.
+    pub(crate) fn rank(&mut self, key: &[u8], count: &Count) {
+        let is_behind =
+            |(Reverse(hits), last, _): &Found| (Reverse(*hits), &**last) < (Reverse(count.estimate), key);
+        let is_full = self.rows.len() == self.most;
+        if count.estimate == 0 || self.most == 0 || is_full && self.rows.peek().is_some_and(is_behind) {
+            self.leave_out(count.upper);
+            return;
+        }
+        self.key_bytes += heap_bytes(key);
+        self.rows.push((Reverse(count.estimate), key.into(), (count.lower, count.upper)));
+        while (self.rows.len() > self.most || self.key_bytes > self.most_bytes)
+            && let Some((_, key, (_, upper))) = self.rows.pop()
+        {
+            self.key_bytes -= heap_bytes(&key);
+            self.leave_out(upper);
+        }
+    }
+
+    fn leave_out(&mut self, upper: Option<u64>) {
+        self.others_upper = self.others_upper.zip(upper).map(|(most, upper)| most.max(upper));
+    }
+
+    /// Forgets all keys.
+    fn clear(&mut self) {
+        let knows_others = self.others_upper.is_some();
+        *self = Ranking::new(self.most, self.most_bytes);
+        self.others_upper = knows_others.then_some(0);
+    }
+
+    /// Whether keys with at most this many hits are behind those that are kept.
+    fn is_ahead_of(&self, hits: u64) -> bool {
+        let is_full = self.rows.len() == self.most;
+        hits == 0 || is_full && self.rows.peek().is_some_and(|(Reverse(last), ..)| *last > hits)
+    }
+
+    /// The keys and their hits, most first, and the most hits that another key can have.
+    pub(crate) fn into_keys(self) -> (RankedKeys, Option<u64>) {
+        let rows = self.rows.into_sorted_vec().into_iter();
+        (rows.map(|(Reverse(hits), key, _)| (key, hits)).collect(), self.others_upper)
+    }
+
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.key_bytes + self.rows.capacity() * size_of::<Found>()
+    }
+}
+
+/// Keys that may be among the most-hit ones, because of what other nodes counted of them.
+#[derive(Default)]
+pub(crate) struct Candidates {
+    pub(crate) keys: HashSet<Box<[u8]>>,
+    /// The most hits that the other nodes have counted of another key. `None` if that is not known.
+    pub(crate) most_of_others: Option<u64>,
+}
 
 /// The most-hit keys, most first, those with equal hits by key.
 pub(crate) struct TopKeys {
     /// The end of the window.
     pub(crate) as_of: Timestamp,
     pub(crate) rows: Vec<TopRow>,
-    /// The most hits that any other key can have. `None` in a cluster, and when the window reaches beyond a retention.
+    /// The most hits that any other key can have. `None` if that is not known.
     pub(crate) others_upper: Option<u64>,
 }
 
@@ -77,98 +153,81 @@ impl TopWalk {
         // What other nodes counted may make other keys the most-hit ones.
         let is_alone = service.cluster.is_none() && count > 0;
         let busy = is_alone.then(|| service.store.busy_keys(window, prefix, as_of)).flatten();
+        let candidates = service.candidates(asked, now);
+        let mut ranking = Ranking::new(count, usize::MAX);
+        if !is_kept || candidates.most_of_others.is_none() {
+            ranking.others_upper = None;
+        }
         TopWalk {
             prefix: prefix.into(),
             pattern: pattern.cloned(),
-            count,
             window,
             as_of,
             source: busy.map_or(Source::All(Cursor::START), Source::Busy),
-            rows: BinaryHeap::new(),
-            key_bytes: 0,
-            // Nor are the keys known that only other nodes have counted.
-            others_upper: (is_kept && service.cluster.is_none()).then_some(0),
+            left: candidates.keys.iter().cloned().collect(),
+            candidates,
+            ranking,
         }
     }
 
     /// Runs a slice. True at the end.
     pub(crate) fn step(&mut self, service: &Service, now: Timestamp) -> bool {
+        if !self.left.is_empty() {
+            let keys: Vec<_> = self.left.drain(..self.left.len().min(WALK_STEP)).collect();
+            self.count(&keys, service, now);
+            return false;
+        }
         match &mut self.source {
             Source::Busy(busy) => {
                 let rest = busy.keys.len().saturating_sub(WALK_STEP);
                 let mut keys = busy.keys.split_off(rest);
                 keys.retain(|key| self.pattern.as_ref().is_none_or(|pattern| pattern.matches(key)));
                 let (is_last, most_of_others) = (busy.keys.is_empty(), busy.most_of_others);
-                self.count(keys, service, now);
+                self.count(&keys, service, now);
                 if !is_last {
                     return false;
                 }
-                if self.is_sure(most_of_others) {
-                    self.leave_out(Some(most_of_others));
+                if self.ranking.is_ahead_of(most_of_others) {
+                    self.ranking.leave_out(Some(most_of_others));
                     return true;
                 }
-                self.rows.clear();
-                self.key_bytes = 0;
-                self.others_upper = self.others_upper.map(|_| 0);
+                self.ranking.clear();
                 self.source = Source::All(Cursor::START);
                 false
             }
             Source::All(cursor) => {
                 let mut page = service.store.scan(*cursor, self.pattern.as_ref(), WALK_STEP, now);
                 *cursor = page.next;
-                page.keys.retain(|key| key.starts_with(&self.prefix) && !is_total(key));
-                self.count(page.keys, service, now);
+                page.keys.retain(|key| {
+                    key.starts_with(&self.prefix) && !is_total(key) && !self.candidates.keys.contains(key)
+                });
+                self.count(&page.keys, service, now);
                 page.next == Cursor::START
             }
         }
     }
 
-    /// Whether no other key than those that were counted can be among the rows.
-    fn is_sure(&self, most_of_others: u64) -> bool {
-        let is_full = self.rows.len() == self.count;
-        most_of_others == 0
-            || is_full && self.rows.peek().is_some_and(|(Reverse(hits), ..)| *hits > most_of_others)
-    }
-
     /// Ranks more keys.
-    fn count(&mut self, keys: Vec<Box<[u8]>>, service: &Service, now: Timestamp) {
-        let counts = service.counts_of(&keys, self.window, self.as_of, now);
-        for (key, count) in keys.into_iter().zip(counts) {
-            let found = (Reverse(count.estimate), key, (count.lower, count.upper));
-            if count.estimate == 0 || self.count == 0 || self.is_behind(&found) {
-                self.leave_out(count.upper);
-                continue;
-            }
-            self.key_bytes += heap_bytes(&found.1);
-            self.rows.push(found);
-            if self.rows.len() > self.count
-                && let Some((_, key, (_, upper))) = self.rows.pop()
-            {
-                self.key_bytes -= heap_bytes(&key);
-                self.leave_out(upper);
-            }
-        }
-    }
-
-    /// Whether there are enough rows before this one.
-    fn is_behind(&self, found: &Found) -> bool {
-        self.rows.len() == self.count && self.rows.peek().is_some_and(|last| last < found)
-    }
-
-    fn leave_out(&mut self, upper: Option<u64>) {
-        self.others_upper = self.others_upper.zip(upper).map(|(most, upper)| most.max(upper));
+    fn count(&mut self, keys: &[Box<[u8]>], service: &Service, now: Timestamp) {
+        let counts = service.counts_of(keys, self.window, self.as_of, now);
+        keys.iter().zip(counts).for_each(|(key, count)| self.ranking.rank(key, &count));
     }
 
     /// The rows. In a cluster, the hits that other nodes counted of these keys are read for the next question.
     pub(crate) fn finish(self, service: &Service, now: Timestamp) -> TopKeys {
-        let TopWalk { window, as_of, rows, others_upper, .. } = self;
+        let TopWalk { window, as_of, ranking, candidates, .. } = self;
         let row = |(Reverse(hits), key, (lower, upper)): Found| {
             let window = window.unwrap_or_else(|| service.default_window(&key));
             service.note_question(Asked { key: &key, window: Some(window), at: None }, now);
             let rate = rate(hits, service.panes_of(&key, Some(window)));
             TopRow { key, window, hits, lower, upper, rate }
         };
-        TopKeys { as_of, rows: rows.into_sorted_vec().into_iter().map(row).collect(), others_upper }
+        let others_upper = ranking.others_upper.zip(candidates.most_of_others);
+        TopKeys {
+            as_of,
+            rows: ranking.rows.into_sorted_vec().into_iter().map(row).collect(),
+            others_upper: others_upper.map(|(here, there)| here.saturating_add(there)),
+        }
     }
 
     pub(crate) fn held_bytes(&self) -> usize {
@@ -179,7 +238,10 @@ impl TopWalk {
             }
             Source::All(_) => 0,
         };
-        self.prefix.len() + self.key_bytes + self.rows.capacity() * size_of::<Found>() + busy
+        // The keys of the candidates are there twice, until they are counted.
+        let candidates = self.candidates.keys.iter().chain(&self.left);
+        let candidates = candidates.map(|key| heap_bytes(key) + 2 * size_of::<Box<[u8]>>()).sum::<usize>();
+        self.prefix.len() + self.ranking.held_bytes() + busy + candidates
     }
 }
 
@@ -223,6 +285,23 @@ impl Drop for Held {
 }
 
 impl Service {
+    /// Keys to be counted first for a question.
+    fn candidates(&self, asked: TopQuestion<'_>, now: Timestamp) -> Candidates {
+        let alone = || Candidates { most_of_others: Some(0), ..Candidates::default() };
+        self.cluster.as_ref().map_or_else(alone, |cluster| cluster.candidates(asked, now))
+    }
+
+    /// Notes that keys are asked for which may have hits of other nodes. Returns what to wait for before the search, and the longest wait.
+    pub(crate) fn wait_for_top(
+        &self,
+        asked: TopQuestion<'_>,
+        now: Timestamp,
+    ) -> Option<(Arc<Wait>, Duration)> {
+        let window = asked.window;
+        let keys = self.candidates(asked, now).keys;
+        self.wait_for(keys.iter().map(|key| Asked { key, window, at: None }), now)
+    }
+
     /// Has no walk over all keys begin while this is held.
     #[cfg(test)]
     pub(crate) async fn all_walks(&self) -> tokio::sync::SemaphorePermit<'_> {
@@ -238,6 +317,10 @@ impl Service {
     /// [`NoRoom`]: connections and answers already take their share of the memory ceiling.
     pub(crate) async fn top(self: &Arc<Service>, asked: TopQuestion<'_>) -> Result<(TopKeys, Held), NoRoom> {
         let _turn = self.walks.acquire().await.expect("it is never closed");
+        if let Some((wait, timeout)) = self.wait_for_top(asked, self.now()) {
+            // A timeout is not an error: the answer uses the counts that are known.
+            self.over(&wait, timeout).await;
+        }
         let mut held = Held { service: Arc::clone(self), bytes: 0 };
         let mut walk = TopWalk::new(self, asked, self.now());
         while !walk.step(self, self.now()) {

@@ -147,6 +147,14 @@ impl OtherKey {
         Cow::Owned(self.cells.iter().chain(self.upstream.iter()).collect())
     }
 
+    /// The counts of one engine.
+    fn of(&self, tier: Tier) -> &Cells {
+        match tier {
+            Tier::Local => &self.cells,
+            Tier::Upstream => &self.upstream,
+        }
+    }
+
     /// The hits of all others.
     fn sum(&mut self, settings: &Settings, sets: &LevelSets<'_>, now: Timestamp) -> Arc<Entry> {
         let fits = |sum: &&mut Arc<Entry>| !sum.is_to_fit_again(now);
@@ -166,6 +174,14 @@ impl Others {
 
     pub(super) fn part(&self, hash: u64) -> MutexGuard<'_, Keys> {
         self.lock((hash >> 32) as usize % PARTS)
+    }
+
+    fn with_origins(&self, cells: &Cells) -> Vec<(Origin, LevelsId, Cell, Tally)> {
+        let watermarks = self.read();
+        let cells = cells.iter();
+        cells
+            .map(|(levels, cell, origin, tally)| (watermarks.origin(origin).clone(), levels, cell, tally))
+            .collect()
     }
 
     fn lock(&self, part: usize) -> MutexGuard<'_, Keys> {
@@ -374,11 +390,24 @@ impl Store {
     pub fn known(&self, key: &[u8]) -> Vec<(Origin, LevelsId, Cell, Tally)> {
         let Some(others) = self.others.get() else { return Vec::new() };
         let known = others.part(self.hash(key)).get(key).map(|held| held.all().into_owned());
-        let watermarks = others.read();
-        let known = known.iter().flat_map(Cells::iter);
-        known
-            .map(|(levels, cell, origin, tally)| (watermarks.origin(origin).clone(), levels, cell, tally))
-            .collect()
+        others.with_origins(&known.unwrap_or_default())
+    }
+
+    /// The same of those that were read from one engine.
+    #[must_use]
+    pub fn known_from(&self, key: &[u8], tier: Tier) -> Vec<(Origin, LevelsId, Cell, Tally)> {
+        let Some(others) = self.others.get() else { return Vec::new() };
+        let known = others.part(self.hash(key)).get(key).map(|held| held.of(tier).clone());
+        others.with_origins(&known.unwrap_or_default())
+    }
+
+    /// The hits that are known from one engine, in all cells. A hit may be in a cell of each width.
+    #[must_use]
+    pub fn known_hits(&self, key: &[u8], tier: Tier) -> u64 {
+        let Some(others) = self.others.get() else { return 0 };
+        let part = others.part(self.hash(key));
+        let counted = |held: &OtherKey| held.of(tier).iter().map(|(.., tally)| tally.counted).sum();
+        part.get(key).map_or(0, counted)
     }
 
     /// Marks the hits of other origins on a key as deleted, as far as they are known. Returns the marks, which the others are to
@@ -425,21 +454,42 @@ impl Store {
         at: Option<Timestamp>,
         now: Timestamp,
     ) -> HitsByNode {
-        let hash = self.hash(key);
-        let settings = self.settings_of(key);
-        let window = window.unwrap_or(settings.window());
-        let (mut shard, now, mut context) = self.lock_for(hash, now, None);
-        let at = at.unwrap_or(now);
-        let window = Window::ending_at(at, window, settings, now);
-        let own = shard.live(key, hash, &mut context);
-        let count =
-            own.map_or(window.count(|_, _| 0), |slot| slot.state.hits().count_window(&window, settings));
-        drop(shard);
+        let (window, now, count) = self.count_own(key, window, at, now);
         let own = count.estimate;
-        match self.shares_of_others((key, hash), &window, now) {
+        match self.shares_of_others((key, self.hash(key)), &window, now) {
             Some((of_others, others)) => HitsByNode { count: count.plus(of_others), own, others },
             None => HitsByNode { count, own, others: Vec::new() },
         }
+    }
+
+    /// The hits of a key that this store has counted itself, in a window as for [`Store::hits_by_node`].
+    #[must_use]
+    pub fn own_count(
+        &self,
+        key: &[u8],
+        window: Option<Span>,
+        at: Option<Timestamp>,
+        now: Timestamp,
+    ) -> Count {
+        self.count_own(key, window, at, now).2
+    }
+
+    /// The window, the time of the store, and the hits.
+    fn count_own(
+        &self,
+        key: &[u8],
+        window: Option<Span>,
+        at: Option<Timestamp>,
+        now: Timestamp,
+    ) -> (Window, Timestamp, Count) {
+        let hash = self.hash(key);
+        let settings = self.settings_of(key);
+        let (mut shard, now, mut context) = self.lock_for(hash, now, None);
+        let window = Window::ending_at(at.unwrap_or(now), window.unwrap_or(settings.window()), settings, now);
+        let own = shard.live(key, hash, &mut context);
+        let count =
+            own.map_or(window.count(|_, _| 0), |slot| slot.state.hits().count_window(&window, settings));
+        (window, now, count)
     }
 
     fn shares_of_others(

@@ -106,7 +106,7 @@ fn recover(options: &Options, folder: &Path, keys: u64) -> Result<f64, Failure> 
 
 fn is_ready(http: SocketAddr) -> Result<bool, Failure> {
     let mut connection = TcpStream::connect(http)?;
-    connection.write_all(b"GET /readyz HTTP/1.1\r\nHost: lately\r\n\r\n")?;
+    connection.write_all(b"GET /readyz HTTP/1.1\r\nHost: lately\r\nConnection: close\r\n\r\n")?;
     let mut answer = Vec::new();
     connection.read_to_end(&mut answer)?;
     Ok(answer.starts_with(b"HTTP/1.1 200 "))

@@ -23,6 +23,7 @@ use super::methods::Call;
 use super::status::{of_decide, of_hit, of_refused};
 use crate::limits::{DEFAULT_TOP_KEYS, MAX_HTTP_WINDOWS, STREAM_BATCH_HITS};
 use crate::service::commit::Changes;
+use crate::service::owners::IdHits;
 use crate::service::response::WindowCount;
 use crate::service::{self, Asked, Batch, Limiting, NoRoom, TopQuestion, TopRow};
 
@@ -102,11 +103,19 @@ fn streamed(answer: Result<u64, Status>) -> HitStreamResponse {
 async fn count(call: &Call, asked: &[HitRequest]) -> Vec<Result<u64, Status>> {
     let checked: Vec<_> = asked.iter().map(|hit| check_hit(call, hit)).collect();
     let service = &call.service;
+    let to_another_node = |(hit, at): (&HitRequest, &Result<Option<Timestamp>, Status>)| {
+        let &HitRequest { ref key, n, ref id, ref member, .. } = hit;
+        let (weight, member) = (n.unwrap_or(1), member.as_deref());
+        let hits = IdHits { key, weight, at: *at.as_ref().ok()?, id: id.as_deref()?, member };
+        service.ask_to_count(&hits)
+    };
+    let of_others: Vec<_> = asked.iter().zip(&checked).map(to_another_node).collect();
+    let is_of_another: Vec<bool> = of_others.iter().map(Option::is_some).collect();
     let mut changes = Changes::default();
     let (mut outcomes, commit) = {
         let mut batch = Batch::default();
-        for (hit, at) in asked.iter().zip(&checked) {
-            if let Ok(at) = at {
+        for ((hit, at), of_another) in asked.iter().zip(&checked).zip(&of_others) {
+            if let (Ok(at), None) = (at, of_another) {
                 let with = (hit.id.as_deref(), hit.member.as_deref());
                 batch.hit_with((&hit.key, hit.n.unwrap_or(1), *at), with);
             }
@@ -124,12 +133,17 @@ async fn count(call: &Call, asked: &[HitRequest]) -> Vec<Result<u64, Status>> {
     };
     // The change is committed before the first await: a client that disconnects cannot undo it.
     let settled = service.settled(commit, changes).await;
-    let answer = |checked: Result<Option<Timestamp>, Status>| {
+    let mut counted = service.all_counted(of_others.into_iter().flatten().collect()).await.into_iter();
+    let answer = |(checked, is_of_another): (Result<Option<Timestamp>, Status>, bool)| {
         checked?;
+        if is_of_another {
+            let counted = counted.next().expect("each node that was asked has said something");
+            return counted.map_err(|refused| of_decide(&refused.into()));
+        }
         let outcome = outcomes.next().expect("each operation has an outcome");
         settled.as_ref().map_err(of_refused).and(outcome)
     };
-    checked.into_iter().map(answer).collect()
+    checked.into_iter().zip(is_of_another).map(answer).collect()
 }
 
 /// Checks a hit. Returns its time.

@@ -6,7 +6,7 @@ use tonic::{Code, Status};
 
 use crate::protocol::http::no_key;
 use crate::service::access::{Forbidden, Principal};
-use crate::service::owners::ARGUMENT;
+use crate::service::owners::{ARGUMENT, TRY_AGAIN};
 use crate::service::{DecideError, code_of};
 
 pub(super) fn of_hit(error: &HitError) -> Status {
@@ -40,7 +40,7 @@ pub(super) fn of_decide(error: &DecideError) -> Status {
         DecideError::Owner { code, error } => {
             let status = match *code {
                 "OOM" => Code::ResourceExhausted,
-                "MISCONF" => Code::Unavailable,
+                "MISCONF" | TRY_AGAIN => Code::Unavailable,
                 _ => Code::OutOfRange,
             };
             Status::new(status, format!("{code} {error}"))

@@ -16,8 +16,9 @@ use crate::json::{Key, seconds};
 use crate::limits::MAX_HTTP_WINDOWS;
 use crate::service::Service;
 use crate::service::commit::Changes;
+use crate::service::owners::IdHits;
 use crate::service::response::WindowCount;
-use crate::service::{Asked, Batch};
+use crate::service::{Asked, Batch, DecideError};
 
 #[derive(Serialize, ToSchema)]
 pub(super) struct HitAnswer {
@@ -83,6 +84,14 @@ pub(super) async fn hit(State(service): State<Arc<Service>>, uri: Uri) -> Result
     query.end()?;
     if service.is_loading() {
         return Err(Problem::loading());
+    }
+    if let Some(id) = &id {
+        let hits = IdHits { key: &key, weight: count.unwrap_or(1), at, id, member: member.as_deref() };
+        hits.check().map_err(|error| Problem::of_hit(&error))?;
+        if let Some(asked) = service.ask_to_count(&hits) {
+            let hits = service.all_counted(vec![asked]).await.remove(0).map_err(DecideError::from)?;
+            return Ok(Json(HitAnswer { key: (&*key).into(), hits }));
+        }
     }
     let mut changes = Changes::default();
     let now = service.now();

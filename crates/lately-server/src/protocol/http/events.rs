@@ -179,6 +179,9 @@ impl Events {
     async fn find_top(&self, spent: &mut Duration) -> TopKeys {
         let service = &*self.service;
         let asked = TopQuestion { count: EVENTS_TOP_KEYS, window: None, prefix: b"", pattern: None };
+        if let Some((wait, timeout)) = service.wait_for_top(asked, service.now()) {
+            service.over(&wait, timeout).await;
+        }
         let mut walk = TopWalk::new(service, asked, service.now());
         loop {
             let begun = (service.moment)();

@@ -31,7 +31,8 @@ use crate::limits::{
 };
 use crate::service::access::{Forbidden, Principal};
 use crate::service::commit::Changes;
-use crate::service::{Batch, Refused, Service, code_of};
+use crate::service::owners::{ARGUMENT, IdHits, NotCounted, TRY_AGAIN};
+use crate::service::{Batch, DecideError, Refused, Service, code_of};
 
 /// What became of the lines.
 #[derive(Serialize, Default, ToSchema)]
@@ -245,6 +246,15 @@ impl Lines {
             }
         }
         let service = Arc::clone(&self.service);
+        let (mut lines_of_others, mut asked) = (Vec::new(), Vec::new());
+        hits.retain(|hits| match hits.with_id().and_then(|hits| service.ask_to_count(&hits)) {
+            Some(of_another) => {
+                lines_of_others.push(hits.line);
+                asked.push(of_another);
+                false
+            }
+            None => true,
+        });
         let (mut changes, mut accepted, mut failed) = (Changes::default(), 0, None);
         let commit = {
             let _entered = service.enter();
@@ -272,9 +282,22 @@ impl Lines {
             service.commit(&mut [&mut changes])
         };
         service.settled(commit, changes).await.map_err(|refused| Problem::of_refused(&refused))?;
+        let mut failed_there = None;
+        for (line, counted) in lines_of_others.into_iter().zip(service.all_counted(asked).await) {
+            match counted {
+                Ok(_) => accepted += 1,
+                Err(NotCounted { code: ARGUMENT, error }) => rejected.push((line, error)),
+                // A later try may count it.
+                Err(refused @ NotCounted { code: TRY_AGAIN | "MISCONF", .. }) => failed_there = Some(refused),
+                Err(NotCounted { code, error }) => rejected.push((line, format!("{code} {error}"))),
+            }
+        }
         self.answer.accepted += accepted;
         rejected.sort_by_key(|(line, _)| *line);
         rejected.into_iter().for_each(|(line, error)| self.reject(line, error));
+        if let Some(refused) = failed_there {
+            return Err(DecideError::from(refused).into());
+        }
         failed.map_or(Ok(()), |refused| Err(Problem::of_refused(&refused)))
     }
 
@@ -304,6 +327,13 @@ fn too_long_line() -> String {
 }
 
 impl<'l> Hits<'l> {
+    /// The hits, if they have an id.
+    fn with_id(&self) -> Option<IdHits<'_>> {
+        let &Hits { ref key, count, at, ref id, ref member, .. } = self;
+        let member = member.as_deref().map(str::as_bytes);
+        Some(IdHits { key, weight: count, at, id: id.as_deref()?.as_bytes(), member })
+    }
+
     fn parse(text: &'l [u8], line: u64, principal: &Principal) -> Result<Hits<'l>, String> {
         if text.len() > MAX_HTTP_LINE_BYTES {
             return Err(too_long_line());

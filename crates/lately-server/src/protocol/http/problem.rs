@@ -10,7 +10,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::login::CHALLENGE;
-use crate::service::owners::ARGUMENT;
+use crate::service::owners::{ARGUMENT, TRY_AGAIN};
 use crate::service::{DecideError, code_of};
 
 /// The body of an error.
@@ -108,7 +108,7 @@ impl From<DecideError> for Problem {
                 let status = match *code {
                     ARGUMENT => return Problem::bad(cause.clone()),
                     "OOM" => StatusCode::INSUFFICIENT_STORAGE,
-                    "MISCONF" => StatusCode::SERVICE_UNAVAILABLE,
+                    "MISCONF" | TRY_AGAIN => StatusCode::SERVICE_UNAVAILABLE,
                     _ => StatusCode::UNPROCESSABLE_ENTITY,
                 };
                 return Problem::new(status, code, cause);

@@ -5,11 +5,13 @@
 //! miss is found by a comparison of all blocks: after a loss of either engine and after another node has taken over as fast as the
 //! engines take it, else slowly all the time. It also finds deletions elsewhere, and copies their marks to the local engine.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use lately::{Tally, Timestamp};
 use lately_engines::{Engine, EngineError, Known, OwnedBlock, Place, Told, Write};
 
+use super::busy_lists;
 use super::members::copy_up;
 use super::name_claim::claim;
 use super::outgoing::keep_until;
@@ -39,6 +41,8 @@ pub(super) struct Aggregator<E> {
     taken: Vec<OwnedBlock>,
     /// The lives of the engines in which all blocks were compared, or are being compared.
     lives: (u64, u64),
+    /// When each node said which of its keys are busy, as it was last copied.
+    busy_lists: HashMap<String, i64>,
     round: Round,
 }
 
@@ -84,7 +88,18 @@ impl Round {
 impl<E: Engine> Aggregator<E> {
     pub(super) fn new(service: Arc<Service>, local: E, upstream: E) -> Aggregator<E> {
         let (taken, round) = (Vec::new(), Round::urgent());
-        Aggregator { service, local, upstream, claimed: None, is_ours: false, taken, lives: (0, 0), round }
+        let busy_lists = HashMap::new();
+        Aggregator {
+            service,
+            local,
+            upstream,
+            claimed: None,
+            is_ours: false,
+            taken,
+            lives: (0, 0),
+            busy_lists,
+            round,
+        }
     }
 
     /// Copies until the exchange with the local engine has ended; then what is left, if the engines answer.
@@ -143,9 +158,12 @@ impl<E: Engine> Aggregator<E> {
         if lives != self.lives {
             self.lives = lives;
             self.round = Round::urgent();
+            self.busy_lists.clear();
         }
         self.copy_changed(UPSTREAM_PASS_BLOCKS).await?;
-        self.compare_some().await
+        self.compare_some().await?;
+        let cluster = parts(&self.service).0;
+        busy_lists::copy_up(&mut self.upstream, &self.service, cluster, &mut self.busy_lists).await
     }
 
     /// Claims the names, from time to time. Returns whether this node is the aggregator.

@@ -58,9 +58,9 @@ struct ReadEngine {
 }
 
 /// The most engines that keys are read from.
-const TIERS: usize = 2;
+pub(super) const TIERS: usize = 2;
 
-fn index(tier: Tier) -> usize {
+pub(super) fn index(tier: Tier) -> usize {
     match tier {
         Tier::Local => 0,
         Tier::Upstream => 1,

@@ -4,12 +4,13 @@
 //! counted of the keys in `interest.rs`. The store merges that, so all answers have it.
 //! `reconcile.rs` finds what the engine lacks of this node's hits.
 //! `members.rs` sends and reads the distinct members of keys.
-//! `children.rs` keeps the names of the nodes below this one. `nodes.rs` lists the nodes, and `tables.rs` knows in which levels others count.
+//! `children.rs` keeps the names of the nodes below this one. `nodes.rs` lists the nodes, `busy_lists.rs` their busy keys, and `tables.rs` knows in which levels others count.
 //!
 //! With an upstream engine, `aggregator.rs` copies what the engine of this data centre has to that of all, and `upstream.rs`
 //! reads what other data centres counted.
 
 mod aggregator;
+mod busy_lists;
 mod children;
 mod contact;
 mod deletion_log;
@@ -18,6 +19,7 @@ mod interest;
 #[cfg(feature = "kafka")]
 mod kafka;
 mod late_hits;
+mod losses;
 mod members;
 mod name_claim;
 mod nodes;
@@ -50,6 +52,7 @@ use crate::config::ClusterConfig;
 use crate::limits::{INTEREST_SHARE, READ_BLOCK_CEILING, READ_BLOCKS_WITHIN};
 use crate::service::Service;
 
+use busy_lists::BusyLists;
 use contact::Contact;
 use interest::{Answer, Interest, Question};
 pub(crate) use nodes::Node;
@@ -79,6 +82,7 @@ pub(crate) struct Cluster {
     /// Notified when some of them wait no more.
     settled: Notify,
     nodes: Nodes,
+    busy: BusyLists,
     tables: Tables,
     pub(crate) upstream: Option<Upstream>,
     /// What this node has done with records of Kafka.
@@ -120,6 +124,8 @@ pub(crate) struct State {
     /// An engine may have lost counts of other nodes: until then they are sent again, those of alerts first. Or longer, while not all
     /// keys of this node were compared.
     pub(crate) lacks_until: Option<Timestamp>,
+    /// Since when an engine seems to have fewer hits of a key than before.
+    pub(crate) fewer_since: Option<Timestamp>,
     /// Another server has the name of this node, or had it until it was killed.
     pub(crate) waits_for_name: bool,
     /// Another server has taken the name of this node, which goes on.
@@ -152,6 +158,7 @@ impl Cluster {
             waiting: Mutex::default(),
             settled: Notify::new(),
             nodes: Nodes::default(),
+            busy: BusyLists::default(),
             tables: Tables::default(),
             mesh_bytes: Arc::default(),
             node_room: NodeRoom::new(ceiling_bytes),
@@ -261,6 +268,7 @@ impl Cluster {
             + deletions
             + self.mesh_bytes.load(Relaxed)
             + self.node_room.held_bytes()
+            + self.busy.held_bytes()
     }
 
     /// Notes that somebody reads a key. What others counted of it is read again.

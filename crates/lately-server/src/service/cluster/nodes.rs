@@ -66,6 +66,21 @@ impl Nodes {
     fn lock(&self) -> MutexGuard<'_, Listed> {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// The names of the nodes on the list, and whether each is silent.
+    pub(super) fn seen(&self) -> Vec<(String, bool)> {
+        let list = self.lock();
+        let node =
+            |(name, status): &(String, Status)| (name.clone(), list.silent_ms(status) > millis(NODE_SILENT));
+        list.nodes.iter().map(node).collect()
+    }
+}
+
+impl Listed {
+    /// For how long a node has not said anything.
+    fn silent_ms(&self, status: &Status) -> i64 {
+        self.read_ms.unwrap_or(0).saturating_sub(status.seen_ms)
+    }
 }
 
 impl Cluster {
@@ -100,7 +115,7 @@ impl Cluster {
         let others = list.nodes.iter().filter(|(name, _)| *name != self.config.node);
         let mut nodes: Vec<Node> = others
             .map(|(name, status)| {
-                let silent_ms = list.read_ms.unwrap_or(0).saturating_sub(status.seen_ms);
+                let silent_ms = list.silent_ms(status);
                 let is_silent = silent_ms > millis(NODE_SILENT);
                 let silence = is_silent.then(|| format!("not seen for {} s", silent_ms / 1_000));
                 let degraded = silence.or_else(|| status.failure.as_ref().map(of_engine));

@@ -1,27 +1,31 @@
 //! The upstream engine, which all data centres share: what they counted is read from it, on a thread of its own. So an engine that
 //! is far, slow or away does not hold up the exchange inside of the data centre.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lately::limits::MAX_NODE_BYTES;
 use lately::{Origin, Tier, Timestamp};
-use lately_engines::{Engine, EngineError, OwnedBlock, Remote, Told};
+use lately_engines::{Engine, EngineError, Known, OwnedBlock, Remote, Told};
 use tokio::sync::Notify;
 
 use super::aggregator;
+use super::busy_lists;
 use super::contact::Contact;
 use super::interest::Due;
 use super::members;
 use super::name_claim::{Claim, NameClaim};
 use super::outgoing::{Pending, writes};
+use super::reconcile::after;
 use super::tables;
-use super::worker::{ClusterError, Signals, Warned, all_told_of, end_reading, learn, parts, told_of};
+use super::worker::{
+    ClusterError, Signals, Warned, all_told_of, end_reading, learn, parts, told_of, with_known,
+};
 use crate::clock::thread_cpu_time;
 use crate::limits::{
     CLUSTER_READ_KEYS, DELETIONS_SHARE, EXCHANGE_REST, MAX_EXCHANGE_REST, RECONCILE_MOST_OLDER_KEYS,
-    UPSTREAM_DELETE_KEYS, UPSTREAM_RESEND_MS, UPSTREAM_RETRY,
+    UPSTREAM_DELETE_KEYS, UPSTREAM_MARKS_MS, UPSTREAM_RESEND_MS, UPSTREAM_RETRY,
 };
 use crate::service::Service;
 
@@ -36,8 +40,24 @@ pub(crate) struct Upstream {
     /// Keys whose members were deleted in any data centre, and until when.
     deleted_members: Mutex<HashMap<Box<[u8]>, Timestamp>>,
     question: Mutex<Question>,
+    /// The marks that were sent last.
+    marks: Mutex<SentMarks>,
     /// Wakes the reader: there is a question.
     asked: Notify,
+}
+
+/// Marks of keys and when they were sent, oldest first.
+#[derive(Default)]
+struct SentMarks {
+    marks: VecDeque<(Timestamp, Box<[u8]>, Vec<Known>)>,
+    bytes: usize,
+}
+
+fn bytes_of_marks(key: &[u8], marks: &[Known]) -> usize {
+    // Each has a name of its node.
+    size_of::<(Timestamp, Box<[u8]>, Vec<Known>)>()
+        + key.len()
+        + marks.len() * (size_of::<Known>() + MAX_NODE_BYTES)
 }
 
 /// How it goes with the upstream engine.
@@ -70,6 +90,8 @@ pub(super) struct Deletion {
     pub(super) at: Timestamp,
     /// The origins whose hits are marked in the local engine. These marks are copied.
     pub(super) local: HashSet<Origin>,
+    /// What was known of the hits of other data centres. The engine may lose some of it before they are marked.
+    pub(super) known: Vec<Known>,
 }
 
 /// Keys that were deleted here, and bytes of all of them.
@@ -82,7 +104,9 @@ struct Deletions {
 impl Deletion {
     fn bytes(&self, key: &[u8]) -> usize {
         const OF_ORIGIN: usize = 2 * (size_of::<Origin>() + MAX_NODE_BYTES);
-        2 * size_of::<(Box<[u8]>, Deletion)>() + key.len() + self.local.len() * OF_ORIGIN
+        2 * size_of::<(Box<[u8]>, Deletion)>()
+            + self.local.len() * OF_ORIGIN
+            + bytes_of_marks(key, &self.known)
     }
 }
 
@@ -186,7 +210,7 @@ impl Upstream {
         keys.map(|(key, deletion)| (key.clone(), deletion.clone())).collect()
     }
 
-    fn is_deleted(&self, key: &[u8]) -> bool {
+    pub(super) fn is_deleted(&self, key: &[u8]) -> bool {
         lock(&self.deletions).keys.contains_key(key)
     }
 
@@ -209,9 +233,31 @@ impl Upstream {
         lock(&self.deletions).keys.len()
     }
 
+    /// Notes marks that were sent. Without room the oldest are dropped.
+    fn note_marks(&self, sent: Vec<Pending<'_>>, now: Timestamp, ceiling_bytes: u64) {
+        let SentMarks { marks, bytes } = &mut *lock(&self.marks);
+        for Pending { key, counts, .. } in sent {
+            *bytes += bytes_of_marks(key, &counts);
+            marks.push_back((now, key.into(), counts));
+        }
+        let is_over = |sent: Timestamp| now >= after(sent, UPSTREAM_MARKS_MS);
+        while let Some((_, key, counts)) =
+            marks.pop_front_if(|(sent, ..)| is_over(*sent) || *bytes as u64 > ceiling_bytes / DELETIONS_SHARE)
+        {
+            *bytes -= bytes_of_marks(&key, &counts);
+        }
+    }
+
+    /// The marks that were sent last.
+    fn last_marks(&self, now: Timestamp) -> Vec<(Box<[u8]>, Vec<Known>)> {
+        let SentMarks { marks, .. } = &*lock(&self.marks);
+        let last = marks.iter().filter(|(sent, ..)| now < after(*sent, UPSTREAM_MARKS_MS));
+        last.map(|(_, key, counts)| (key.clone(), counts.clone())).collect()
+    }
+
     /// Memory of the deletions, in bytes.
     pub(super) fn held_bytes(&self) -> usize {
-        lock(&self.deletions).bytes
+        lock(&self.deletions).bytes + lock(&self.marks).bytes
     }
 
     /// Notes a key with hits of this node that another data centre has deleted. A round finds those for which there is no room.
@@ -248,6 +294,8 @@ pub(super) struct UpstreamReader<E> {
     claim: NameClaim,
     /// The life of the engine that was read last.
     life: Option<u64>,
+    /// Whether the engine may have lost the marks that were sent last.
+    lacks_marks: bool,
     /// What was read and left out, and why.
     warning: Option<String>,
 }
@@ -278,7 +326,14 @@ pub(crate) async fn run(service: Arc<Service>, signals: Signals) -> Result<(), C
 
 impl<E: Engine> UpstreamReader<E> {
     pub(super) fn new(service: Arc<Service>, engine: E) -> UpstreamReader<E> {
-        UpstreamReader { service, engine, claim: NameClaim::default(), life: None, warning: None }
+        UpstreamReader {
+            service,
+            engine,
+            claim: NameClaim::default(),
+            life: None,
+            lacks_marks: false,
+            warning: None,
+        }
     }
 
     async fn run(mut self, signals: &Signals) -> Result<(), ClusterError> {
@@ -304,6 +359,9 @@ impl<E: Engine> UpstreamReader<E> {
             }
             let begun = thread_cpu_time();
             let done = self.exchange(&*signals.tell).await;
+            if matches!(done, Ok(None)) {
+                busy_lists::read(&mut self.engine, Tier::Upstream, &service, cluster, &*signals.tell).await;
+            }
             let rest = thread_cpu_time().saturating_sub(begun) * EXCHANGE_REST;
             pause = flush.max(if done.is_err() { UPSTREAM_RETRY } else { rest.min(MAX_EXCHANGE_REST) });
             let warning = self.engine.warning().or_else(|| self.warning.take());
@@ -351,6 +409,7 @@ impl<E: Engine> UpstreamReader<E> {
         self.warning = line.or(self.warning.take());
         self.answer().await?;
         self.note_life();
+        self.send_marks_again().await?;
         self.delete().await?;
         self.read(true).await?;
         Ok(None)
@@ -387,12 +446,14 @@ impl<E: Engine> UpstreamReader<E> {
         let told = all_told_of(&mut self.engine, &service, keys, now).await?;
         deleted.truncate(told.len());
         let mut pending = Vec::with_capacity(told.len());
-        for ((key, Deletion { at, local }), mut told) in deleted.iter().zip(told) {
+        for ((key, Deletion { at, local, known }), told) in deleted.iter().zip(told) {
+            let mut told = with_known(told, known.iter().cloned());
             told.retain(|known| !local.contains(&known.origin) && !outgoing.is_own(&known.origin));
             let counts = outgoing.marks((*at, now), told);
             pending.push(Pending { key, sets: service.store.level_sets(key), counts });
         }
         self.engine.send(&writes(&pending)).await?;
+        upstream.note_marks(pending, now, service.config.ceiling_bytes);
         for (key, Deletion { at, .. }) in &deleted {
             service.store.unlearn(key);
             upstream.marked(key, *at);
@@ -406,7 +467,26 @@ impl<E: Engine> UpstreamReader<E> {
         let (life, now) = (self.engine.life(), self.service.now());
         if self.life.replace(life).is_some_and(|before| before != life) {
             parts(&self.service).0.note_lost(now, UPSTREAM_RESEND_MS);
+            self.lacks_marks = true;
         }
+    }
+
+    /// Sends the marks of the last deletions again, if the engine may have lost them: the other data centres still have those hits.
+    async fn send_marks_again(&mut self) -> Result<(), EngineError> {
+        if self.lacks_marks {
+            let service = Arc::clone(&self.service);
+            let marks = upstream_of(&service).last_marks(service.now());
+            for marks in marks.chunks(UPSTREAM_DELETE_KEYS) {
+                let pending = marks.iter().map(|(key, counts)| Pending {
+                    key,
+                    sets: service.store.level_sets(key),
+                    counts: counts.clone(),
+                });
+                self.engine.send(&writes(&pending.collect::<Vec<_>>())).await?;
+            }
+            self.lacks_marks = false;
+        }
+        Ok(())
     }
 
     /// Reads what the engine has of keys that are due: those that are not known first, and only these unless there are none, or
@@ -478,7 +558,7 @@ mod tests {
         let delete = |key: &str, at_ms: i64| {
             let at = Timestamp::from_millis(at_ms).expect("a time");
             let local = HashSet::from([Origin::new("a", 1).expect("a name")]);
-            upstream.delete(key.as_bytes(), Deletion { at, local }, ceiling_bytes)
+            upstream.delete(key.as_bytes(), Deletion { at, local, known: Vec::new() }, ceiling_bytes)
         };
         let count = (0..).take_while(|number| delete(&format!("key{number:05}"), 1)).count();
         let held_bytes = upstream.held_bytes();

@@ -30,14 +30,15 @@ use crate::stopper::Stopper;
 use super::group::reach_of;
 use super::interest::Due;
 use super::late_hits;
+use super::losses::with_lost;
 use super::members::Members;
 use super::name_claim::{Claim, NameClaim};
 use super::nodes;
 use super::outgoing::{Outgoing, Pending, Unsent, writes};
 use super::reconcile::{Reconcile, after, before};
 use super::tables;
-use super::upstream::Deletion;
-use super::{Cluster, State, children};
+use super::upstream::{Deletion, upstream_of};
+use super::{Cluster, State, busy_lists, children};
 
 /// Signals to the worker and from it.
 pub(crate) struct Signals {
@@ -206,6 +207,7 @@ pub(crate) async fn run(service: Arc<Service>, engine: Remote, signals: Signals)
         // A node has no status while another may have its name.
         if worker.claim.was_ours() && !is_stopping && !matches!(done, Err(EngineError::Away(_))) {
             nodes::renew(&mut worker.engine, &service, cluster, &*signals.tell).await;
+            busy_lists::renew(&mut worker.engine, &service, cluster, &*signals.tell).await;
         }
         if is_stopping {
             // The next server of this name need not wait.
@@ -542,11 +544,13 @@ impl<E: Engine> Worker<E> {
                     );
                     let counts = outgoing.marks((*at, now), told);
                     outgoing.note_deleted(key, &counts);
-                    if let Some(upstream) = cluster.upstream.as_ref().filter(|_| is_settled)
-                        && !upstream.delete(key, Deletion { at: *at, local }, service.config.ceiling_bytes)
-                    {
-                        is_full = true;
-                        break;
+                    if let Some(upstream) = cluster.upstream.as_ref().filter(|_| is_settled) {
+                        let known = known_from(&service.store, key, Tier::Upstream).collect();
+                        let deletion = Deletion { at: *at, local, known };
+                        if !upstream.delete(key, deletion, service.config.ceiling_bytes) {
+                            is_full = true;
+                            break;
+                        }
                     }
                     pending.push(Pending { key, sets: service.store.level_sets(key), counts });
                 }
@@ -875,8 +879,14 @@ pub(super) fn learn(
     is_over: &mut bool,
 ) -> Option<String> {
     let (cluster, outgoing) = parts(service);
-    let of_others = told.into_iter().filter(|known| !outgoing.is_own(&known.origin));
-    let of_others = of_others.map(|known| (known.origin, known.levels, known.cell, known.tally));
+    let told: Told = told.into_iter().filter(|known| !outgoing.is_own(&known.origin)).collect();
+    // Hits whose marks are on their way are not missing.
+    let is_deleted = match tier {
+        Tier::Local => outgoing.is_deleted(&due.key),
+        Tier::Upstream => upstream_of(service).is_deleted(&due.key),
+    };
+    let told = if is_deleted { told } else { with_lost(service, tier, &due.key, told, now) };
+    let of_others = told.into_iter().map(|known| (known.origin, known.levels, known.cell, known.tally));
     let store = &service.store;
     let learned = store.learn(&due.key, tier, of_others, now);
     let known_bytes = *learned.as_ref().unwrap_or(&0);
@@ -956,7 +966,7 @@ fn removals_of(
 }
 
 /// What an engine has of a key, and what is known from it beside that.
-fn with_known(mut told: Told, known: impl Iterator<Item = Known>) -> Told {
+pub(super) fn with_known(mut told: Told, known: impl Iterator<Item = Known>) -> Told {
     let place = |held: &Known| (held.origin.clone(), held.levels, held.cell);
     let mut places: HashMap<_, _> = told.iter().map(place).zip(0..).collect();
     for known in known {
@@ -973,8 +983,16 @@ fn with_known(mut told: Told, known: impl Iterator<Item = Known>) -> Told {
 
 /// What is known of the hits of other nodes on a key.
 pub(super) fn known_of_others(store: &Store, key: &[u8]) -> impl Iterator<Item = Known> {
-    let known = store.known(key).into_iter();
-    known.map(|(origin, levels, cell, tally)| Known { origin, levels, cell, tally, removed: 0 })
+    store.known(key).into_iter().map(known)
+}
+
+/// The same of those that were read from one engine.
+pub(super) fn known_from(store: &Store, key: &[u8], tier: Tier) -> impl Iterator<Item = Known> {
+    store.known_from(key, tier).into_iter().map(known)
+}
+
+fn known((origin, levels, cell, tally): (Origin, LevelsId, Cell, Tally)) -> Known {
+    Known { origin, levels, cell, tally, removed: 0 }
 }
 
 /// Keys with new hits.

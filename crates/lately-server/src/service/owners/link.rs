@@ -16,7 +16,7 @@ use super::wire::{Answer, Ask, DECIDE, DecideRequest, DecideResponse, PROTOCOL};
 use crate::limits::{MAX_ASKED, OWNER_ASKS, OWNER_RETRY, OWNER_TIMEOUT};
 use crate::log::Log;
 use crate::service::cluster::Wait;
-use crate::service::{NamedRequest, Service, Stats};
+use crate::service::{Service, Stats};
 
 /// A request that the owner of its key decides.
 pub(crate) struct Asked {
@@ -50,14 +50,14 @@ impl Asked {
         self.answer.get()?.as_ref()
     }
 
-    /// Whether it asks for the same.
-    pub(crate) fn is_of(&self, request: &NamedRequest<'_>) -> bool {
-        self.ask.is_of(request)
+    /// Whether it asks for this.
+    pub(crate) fn is_of(&self, ask: &Ask) -> bool {
+        self.ask == *ask
     }
 
     /// Its memory, in bytes.
     pub(crate) fn held_bytes(&self) -> usize {
-        size_of::<Asked>() + self.ask.key.len() + self.ask.limit.len()
+        size_of::<Asked>() + self.ask.heap_bytes()
     }
 
     fn end(&self, answer: Option<Answer>) {
@@ -89,12 +89,8 @@ impl Link {
     }
 
     /// Asks the node. While it is not reached, the answer is there at once: none.
-    pub(crate) fn ask(&self, request: &NamedRequest<'_>, wants_more: bool) -> Arc<Asked> {
-        let asked = Arc::new(Asked {
-            ask: Ask::new(request, wants_more),
-            wait: Wait::new(),
-            answer: OnceLock::new(),
-        });
+    pub(crate) fn ask(&self, ask: Ask) -> Arc<Asked> {
+        let asked = Arc::new(Asked { ask, wait: Wait::new(), answer: OnceLock::new() });
         let mut queue = self.queue();
         if self.is_reached() && queue.len() < MAX_ASKED {
             queue.push(Arc::clone(&asked));
@@ -121,7 +117,9 @@ impl Link {
         loop {
             let reached = || {
                 if was_reached.replace(true) == Some(false) {
-                    tell(&format!("{name}: it decides the exact limits of its keys again"));
+                    tell(&format!(
+                        "{name}: it decides the exact limits of its keys, and counts their hits with ids, again"
+                    ));
                 }
             };
             let Err(failure) = self.exchange(service, reached).await;
@@ -131,7 +129,8 @@ impl Link {
             service.wake();
             if was_reached.replace(false) != Some(false) {
                 tell(&format!(
-                    "{name}: {failure}: it does not decide the exact limits of its keys, and their on_owner_down holds"
+                    "{name}: {failure}: it does not decide the exact limits of its keys, and their on_owner_down holds; hits on \
+                     them with an id are refused"
                 ));
             }
             crate::pause::pause(OWNER_RETRY).await;

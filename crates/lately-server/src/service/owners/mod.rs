@@ -1,4 +1,5 @@
-//! Exact limits over several nodes: each key is decided by one node, its owner, and the other nodes ask it.
+//! Exact limits and ids over several nodes: each key is decided by one node, its owner, and the other nodes ask it. The owner also counts all hits
+//! with an id, so that one which is sent to several nodes counts once.
 //!
 //! The owner is found by rendezvous hashing over the nodes of the config, whether they run or not. So there are never two: a node that is
 //! away has its keys nevertheless, and for these the others do what `on_owner_down` says. Nodes whose configs have other owners
@@ -19,21 +20,24 @@ use std::sync::atomic::Ordering::Relaxed;
 use futures_util::future::join_all;
 use hyper::Request as HttpRequest;
 use lately::route::Nodes;
-use lately::{Admission, Decision, Outcome, Request, Retry, Timestamp, seconds};
-use lately_engines::{NodeBody, NodeMethods, NodeResponse, NodeRoom, answer_node, serve_nodes};
+use lately::{
+    Admission, Decision, HitError, HitOnce, MemberHit, Outcome, Request, Retry, Timestamp, seconds,
+};
+use lately_engines::{KafkaRole, NodeBody, NodeMethods, NodeResponse, NodeRoom, answer_node, serve_nodes};
 use tokio::net::TcpListener;
 use tonic::Status;
 
 use super::commit::Changes;
 use super::named_limits::Rules;
-use super::{Batch, Decided, NamedRequest, Service, Stats, code_of};
+use super::{Batch, DecideError, Decided, NamedRequest, Service, Stats, code_of};
 use crate::config::ClusterConfig;
 use crate::config::{NamedLimit, OwnerDown};
 use crate::limits::{MAX_DECIDE_BYTES, OWNER_TIMEOUT};
 use crate::log::Log;
 use crate::stopper::Stopper;
 pub(crate) use link::{Asked, Link};
-use wire::{Answer, Ask, DECIDE, DecideRequest, DecideResponse, PROTOCOL};
+pub(crate) use wire::Ask;
+use wire::{Answer, DECIDE, DecideRequest, DecideResponse, PROTOCOL};
 
 /// The owners of keys, as this node knows them.
 pub(crate) struct Owners {
@@ -68,6 +72,52 @@ pub(crate) enum Verdict {
     Here {
         is_exempt: bool,
     },
+}
+
+/// Hits with an id, and with a member or without.
+#[derive(Clone, Copy)]
+pub(crate) struct IdHits<'h> {
+    pub(crate) key: &'h [u8],
+    pub(crate) weight: u64,
+    pub(crate) at: Option<Timestamp>,
+    pub(crate) id: &'h [u8],
+    pub(crate) member: Option<&'h [u8]>,
+}
+
+impl IdHits<'_> {
+    /// Checks the lengths of the id and of the member.
+    pub(crate) fn check(&self) -> Result<(), HitError> {
+        HitOnce::check_id(self.id)?;
+        self.member.map_or(Ok(()), MemberHit::check_member)
+    }
+}
+
+/// Why the owner of a key has not counted hits.
+#[derive(Clone, Debug)]
+pub(crate) struct NotCounted {
+    /// [`ARGUMENT`], or the first word of the error in RESP.
+    pub(crate) code: &'static str,
+    /// The rest.
+    pub(crate) error: String,
+}
+
+/// Hits that an owner was asked to count, or why it was not asked.
+pub(crate) type ToCount = Result<Arc<Asked>, NotCounted>;
+
+impl From<NotCounted> for DecideError {
+    fn from(NotCounted { code, error }: NotCounted) -> DecideError {
+        DecideError::Owner { code, error }
+    }
+}
+
+impl NotCounted {
+    /// Nobody has said whether they count.
+    fn away(node: &str) -> NotCounted {
+        let error = format!(
+            "node {node} counts the hits on this key that have an id, and does not answer: send them again later"
+        );
+        NotCounted { code: TRY_AGAIN, error }
+    }
 }
 
 impl Owners {
@@ -136,6 +186,9 @@ fn hash_of<V>(owners: &BTreeMap<String, V>) -> u64 {
 /// The code of an error about what was asked for. All others are the first word of the error in RESP.
 pub(crate) const ARGUMENT: &str = "ARGUMENT";
 
+/// The code of an error that a later try need not have, as in a Redis Cluster.
+pub(crate) const TRY_AGAIN: &str = "TRYAGAIN";
+
 /// The code of an error of another node.
 fn known(code: &str) -> &'static str {
     ["OOM", "LATE", "FUTURE", "MISCONF", ARGUMENT].into_iter().find(|known| *known == code).unwrap_or("ERR")
@@ -150,12 +203,66 @@ fn denied(max: u64) -> Decision {
 impl Service {
     /// Who decides a request of a limit.
     pub(crate) fn decider(&self, limit: &NamedLimit, key: &[u8]) -> Decider<'_> {
-        let (Some(_), Some(owners)) = (limit.exact, &self.owners) else { return Decider::Here };
+        if limit.exact.is_some() { self.owner_of(key) } else { Decider::Here }
+    }
+
+    /// Who decides the exact limits of a key, and counts its hits that have an id.
+    pub(crate) fn owner_of(&self, key: &[u8]) -> Decider<'_> {
+        // One that writes to Kafka counts nothing, and its records have the ids.
+        let owners = self.owners.as_ref().filter(|_| self.role != Some(KafkaRole::Produce));
+        let Some(owners) = owners else { return Decider::Here };
         match owners.link(key) {
             Some(link) => Decider::There(link),
             None if owners.has_name.load(Relaxed) => Decider::Here,
             None => Decider::Nobody,
         }
+    }
+
+    /// Has the owner of a key count hits with an id. `None` if this node counts them.
+    pub(crate) fn ask_to_count(&self, hits: &IdHits<'_>) -> Option<ToCount> {
+        match self.owner_of(hits.key) {
+            Decider::Here => None,
+            Decider::There(link) => Some(Ok(link.ask(Ask::of_hits(hits)))),
+            Decider::Nobody => Some(Err(self.own_name_is_not_known())),
+        }
+    }
+
+    /// Another server may have the name of this node, and count the same hits.
+    pub(crate) fn own_name_is_not_known(&self) -> NotCounted {
+        Stats::add(&self.stats.owners_away, 1);
+        let error = "this node counts the hits on this key that have an id, and does not know yet that no other server has its name: send \
+                     them again later";
+        NotCounted { code: TRY_AGAIN, error: error.to_owned() }
+    }
+
+    /// What the owner of a key says of hits: how many it has in the default window.
+    pub(crate) fn counted(&self, asked: &Asked) -> Result<u64, NotCounted> {
+        match asked.answer() {
+            Some(Answer { hits: Some(hits), .. }) => Ok(*hits),
+            Some(answer) => Err(NotCounted { code: known(&answer.code), error: answer.error.clone() }),
+            None => {
+                Stats::add(&self.stats.owners_away, 1);
+                let owners = self.owners.as_ref().and_then(|owners| owners.link(&asked.ask.key));
+                Err(NotCounted::away(owners.map_or("", |link| &link.node)))
+            }
+        }
+    }
+
+    /// What the owners say of hits that they were asked to count, in this order.
+    pub(crate) async fn all_counted(&self, asked: Vec<ToCount>) -> Vec<Result<u64, NotCounted>> {
+        let mut counted = Vec::with_capacity(asked.len());
+        let begun = (self.moment)();
+        for asked in asked {
+            counted.push(match asked {
+                Ok(asked) => {
+                    self.over(asked.wait(), (2 * OWNER_TIMEOUT).saturating_sub((self.moment)() - begun))
+                        .await;
+                    self.counted(&asked)
+                }
+                Err(refused) => Err(refused),
+            });
+        }
+        counted
     }
 
     /// What the owner says of a request that it was asked for, or what is done without an answer.
@@ -196,7 +303,7 @@ impl Service {
             Decider::Nobody => return Some(self.without_owner(limit, request)),
             Decider::There(link) => link,
         };
-        let asked = link.ask(request, true);
+        let asked = link.ask(Ask::new(request, true));
         self.over(asked.wait(), 2 * OWNER_TIMEOUT).await;
         Some(self.verdict(&asked, limit))
     }
@@ -234,12 +341,14 @@ impl Service {
         let mut outcomes = outcomes.into_iter();
         for (ask, added) in asks.iter().zip(done) {
             let answer = match (added, &committed) {
-                (Err(refused), _) => refused,
+                (Err(refused), _) => *refused,
                 (Ok(()), Err(refused)) => {
                     outcomes.next();
                     Answer::refused(refused.code(), refused)
                 }
                 (Ok(()), Ok(())) => match outcomes.next() {
+                    Some(Ok(Outcome::Hit(Ok(hits)) | Outcome::Repeated(hits))) => Answer::of_hits(hits),
+                    Some(Ok(Outcome::Hit(Err(error)))) => Answer::refused(code_of(&error), error),
                     Some(Ok(Outcome::Limit(Ok(decision)))) => self.answer(ask, decision, rules, now),
                     Some(Ok(Outcome::Limit(Err(lately::LimitError::Hit(error))))) => {
                         Answer::refused(code_of(&error), error)
@@ -254,19 +363,25 @@ impl Service {
     }
 
     /// Adds a request of another node to a batch.
-    fn add_ask<'a>(&self, ask: &'a Ask, rules: &Rules, batch: &mut Batch<'a>) -> Result<(), Answer> {
-        let Some(request) = ask.request() else {
-            return Err(Answer::refused(ARGUMENT, "a time or a window is out of range"));
-        };
+    fn add_ask<'a>(&self, ask: &'a Ask, rules: &Rules, batch: &mut Batch<'a>) -> Result<(), Box<Answer>> {
+        let out_of_range = || Box::new(Answer::refused(ARGUMENT, "a time or a window is out of range"));
+        if let Some(hits) = &ask.hits {
+            let (at, member) = (ask.at().ok_or_else(out_of_range)?, hits.member.as_deref());
+            let hits = IdHits { key: &ask.key, weight: hits.weight, at, id: &hits.id, member };
+            hits.check().map_err(|error| Box::new(Answer::refused(ARGUMENT, error)))?;
+            batch.hit_with((hits.key, hits.weight, at), (Some(hits.id), member));
+            return Ok(());
+        }
+        let Some(request) = ask.request() else { return Err(out_of_range()) };
         let limit = rules.find(request.name).map(|number| &rules.rule(number).limit);
         if limit.is_none_or(|limit| limit.exact.is_none()) {
             let name = String::from_utf8_lossy(request.name);
-            return Err(Answer::refused(
+            return Err(Box::new(Answer::refused(
                 ARGUMENT,
                 format!("the config of the node that decides this key has no exact limit '{name}'"),
-            ));
+            )));
         }
-        batch.limit_by_name(&request, self).map_err(|error| Answer::refused(ARGUMENT, error))
+        batch.limit_by_name(&request, self).map_err(|error| Box::new(Answer::refused(ARGUMENT, error)))
     }
 
     fn answer(&self, ask: &Ask, decision: Decision, rules: &Rules, now: Timestamp) -> Answer {

@@ -49,7 +49,7 @@ fn a_node_decides_only_for_nodes_with_the_same_owners() {
         assert!(refused.starts_with("its config has other owners"), "{refused}");
     }
     let newer = DecideRequest { protocol: PROTOCOL + 1, ..request("a", &other) };
-    assert!(one.check(&newer).expect_err("another version").contains("version 1"));
+    assert!(one.check(&newer).expect_err("another version").contains("version 2"));
 }
 
 fn any_span() -> impl Strategy<Value = lately::Span> {
@@ -98,9 +98,25 @@ proptest! {
             is_exempt: false,
         };
         let ask = Ask::new(&request, true);
-        prop_assert!(ask.is_of(&request));
         let read = ask.request().expect("valid");
         prop_assert!(Ask::new(&read, true) == ask && read.at == request.at && read.instead == instead);
+    }
+
+    #[test]
+    fn hits_arrive_as_they_were(
+        key in prop::collection::vec(any::<u8>(), 1..20),
+        weight in any::<u64>(),
+        at in prop::option::of(0..9_000_000_000_000_i64),
+        id in prop::collection::vec(any::<u8>(), 1..20),
+        member in prop::option::of(prop::collection::vec(any::<u8>(), 1..20)),
+    ) {
+        let at = at.and_then(Timestamp::from_millis);
+        let ask = Ask::of_hits(&IdHits { key: &key, weight, at, id: &id, member: member.as_deref() });
+        let bytes = prost::Message::encode_to_vec(&ask);
+        let read = <Ask as prost::Message>::decode(&*bytes).expect("it is one");
+        prop_assert_eq!((&read, read.at()), (&ask, Some(at)));
+        let hits = read.hits.expect("it has some");
+        prop_assert_eq!((hits.weight, hits.id, hits.member), (weight, id, member));
     }
 
     /// Any message of another node is a decision or an error.

@@ -4,13 +4,15 @@ use lately::{Decision, Retry, Span, Timestamp};
 
 use crate::service::{Decided, NamedRequest};
 
+use super::IdHits;
+
 /// The version of these messages.
-pub(super) const PROTOCOL: u32 = 1;
+pub(super) const PROTOCOL: u32 = 2;
 
 /// The path of the method.
 pub(super) const DECIDE: &str = "/lately.owners.v1.Owners/Decide";
 
-/// Requests of exact limits. All keys are of the node that they are sent to.
+/// Requests about keys that the node decides which they are sent to.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct DecideRequest {
     #[prost(uint32, tag = "1")]
@@ -32,9 +34,9 @@ pub(super) struct DecideResponse {
     pub(super) answers: Vec<Answer>,
 }
 
-/// A request of a named limit.
+/// A request of a named limit, or hits with an id.
 #[derive(Clone, PartialEq, prost::Message)]
-pub(super) struct Ask {
+pub(crate) struct Ask {
     #[prost(bytes = "vec", tag = "1")]
     pub(super) key: Vec<u8>,
     #[prost(bytes = "vec", tag = "2")]
@@ -55,6 +57,20 @@ pub(super) struct Ask {
     /// Whether the answer is to say when one more hit is free.
     #[prost(bool, tag = "9")]
     pub(super) wants_more: bool,
+    /// Hits to be counted, not a limit.
+    #[prost(message, optional, tag = "10")]
+    pub(super) hits: Option<Hits>,
+}
+
+/// Hits with an id.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct Hits {
+    #[prost(uint64, tag = "1")]
+    pub(super) weight: u64,
+    #[prost(bytes = "vec", tag = "2")]
+    pub(super) id: Vec<u8>,
+    #[prost(bytes = "vec", optional, tag = "3")]
+    pub(super) member: Option<Vec<u8>>,
 }
 
 #[derive(Clone, Copy, PartialEq, prost::Message)]
@@ -86,6 +102,9 @@ pub(super) struct Answer {
     pub(super) window_ms: u64,
     #[prost(uint64, optional, tag = "8")]
     pub(super) more_after_ms: Option<u64>,
+    /// The hits in the default window of the key, if hits were counted.
+    #[prost(uint64, optional, tag = "9")]
+    pub(super) hits: Option<u64>,
 }
 
 fn ms_of(span: Span) -> u64 {
@@ -97,7 +116,7 @@ fn span_of(ms: u64) -> Option<Span> {
 }
 
 impl Ask {
-    pub(super) fn new(request: &NamedRequest<'_>, wants_more: bool) -> Ask {
+    pub(crate) fn new(request: &NamedRequest<'_>, wants_more: bool) -> Ask {
         let &NamedRequest { key, name, cost, at, is_peek, address, instead, is_spent, .. } = request;
         let instead = instead.map(|(max, window)| Instead { max, window_ms: ms_of(window) });
         Ask {
@@ -110,20 +129,35 @@ impl Ask {
             instead,
             is_spent,
             wants_more,
+            ..Ask::default()
         }
     }
 
-    /// Whether it asks for the same.
-    pub(super) fn is_of(&self, request: &NamedRequest<'_>) -> bool {
-        *self == Ask::new(request, self.wants_more)
+    /// Hits to be counted, with an id.
+    pub(crate) fn of_hits(hits: &IdHits<'_>) -> Ask {
+        let &IdHits { key, weight, at, id, member } = hits;
+        let hits = Hits { weight, id: id.to_vec(), member: member.map(<[u8]>::to_vec) };
+        Ask { key: key.to_vec(), at_ms: at.map(Timestamp::as_millis), hits: Some(hits), ..Ask::default() }
+    }
+
+    /// Its time; `None` if it is none.
+    pub(super) fn at(&self) -> Option<Option<Timestamp>> {
+        match self.at_ms {
+            None => Some(None),
+            Some(at_ms) => Timestamp::from_millis(at_ms).map(Some),
+        }
+    }
+
+    /// Its memory beside itself, in bytes.
+    pub(super) fn heap_bytes(&self) -> usize {
+        let hits = self.hits.as_ref();
+        let of_hits = hits.map_or(0, |hits| hits.id.len() + hits.member.as_ref().map_or(0, Vec::len));
+        self.key.len() + self.limit.len() + of_hits
     }
 
     /// The request. `None` if a time or a window is none.
     pub(super) fn request(&self) -> Option<NamedRequest<'_>> {
-        let at = match self.at_ms {
-            None => None,
-            Some(at_ms) => Some(Timestamp::from_millis(at_ms)?),
-        };
+        let at = self.at()?;
         let instead = match self.instead {
             None => None,
             Some(Instead { max, window_ms }) => Some((max, span_of(window_ms)?)),
@@ -158,7 +192,12 @@ impl Answer {
             reset_ms: decision.reset_after.map(ms_of),
             window_ms: ms_of(*window),
             more_after_ms: more_after.map(ms_of),
+            hits: None,
         }
+    }
+
+    pub(super) fn of_hits(hits: u64) -> Answer {
+        Answer { hits: Some(hits), ..Answer::default() }
     }
 
     pub(super) fn refused(code: &str, error: impl std::fmt::Display) -> Answer {

@@ -1,19 +1,20 @@
-//! Exact limits that other nodes decide. The connection waits for the answer, and what follows in its pipeline is asked with it.
+//! Exact limits that other nodes decide, and hits with ids that they count. The connection waits for the answer, and what follows in its
+//! pipeline is asked with it.
 
 use std::mem;
 use std::sync::Arc;
 
-use lately::Decision;
+use lately::{Decision, HitOnce, MemberHit};
 use lately_resp::command::spec_of;
 use lately_resp::{Command, CommandError, Encoder, Selected};
 
-use super::Session;
 use super::decided::{self, Words};
 use super::questions::Waiting;
 use super::run::Run;
+use super::{Session, integer};
 use crate::limits::{ASKED_AHEAD, OWNER_TIMEOUT};
 use crate::service::NamedRequest;
-use crate::service::owners::{ARGUMENT, Decider, Verdict};
+use crate::service::owners::{ARGUMENT, Ask, Asked, Decider, IdHits, Link, NotCounted, Verdict};
 
 /// Whether another node decides a request.
 pub(super) enum ByOwner {
@@ -27,13 +28,14 @@ pub(super) enum ByOwner {
 /// What is answered to a request that another node decides.
 pub(super) enum OwnerAnswer {
     Decided(Decision),
+    Counted(Result<u64, NotCounted>),
     Refused {
         code: &'static str,
         error: String,
     },
-    /// Requests of a transaction do not wait. The name of the limit and of the node.
+    /// Requests of a transaction do not wait. Why the node decides, and its name.
     InTransaction {
-        limit: String,
+        why: String,
         node: String,
     },
 }
@@ -42,12 +44,19 @@ impl OwnerAnswer {
     pub(super) fn write(&self, reply: &mut Encoder<'_>) {
         match self {
             OwnerAnswer::Decided(decision) => decided::write(&Ok(*decision), Words::Limit, reply),
+            OwnerAnswer::Counted(Ok(hits)) => reply.integer(integer(*hits)),
+            OwnerAnswer::Counted(Err(NotCounted { code: ARGUMENT, error })) => {
+                reply.error(CommandError::about_argument(error, "hit"));
+            }
+            OwnerAnswer::Counted(Err(NotCounted { code, error })) => {
+                reply.error(format_args!("{code} {error}"));
+            }
             OwnerAnswer::Refused { code: ARGUMENT, error } => {
                 reply.error(CommandError::about_argument(error, Words::Limit.command()));
             }
             OwnerAnswer::Refused { code, error } => reply.error(format_args!("{code} {error}")),
-            OwnerAnswer::InTransaction { limit, node } => reply.error(format_args!(
-                "ERR limit '{limit}' is exact, and node {node} decides this key: send the command outside of MULTI"
+            OwnerAnswer::InTransaction { why, node } => reply.error(format_args!(
+                "ERR {why}, and node {node} decides this key: send the command outside of MULTI"
             )),
         }
     }
@@ -57,6 +66,18 @@ fn named<'a>(command: &Command<'a>) -> Option<NamedRequest<'a>> {
     let Command::LimitByRule { key, name, cost, at, is_peek } = *command else { return None };
     let (address, instead, is_spent, is_exempt) = (None, None, false, false);
     Some(NamedRequest { key, name, cost, at, is_peek, address, instead, is_spent, is_exempt })
+}
+
+fn hits<'a>(command: &Command<'a>) -> Option<IdHits<'a>> {
+    match *command {
+        Command::HitOnce(HitOnce { key, weight, at, id }) => {
+            Some(IdHits { key, weight, at, id, member: None })
+        }
+        Command::HitMember(MemberHit { key, weight, at, id: Some(id), member }) => {
+            Some(IdHits { key, weight, at, id, member: Some(member) })
+        }
+        _ => None,
+    }
 }
 
 fn follow(verdict: Verdict, run: &mut Run<'_>) -> ByOwner {
@@ -77,6 +98,9 @@ impl Session {
         if self.service.owners.is_none() {
             return ByOwner::No;
         }
+        if let Some(hits) = hits(command) {
+            return self.hits_by_owner(&hits);
+        }
         match named(command) {
             Some(request) => self.named_by_owner(&request, run),
             None => ByOwner::No,
@@ -96,27 +120,54 @@ impl Session {
             Decider::There(link) => link,
         };
         if self.executed.is_some() {
-            let (limit, node) = (limit.name.clone(), link.node.clone());
-            return ByOwner::Answered(OwnerAnswer::InTransaction { limit, node });
+            let (why, node) = (format!("limit '{}' is exact", limit.name), link.node.clone());
+            return ByOwner::Answered(OwnerAnswer::InTransaction { why, node });
         }
+        match self.asked_of(link, Ask::new(request, false)) {
+            Some(asked) => follow(service.verdict(&asked, limit), run),
+            None => ByOwner::Waits,
+        }
+    }
+
+    fn hits_by_owner(&mut self, hits: &IdHits<'_>) -> ByOwner {
+        let service = Arc::clone(&self.service);
+        let link = match service.owner_of(hits.key) {
+            Decider::Here => return ByOwner::No,
+            Decider::Nobody => {
+                return ByOwner::Answered(OwnerAnswer::Counted(Err(service.own_name_is_not_known())));
+            }
+            Decider::There(link) => link,
+        };
+        if self.executed.is_some() {
+            let (why, node) = ("the hits have an id".to_owned(), link.node.clone());
+            return ByOwner::Answered(OwnerAnswer::InTransaction { why, node });
+        }
+        match self.asked_of(link, Ask::of_hits(hits)) {
+            Some(asked) => ByOwner::Answered(OwnerAnswer::Counted(service.counted(&asked))),
+            None => ByOwner::Waits,
+        }
+    }
+
+    /// What a node was asked. `None` if its answer is to be waited for.
+    fn asked_of(&mut self, link: &Link, ask: Ask) -> Option<Arc<Asked>> {
         let has_waited = matches!(mem::take(&mut self.waiting), Waiting::Over(_));
-        let asked = match self.asked.pop_front().filter(|asked| asked.is_of(request)) {
+        let asked = match self.asked.pop_front().filter(|asked| asked.is_of(&ask)) {
             Some(asked) => asked,
             None => {
                 // What was asked ahead was for other requests.
                 self.asked.clear();
-                link.ask(request, false)
+                link.ask(ask)
             }
         };
-        if !asked.wait().is_over() && !has_waited {
-            self.waiting = Waiting::For(Arc::clone(asked.wait()), 2 * OWNER_TIMEOUT);
-            self.asked.push_front(asked);
-            return ByOwner::Waits;
+        if asked.wait().is_over() || has_waited {
+            return Some(asked);
         }
-        follow(service.verdict(&asked, limit), run)
+        self.waiting = Waiting::For(Arc::clone(asked.wait()), 2 * OWNER_TIMEOUT);
+        self.asked.push_front(asked);
+        None
     }
 
-    /// Asks for the limits behind one that waits, as far as other nodes decide them, too. Other commands may change what they decide, so it
+    /// Asks for the requests behind one that waits, as far as other nodes decide them, too. Other commands may change what they decide, so it
     /// ends at the first one.
     pub(super) fn ask_ahead(&mut self, requests: Selected<'_>) {
         let rules = self.service.rules.get();
@@ -129,13 +180,18 @@ impl Session {
             if self.check_rights(spec, args).is_err() {
                 return;
             }
-            let Some(request) = named(&command).filter(|request| request.cost >= 0) else { return };
-            let limit = rules.find(request.name).map(|number| &rules.rule(number).limit);
-            let decider = limit.map(|limit| self.service.decider(limit, request.key));
+            let (decider, ask) = if let Some(hits) = hits(&command) {
+                (Some(self.service.owner_of(hits.key)), Ask::of_hits(&hits))
+            } else if let Some(request) = named(&command).filter(|request| request.cost >= 0) {
+                let limit = rules.find(request.name).map(|number| &rules.rule(number).limit);
+                (limit.map(|limit| self.service.decider(limit, request.key)), Ask::new(&request, false))
+            } else {
+                return;
+            };
             let Some(Decider::There(link)) = decider else { continue };
             // Those that were asked for while an earlier one waited are there.
             if place >= self.asked.len() {
-                self.asked.push_back(link.ask(&request, false));
+                self.asked.push_back(link.ask(ask));
             }
             place += 1;
         }

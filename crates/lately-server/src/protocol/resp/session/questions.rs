@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lately::Timestamp;
-use lately_resp::command::{Among, Coolest, spec_of};
+use lately_resp::command::{Among, Coolest, Top, spec_of};
 use lately_resp::{ArgList, Command, Selected};
 
 use super::Session;
 use crate::limits::CLUSTER_READ_KEYS;
-use crate::service::Asked;
 use crate::service::cluster::Wait;
+use crate::service::{Asked, TopQuestion};
 
 /// What the next command waits for.
 #[derive(Default)]
@@ -54,11 +54,18 @@ fn questions<'a>(command: &Command<'a>) -> impl Iterator<Item = Asked<'a>> + Clo
     keys.map(move |key| Asked { key, window, at })
 }
 
+/// What `TOP` asks.
+pub(super) fn question_of<'a>(top: &Top<'a>) -> TopQuestion<'a> {
+    let &Top { count, window, prefix, .. } = top;
+    TopQuestion { count, window, prefix, pattern: None }
+}
+
 impl Session {
     /// Whether a command may have to wait before it is executed.
     #[inline]
     pub(super) fn may_wait(&self, command: &Command<'_>) -> bool {
-        self.service.cluster.is_some() && questions(command).next().is_some()
+        self.service.cluster.is_some()
+            && (matches!(command, Command::Top(_)) || questions(command).next().is_some())
     }
 
     /// Whether a command has to wait. Those in a transaction never do.
@@ -67,7 +74,11 @@ impl Session {
             Waiting::Over(wait) => wait,
             _ if self.executed.is_some() => return Readiness::Ready,
             _ => {
-                let Some((wait, timeout)) = self.service.wait_for(questions(command), now) else {
+                let wait = match command {
+                    Command::Top(top) => self.service.wait_for_top(question_of(top), now),
+                    _ => self.service.wait_for(questions(command), now),
+                };
+                let Some((wait, timeout)) = wait else {
                     return Readiness::Ready;
                 };
                 if !wait.is_over() {

@@ -7,11 +7,12 @@ use lately_resp::{CommandError, Encoder, Protocol};
 
 use super::keys::{is_too_long, refuse_pattern};
 use super::long_request::LongRequest;
+use super::questions::question_of;
 use super::written::Written;
 use super::{Flow, Session, integer};
 use crate::service::Service;
 use crate::service::clients::ClientsWalk;
-use crate::service::{Asked, CoolestWalk, NamedWalk, ScanWalk, SeriesWalk, TopKeys, TopQuestion, TopWalk};
+use crate::service::{Asked, CoolestWalk, NamedWalk, ScanWalk, SeriesWalk, TopKeys, TopWalk};
 
 /// A slow command that is not finished.
 pub(super) enum Slow {
@@ -191,9 +192,8 @@ impl Session {
         (written, now): (&mut Written, Timestamp),
         out: &mut Vec<u8>,
     ) -> Flow {
-        let &Top { count, window, prefix, has_bounds } = top;
-        let walk = TopWalk::new(&self.service, TopQuestion { count, window, prefix, pattern: None }, now);
-        self.begin(Slow::Top(walk, has_bounds), (written, now), out)
+        let walk = TopWalk::new(&self.service, question_of(top), now);
+        self.begin(Slow::Top(walk, top.has_bounds), (written, now), out)
     }
 
     pub(super) fn list_clients(
