@@ -671,7 +671,7 @@ pub(crate) const BUSY_LISTS_SHARE: u64 = 32;
 /// The most bytes of lists that a node reads in a second. With many nodes it reads them less often.
 pub(crate) const BUSY_READ_BYTES: usize = 256 << 10;
 
-/// Lists that are read this much later than they are due have no bound for `TOP`.
+/// Lists that are read this much later than they are due, or whose walk began longer ago, have no bound for `TOP`.
 pub(crate) const BUSY_OVERDUE_MS: i64 = 10_000;
 
 /// Lists are kept for the longest retention, and at least this time.
@@ -679,6 +679,8 @@ pub(crate) const BUSY_LEAST_MS: i64 = 3_600_000;
 
 /// Lists that did not change are stored again after this time.
 pub(crate) const BUSY_RENEW_MS: i64 = 60_000;
+/// The same while clients ask for them.
+pub(crate) const BUSY_WATCHED_MS: i64 = 4_000;
 
 /// Other windows and prefixes that each node has a list for, because `TOP` asked for them on some node, and for how long.
 pub(crate) const BUSY_QUESTIONS: usize = 8;
@@ -804,6 +806,8 @@ pub(crate) const UPSTREAM_SETTLE_MS: i64 = 5_000;
 
 /// Deleted keys whose hits of other data centres are marked at once.
 pub(crate) const UPSTREAM_DELETE_KEYS: usize = 50;
+/// How often they are taken in an exchange, with a low memory ceiling.
+pub(crate) const UPSTREAM_DELETE_ROUNDS: usize = 16;
 
 /// How long counts are still sent at a stop, in milliseconds.
 pub(crate) const DRAIN_SENDS_MS: i64 = 10_000;

@@ -366,9 +366,9 @@ fn hits_with_an_id_count_once_on_all_nodes() {
         error.contains("the hits have an id, and node c decides this key: send the command outside of MULTI"),
         "{error}"
     );
-    // A deletion on any node deletes the ids, too, once the owner has read of it.
+    // A deletion on the owner deletes the ids, too.
     for key in &keys {
-        nodes[(owner(key) + 1) % 3].ask::<u64>(&format!("DEL {key}"));
+        nodes[owner(key)].ask::<u64>(&format!("DEL {key}"));
     }
     say(&nodes, 0, 0);
     for node in &nodes {
@@ -376,6 +376,14 @@ fn hits_with_an_id_count_once_on_all_nodes() {
     }
     for (node, key) in nodes.iter().flat_map(|node| keys.iter().map(move |key| (node, key))) {
         node.ask::<u64>(&format!("HIT {key} 1 ID e0"));
+    }
+    say(&nodes, 1, 0);
+    // A hit that follows a deletion on the same node is not deleted with it.
+    for key in &keys {
+        let other = &nodes[(owner(key) + 1) % 3];
+        other.ask::<u64>(&format!("DEL {key}"));
+        let hit = || words(&format!("HIT {key} 1 ID later")).query::<u64>(&mut other.connect());
+        assert!(becomes(|| hit().is_ok()));
     }
     say(&nodes, 1, 0);
 }

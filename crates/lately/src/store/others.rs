@@ -401,13 +401,22 @@ impl Store {
         others.with_origins(&known.unwrap_or_default())
     }
 
-    /// The hits that are known from one engine, in all cells. A hit may be in a cell of each width.
+    /// The hits that are known of each origin from one engine, in all cells. A hit may be in a cell of each width.
     #[must_use]
-    pub fn known_hits(&self, key: &[u8], tier: Tier) -> u64 {
-        let Some(others) = self.others.get() else { return 0 };
-        let part = others.part(self.hash(key));
-        let counted = |held: &OtherKey| held.of(tier).iter().map(|(.., tally)| tally.counted).sum();
-        part.get(key).map_or(0, counted)
+    pub fn known_hits(&self, key: &[u8], tier: Tier) -> Vec<(Origin, u64)> {
+        let Some(others) = self.others.get() else { return Vec::new() };
+        let mut of_origins: Vec<(OriginId, u64)> = Vec::new();
+        if let Some(held) = others.part(self.hash(key)).get(key) {
+            for (_, _, origin, tally) in held.of(tier).iter() {
+                match of_origins.iter_mut().find(|(id, _)| *id == origin) {
+                    Some((_, hits)) => *hits += tally.counted,
+                    None => of_origins.push((origin, tally.counted)),
+                }
+            }
+        }
+        let watermarks = others.read();
+        let of_origins = of_origins.into_iter();
+        of_origins.map(|(origin, hits)| (watermarks.origin(origin).clone(), hits)).collect()
     }
 
     /// Marks the hits of other origins on a key as deleted, as far as they are known. Returns the marks, which the others are to

@@ -256,6 +256,17 @@ impl Lines {
             None => true,
         });
         let (mut changes, mut accepted, mut failed) = (Changes::default(), 0, None);
+        for (line, counted) in lines_of_others.into_iter().zip(service.all_counted(asked).await) {
+            match counted {
+                Ok(_) => accepted += 1,
+                Err(NotCounted { code: ARGUMENT, error }) => rejected.push((line, error)),
+                // None of these lines is said to be counted. Those with an id count once if they are sent again.
+                Err(refused @ NotCounted { code: TRY_AGAIN | "MISCONF", .. }) => {
+                    return Err(DecideError::from(refused).into());
+                }
+                Err(NotCounted { code, error }) => rejected.push((line, format!("{code} {error}"))),
+            }
+        }
         let commit = {
             let _entered = service.enter();
             for hits in hits.chunks(RUN_OPERATIONS) {
@@ -282,22 +293,9 @@ impl Lines {
             service.commit(&mut [&mut changes])
         };
         service.settled(commit, changes).await.map_err(|refused| Problem::of_refused(&refused))?;
-        let mut failed_there = None;
-        for (line, counted) in lines_of_others.into_iter().zip(service.all_counted(asked).await) {
-            match counted {
-                Ok(_) => accepted += 1,
-                Err(NotCounted { code: ARGUMENT, error }) => rejected.push((line, error)),
-                // A later try may count it.
-                Err(refused @ NotCounted { code: TRY_AGAIN | "MISCONF", .. }) => failed_there = Some(refused),
-                Err(NotCounted { code, error }) => rejected.push((line, format!("{code} {error}"))),
-            }
-        }
         self.answer.accepted += accepted;
         rejected.sort_by_key(|(line, _)| *line);
         rejected.into_iter().for_each(|(line, error)| self.reject(line, error));
-        if let Some(refused) = failed_there {
-            return Err(DecideError::from(refused).into());
-        }
         failed.map_or(Ok(()), |refused| Err(Problem::of_refused(&refused)))
     }
 

@@ -22,8 +22,8 @@ use super::reconcile::after;
 use crate::limits::{
     BUSY_ASKED_MS, BUSY_EVERY_MS, BUSY_LEAST_MS, BUSY_LIST_BYTES, BUSY_LIST_KEYS, BUSY_LISTS_SHARE,
     BUSY_NODE_MS, BUSY_OVERDUE_MS, BUSY_PAUSES, BUSY_QUESTIONS, BUSY_READ_BYTES, BUSY_RENEW_MS, BUSY_STEP,
-    BUSY_TEXT_BYTES, BUSY_TEXTS_BYTES, BUSY_WINDOWS, MAX_BUSY_TEXT_BYTES, MAX_CANDIDATES, MORE_CANDIDATES,
-    NODES_RETRY,
+    BUSY_TEXT_BYTES, BUSY_TEXTS_BYTES, BUSY_WATCHED_MS, BUSY_WINDOWS, MAX_BUSY_TEXT_BYTES, MAX_CANDIDATES,
+    MORE_CANDIDATES, NODES_RETRY,
 };
 use crate::service::alerts::is_total;
 use crate::service::{Candidates, Ranking, Service, TopQuestion};
@@ -263,10 +263,14 @@ impl State {
         self.watched.is_some_and(|at| now < after(at, BUSY_ASKED_MS))
     }
 
+    /// Whether clients of any node have asked lately.
+    fn is_watched(&self, now: Timestamp) -> bool {
+        self.is_watched_here(now) || self.nodes().any(|(_, _, said)| said.is_watched)
+    }
+
     /// The walk that is under way, or the next one if it is due. While nobody asks, a walk takes its time.
     fn take_round(&mut self, service: &Service, now: Timestamp) -> Option<Round> {
-        let is_watched = self.is_watched_here(now) || self.nodes().any(|(_, _, said)| said.is_watched);
-        if self.round.is_some() && !is_watched && self.pauses < BUSY_PAUSES {
+        if self.round.is_some() && !self.is_watched(now) && self.pauses < BUSY_PAUSES {
             self.pauses += 1;
             return None;
         }
@@ -339,7 +343,7 @@ impl Cluster {
                 continue;
             }
             if *name != self.config.node {
-                let more = list.others.filter(|_| is_covered);
+                let more = list.others.filter(|_| is_covered && (age_ms < BUSY_OVERDUE_MS || !is_on));
                 others = others.zip(more).map(|(sum, more)| sum.saturating_add(more));
             }
             for BusyKey(key, hits) in &list.keys {
@@ -431,11 +435,12 @@ async fn store(
     said: Said,
 ) -> Result<(), EngineError> {
     let is_new = {
-        let last = &cluster.busy.lock().said;
+        let state = cluster.busy.lock();
+        let (last, is_watched) = (&state.said, state.is_watched(service.now()));
         said.lists != last.lists
             || said.asked != last.asked
             || said.is_watched != last.is_watched
-            || said.at_ms >= last.at_ms + BUSY_RENEW_MS
+            || said.at_ms >= last.at_ms + if is_watched { BUSY_WATCHED_MS } else { BUSY_RENEW_MS }
     };
     if is_new {
         engine.set_text(List::BusyKeys, &cluster.config.node, Some(&text_of(&said)), lasts(service)).await?;

@@ -16,8 +16,16 @@ use crate::service::Service;
 /// that has far fewer hits than before.
 pub(super) fn with_lost(service: &Service, tier: Tier, key: &[u8], told: Told, now: Timestamp) -> Told {
     let cluster = parts(service).0;
-    let told_hits: u64 = told.iter().map(|known| known.tally.counted).sum();
-    let is_suspicious = 2 * told_hits < service.store.known_hits(key, tier);
+    let mut fewer: HashMap<String, (u64, u64)> = HashMap::new();
+    for (origin, hits) in service.store.known_hits(key, tier) {
+        fewer.entry(origin.node().to_owned()).or_default().1 += hits;
+    }
+    for told in &told {
+        if let Some((hits, _)) = fewer.get_mut(told.origin.node()) {
+            *hits += told.tally.counted;
+        }
+    }
+    let is_suspicious = fewer.values().any(|(told, known)| 2 * told < *known);
     if !cluster.may_lack_hits(now) && !is_suspicious {
         return told;
     }

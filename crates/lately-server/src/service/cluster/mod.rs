@@ -333,6 +333,11 @@ impl Cluster {
         self.state().contact.failure.map(|_| "engine").into_iter().chain(upstream)
     }
 
+    /// Whether a key was deleted here, and the engine does not have that yet.
+    pub(crate) fn is_deleted(&self, key: &[u8]) -> bool {
+        self.outgoing.get().is_some_and(|outgoing| outgoing.is_deleted(key))
+    }
+
     /// Keys that were deleted here, and whose deletion the engine does not have yet.
     pub(crate) fn unsent_deletions(&self) -> usize {
         self.outgoing.get().map_or(0, Outgoing::deleted_keys)

@@ -25,7 +25,7 @@ use super::worker::{
 use crate::clock::thread_cpu_time;
 use crate::limits::{
     CLUSTER_READ_KEYS, DELETIONS_SHARE, EXCHANGE_REST, MAX_EXCHANGE_REST, RECONCILE_MOST_OLDER_KEYS,
-    UPSTREAM_DELETE_KEYS, UPSTREAM_MARKS_MS, UPSTREAM_RESEND_MS, UPSTREAM_RETRY,
+    UPSTREAM_DELETE_KEYS, UPSTREAM_DELETE_ROUNDS, UPSTREAM_MARKS_MS, UPSTREAM_RESEND_MS, UPSTREAM_RETRY,
 };
 use crate::service::Service;
 
@@ -435,11 +435,20 @@ impl<E: Engine> UpstreamReader<E> {
 
     /// Marks what other data centres have counted of some keys that were deleted here.
     async fn delete(&mut self) -> Result<(), EngineError> {
+        let mut rounds = 0;
+        while rounds < UPSTREAM_DELETE_ROUNDS && self.delete_some().await? {
+            rounds += 1;
+        }
+        Ok(())
+    }
+
+    /// The same of as many keys as are read at once. False if there are none.
+    async fn delete_some(&mut self) -> Result<bool, EngineError> {
         let service = Arc::clone(&self.service);
         let (upstream, outgoing) = (upstream_of(&service), parts(&service).1);
         let mut deleted = upstream.deleted();
         if deleted.is_empty() {
-            return Ok(());
+            return Ok(false);
         }
         let now = service.now();
         let keys = deleted.iter().map(|(key, _)| &**key);
@@ -459,7 +468,7 @@ impl<E: Engine> UpstreamReader<E> {
             upstream.marked(key, *at);
             outgoing.marked_everywhere(key, *at);
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Notes that the engine may have lost counts.

@@ -222,9 +222,19 @@ impl Service {
     pub(crate) fn ask_to_count(&self, hits: &IdHits<'_>) -> Option<ToCount> {
         match self.owner_of(hits.key) {
             Decider::Here => None,
-            Decider::There(link) => Some(Ok(link.ask(Ask::of_hits(hits)))),
+            Decider::There(link) => Some(match self.deletion_of(hits.key) {
+                Some(refused) => Err(refused),
+                None => Ok(link.ask(Ask::of_hits(hits))),
+            }),
             Decider::Nobody => Some(Err(self.own_name_is_not_known())),
         }
+    }
+
+    /// Why hits on a key may not be passed on: it was deleted here, and its marks would take them, too.
+    pub(crate) fn deletion_of(&self, key: &[u8]) -> Option<NotCounted> {
+        self.cluster.as_ref().filter(|cluster| cluster.is_deleted(key))?;
+        let error = "the key was deleted, and the other nodes do not have that yet: send the hits again";
+        Some(NotCounted { code: TRY_AGAIN, error: error.to_owned() })
     }
 
     /// Another server may have the name of this node, and count the same hits.

@@ -142,6 +142,11 @@ impl Session {
             let (why, node) = ("the hits have an id".to_owned(), link.node.clone());
             return ByOwner::Answered(OwnerAnswer::InTransaction { why, node });
         }
+        // What was asked for before the deletion has its answer.
+        let is_asked = self.asked.front().is_some_and(|asked| asked.is_of(&Ask::of_hits(hits)));
+        if let Some(refused) = service.deletion_of(hits.key).filter(|_| !is_asked) {
+            return ByOwner::Answered(OwnerAnswer::Counted(Err(refused)));
+        }
         match self.asked_of(link, Ask::of_hits(hits)) {
             Some(asked) => ByOwner::Answered(OwnerAnswer::Counted(service.counted(&asked))),
             None => ByOwner::Waits,
