@@ -3,18 +3,24 @@
 
 use std::collections::HashMap;
 
-use lately::{Tier, Timestamp};
+use lately::{Span, Tier, Timestamp};
 use lately_engines::{Known, Told};
 
 use super::Cluster;
 use super::reconcile::after;
-use super::worker::{known_from, parts};
+use super::worker::{known_from, parts, reach};
 use crate::limits::{LOSS_FORGOTTEN_MS, LOSS_NOTICED_MS};
 use crate::service::Service;
 
-/// What an engine has of a key, with what it has lost. That an engine was emptied is noticed within seconds: until then it shows in a key
-/// that has far fewer hits than before.
-pub(super) fn with_lost(service: &Service, tier: Tier, key: &[u8], told: Told, now: Timestamp) -> Told {
+/// What an engine has of a key that was read for a window, with what it has lost. That an engine was emptied is noticed within seconds: until
+/// then it shows in a key with far fewer hits of a node than before.
+pub(super) fn with_lost(
+    service: &Service,
+    tier: Tier,
+    (key, window): (&[u8], Span),
+    told: Told,
+    now: Timestamp,
+) -> Told {
     let cluster = parts(service).0;
     let mut fewer: HashMap<String, (u64, u64)> = HashMap::new();
     for (origin, hits) in service.store.known_hits(key, tier) {
@@ -30,8 +36,11 @@ pub(super) fn with_lost(service: &Service, tier: Tier, key: &[u8], told: Told, n
         return told;
     }
     let sets = service.store.level_sets(key);
+    // What has left the window since is not lost.
+    let (oldest_ms, _) = reach(window, service, key, now);
     let is_read = |known: &Known| {
-        sets.all().any(|levels| levels.id() == known.levels && levels.is_read(known.cell, now))
+        known.cell.start_ms >= oldest_ms
+            && sets.all().any(|levels| levels.id() == known.levels && levels.is_read(known.cell, now))
     };
     let known: Vec<_> = known_from(&service.store, key, tier).filter(is_read).collect();
     let (merged, has_lost) = merge(told.clone(), &known, is_read);
@@ -86,9 +95,55 @@ impl Cluster {
 
 #[cfg(test)]
 mod tests {
-    use lately::{Cell, LevelsId, Origin, Tally};
+    use std::sync::Arc;
+
+    use lately::{Cell, Clock, LevelsId, ManualClock, Origin, Tally, seconds};
 
     use super::*;
+    use crate::config::{ClusterConfig, Config};
+
+    /// A key with few hits left, which nobody has asked for in some seconds, has lost none.
+    #[test]
+    fn hits_that_have_left_the_window_are_not_lost() {
+        let start = Timestamp::from_millis(1_700_000_000_000).expect("a time");
+        let clock = Arc::new(ManualClock::new(start));
+        let cluster = ClusterConfig::new("b", &["redis://127.0.0.1:1"]).expect("valid");
+        let config = Config { cluster: Some(cluster), ..Config::default() };
+        let shared: Arc<dyn Clock> = Arc::<ManualClock>::clone(&clock);
+        let service = Service::new(config, shared).expect("valid");
+        super::super::start(&service).expect("there is no folder");
+        let window = seconds(10);
+        let levels = service.store.level_sets(b"k").own().id();
+        let cells = |now: Timestamp, many: u64| -> Told {
+            let (oldest_ms, _) = reach(window, &service, b"k", now);
+            let width_ms = service.store.level_sets(b"k").own().as_slice()[0].width_ms;
+            // The first ones of the reach have many hits, the later ones one each.
+            let starts = (oldest_ms..now.as_millis()).step_by(usize::try_from(width_ms).expect("small"));
+            let cell = |start_ms: i64| Cell::of(start_ms + width_ms, width_ms);
+            let starts = starts.map(cell).filter(|cell| cell.end_ms() <= now.as_millis());
+            let known = |(index, cell): (usize, Cell)| Known {
+                origin: Origin::new("a", 1).expect("a name"),
+                levels,
+                cell,
+                tally: Tally { counted: if index < 5 { many } else { 1 }, deleted: 0 },
+                removed: 0,
+            };
+            starts.enumerate().map(known).collect()
+        };
+        let first = cells(start, 10_000);
+        let of = |told: &Told| {
+            let of = |known: &Known| (known.origin.clone(), known.levels, known.cell, known.tally);
+            told.iter().map(of).collect::<Vec<_>>()
+        };
+        service.store.learn(b"k", Tier::Local, of(&first).into_iter(), start).expect("valid");
+        clock.advance(seconds(9));
+        let told = cells(service.now(), 1);
+        let learned = with_lost(&service, Tier::Local, (b"k", window), told.clone(), service.now());
+        assert_eq!(learned, told);
+        // An empty engine has lost them.
+        let learned = with_lost(&service, Tier::Local, (b"k", window), Vec::new(), service.now());
+        assert!(!learned.is_empty());
+    }
 
     fn known(node: &str, incarnation: u64, second: i64, hits: u64, deleted: u64) -> Known {
         Known {

@@ -885,7 +885,7 @@ pub(super) fn learn(
         Tier::Local => outgoing.is_deleted(&due.key),
         Tier::Upstream => upstream_of(service).is_deleted(&due.key),
     };
-    let told = if is_deleted { told } else { with_lost(service, tier, &due.key, told, now) };
+    let told = if is_deleted { told } else { with_lost(service, tier, (&due.key, due.window), told, now) };
     let of_others = told.into_iter().map(|known| (known.origin, known.levels, known.cell, known.tally));
     let store = &service.store;
     let learned = store.learn(&due.key, tier, of_others, now);
@@ -1019,7 +1019,7 @@ pub(super) fn latest_loaded(service: &Service) -> Timestamp {
 }
 
 /// The first and one past the last millisecond that a window of a key may need, read now or a little earlier.
-fn reach(window: Span, service: &Service, key: &[u8], now: Timestamp) -> (i64, i64) {
+pub(super) fn reach(window: Span, service: &Service, key: &[u8], now: Timestamp) -> (i64, i64) {
     let settings = service.store.settings_of(key);
     let window_ms = window.min(settings.retain()).as_millis() + settings.exact().as_millis();
     // Cells that have not begun by then have no hits.
