@@ -186,8 +186,10 @@ impl BusyLists {
             heard.refused = None;
             return true;
         };
-        // The next exchange of counts reports an engine that is away.
-        if !matches!(error, EngineError::Away(_)) {
+        if let EngineError::Away(_) = error {
+            // The next exchange of counts reports that, and is not to wait for these lists, too.
+            heard.due_ms = now.as_millis() + BUSY_EVERY_MS;
+        } else {
             heard.due_ms = now.as_millis() + i64::try_from(NODES_RETRY.as_millis()).unwrap_or(i64::MAX);
             if tier == Tier::Local {
                 state.next_round_ms = heard.due_ms;
