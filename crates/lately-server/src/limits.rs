@@ -628,10 +628,10 @@ pub(crate) const NODE_FORGOTTEN: Duration = Duration::from_secs(3_600);
 /// The most nodes on a node's list.
 pub(crate) const MAX_LISTED_NODES: usize = 1_000;
 
-/// That an engine was emptied is noticed within this time.
+/// Within this time a node notices that an engine was emptied.
 pub(crate) const LOSS_NOTICED_MS: i64 = 5_000;
 
-/// If it is not, hits that an engine does not have any more are forgotten by then.
+/// If it has noticed nothing, it takes counts as the engine has them for this long. So it forgets hits that are gone for good.
 pub(crate) const LOSS_FORGOTTEN_MS: i64 = 1_000;
 
 /// Marks of deletions are sent to an upstream engine again if it has lost counts within this time.
@@ -653,9 +653,7 @@ pub(crate) const BUSY_PAUSES: u32 = 7;
 /// for the default window of each key.
 pub(crate) const BUSY_WINDOWS: [Span; 5] = [seconds(10), minutes(1), minutes(10), hours(1), days(1)];
 
-/// The most keys on a list, and the memory that they may take.
-pub(crate) const BUSY_LIST_KEYS: usize = 1_000;
-/// See [`BUSY_LIST_KEYS`].
+/// The memory that the keys on a list may take, at least 32 bytes for each.
 pub(crate) const BUSY_LIST_BYTES: usize = 8 << 10;
 
 /// The memory of the keys of all lists of a node.

@@ -41,7 +41,7 @@ pub(super) struct Aggregator<E> {
     taken: Vec<OwnedBlock>,
     /// The lives of the engines in which all blocks were compared, or are being compared.
     lives: (u64, u64),
-    /// When each node said which of its keys are busy, as it was last copied.
+    /// For each node, the time of its list of busy keys that was copied last.
     busy_lists: HashMap<String, i64>,
     round: Round,
 }

@@ -20,22 +20,22 @@ use super::Cluster;
 use super::interest::{TIERS, index};
 use super::reconcile::after;
 use crate::limits::{
-    BUSY_ASKED_MS, BUSY_EVERY_MS, BUSY_LEAST_MS, BUSY_LIST_BYTES, BUSY_LIST_KEYS, BUSY_LISTS_SHARE,
-    BUSY_NODE_MS, BUSY_OVERDUE_MS, BUSY_PAUSES, BUSY_QUESTIONS, BUSY_READ_BYTES, BUSY_RENEW_MS, BUSY_STEP,
-    BUSY_TEXT_BYTES, BUSY_TEXTS_BYTES, BUSY_WATCHED_MS, BUSY_WINDOWS, MAX_BUSY_TEXT_BYTES, MAX_CANDIDATES,
-    MORE_CANDIDATES, NODES_RETRY,
+    BUSY_ASKED_MS, BUSY_EVERY_MS, BUSY_LEAST_MS, BUSY_LIST_BYTES, BUSY_LISTS_SHARE, BUSY_NODE_MS,
+    BUSY_OVERDUE_MS, BUSY_PAUSES, BUSY_QUESTIONS, BUSY_READ_BYTES, BUSY_RENEW_MS, BUSY_STEP, BUSY_TEXT_BYTES,
+    BUSY_TEXTS_BYTES, BUSY_WATCHED_MS, BUSY_WINDOWS, MAX_BUSY_TEXT_BYTES, MAX_CANDIDATES, MORE_CANDIDATES,
+    NODES_RETRY,
 };
 use crate::service::alerts::is_total;
 use crate::service::{Candidates, Ranking, Service, TopQuestion};
 
-/// What nodes said of their busy keys, and what this one is about to say.
+/// The lists of busy keys that the nodes have published, and the one that this node is making.
 #[derive(Default)]
 pub(super) struct BusyLists(Mutex<State>);
 
 #[derive(Default)]
 struct State {
     /// What was read from each engine.
-    heard: [Heard; TIERS],
+    engines: [EngineLists; TIERS],
     /// The questions of clients of this node that no list of a fixed window answers, and when they were last asked.
     asked: Vec<(Asked, Timestamp)>,
     /// When a client of this node asked last.
@@ -45,16 +45,16 @@ struct State {
     next_round_ms: i64,
     /// Exchanges since the last step of a walk.
     pauses: u32,
-    /// What this node said last.
-    said: Said,
+    /// What this node published last.
+    published: Published,
 }
 
 /// What was last read from an engine.
 #[derive(Default)]
-struct Heard {
-    /// What each node said. In the local engine this one is among them.
-    nodes: Vec<(String, Said)>,
-    /// Whether nodes were left out, because there was no room for what they said.
+struct EngineLists {
+    /// What each node published. In the local engine this one is among them.
+    nodes: Vec<(String, Published)>,
+    /// Whether nodes were left out, because there was no room for what they published.
     is_cut: bool,
     /// When the engine was read, and is to be read again.
     read_ms: Option<i64>,
@@ -71,10 +71,10 @@ struct Asked {
     window_ms: Option<i64>,
 }
 
-/// What a node says, as JSON in the engine.
+/// What a node publishes, as JSON in the engine.
 #[derive(Clone, Default, Debug, Serialize, Deserialize)]
 #[serde(default)]
-struct Said {
+struct Published {
     /// When its walk began, by its clock.
     at_ms: i64,
     lists: Vec<BusyList>,
@@ -141,10 +141,10 @@ impl BusyList {
     }
 }
 
-impl Said {
+impl Published {
     fn bytes(&self) -> usize {
         let asked = self.asked.iter().map(|asked| size_of::<Asked>() + asked.prefix.len());
-        size_of::<(String, Said)>()
+        size_of::<(String, Published)>()
             + self.lists.iter().map(BusyList::bytes).sum::<usize>()
             + asked.sum::<usize>()
     }
@@ -169,7 +169,9 @@ impl BusyLists {
     /// Memory of the lists, in bytes.
     pub(super) fn held_bytes(&self) -> usize {
         let state = self.lock();
-        state.nodes().map(|(.., said)| said.bytes()).sum::<usize>() + state.said.bytes() + state.round_bytes
+        state.nodes().map(|(.., published)| published.bytes()).sum::<usize>()
+            + state.published.bytes()
+            + state.round_bytes
     }
 
     /// Notes how it went with an engine. False if it is to be asked again later.
@@ -181,32 +183,32 @@ impl BusyLists {
         tell: &(dyn Fn(&str) + Send + Sync),
     ) -> bool {
         let state = &mut *self.lock();
-        let heard = &mut state.heard[index(tier)];
+        let of_engine = &mut state.engines[index(tier)];
         let Err(error) = done else {
-            heard.refused = None;
+            of_engine.refused = None;
             return true;
         };
         if let EngineError::Away(_) = error {
             // The next exchange of counts reports that, and is not to wait for these lists, too.
-            heard.due_ms = now.as_millis() + BUSY_EVERY_MS;
+            of_engine.due_ms = now.as_millis() + BUSY_EVERY_MS;
         } else {
-            heard.due_ms = now.as_millis() + i64::try_from(NODES_RETRY.as_millis()).unwrap_or(i64::MAX);
+            of_engine.due_ms = now.as_millis() + i64::try_from(NODES_RETRY.as_millis()).unwrap_or(i64::MAX);
             if tier == Tier::Local {
-                state.next_round_ms = heard.due_ms;
+                state.next_round_ms = of_engine.due_ms;
             }
             let refused = error.to_string();
-            if heard.refused.as_ref() != Some(&refused) {
+            if of_engine.refused.as_ref() != Some(&refused) {
                 tell(&format!(
                     "the lists of busy keys: {refused}: TOP lacks keys that other nodes alone have counted"
                 ));
             }
-            heard.refused = Some(refused);
+            of_engine.refused = Some(refused);
         }
         false
     }
 
-    /// Walks over some keys. Returns what is to be said at the end of a walk.
-    fn walk(&self, service: &Service, now: Timestamp) -> Option<Said> {
+    /// Walks over some keys. Returns what is to be published at the end of a walk.
+    fn walk(&self, service: &Service, now: Timestamp) -> Option<Published> {
         // Questions are answered meanwhile.
         let round = self.lock().take_round(service, now);
         let mut round = round?;
@@ -226,11 +228,11 @@ impl BusyLists {
             BusyList { of, keys: keys.into_iter().map(|(key, hits)| BusyKey(key, hits)).collect(), others }
         };
         let lists = round.lists.into_iter().map(list).collect();
-        Some(Said { at_ms: round.at.as_millis(), lists, asked, is_watched })
+        Some(Published { at_ms: round.at.as_millis(), lists, asked, is_watched })
     }
 }
 
-impl Heard {
+impl EngineLists {
     /// Whether the engine was read when that was due.
     fn is_new(&self, now: Timestamp) -> bool {
         self.read_ms.is_some() && now.as_millis() < self.due_ms + BUSY_OVERDUE_MS
@@ -238,20 +240,20 @@ impl Heard {
 }
 
 impl State {
-    /// What each node of all data centres said, once.
-    fn nodes(&self) -> impl Iterator<Item = (Tier, &String, &Said)> {
-        let [local, upstream] = &self.heard;
+    /// What each node of all data centres published, once.
+    fn nodes(&self) -> impl Iterator<Item = (Tier, &String, &Published)> {
+        let [local, upstream] = &self.engines;
         let is_here = |name: &String| local.nodes.iter().any(|(here, _)| here == name);
         let far = upstream.nodes.iter().filter(move |(name, _)| !is_here(name));
-        let local = local.nodes.iter().map(|(name, said)| (Tier::Local, name, said));
-        local.chain(far.map(|(name, said)| (Tier::Upstream, name, said)))
+        let local = local.nodes.iter().map(|(name, published)| (Tier::Local, name, published));
+        local.chain(far.map(|(name, published)| (Tier::Upstream, name, published)))
     }
 
     /// What clients of any node have asked lately: each once.
     fn questions(&mut self, now: Timestamp) -> Vec<Asked> {
         self.asked.retain(|(_, at)| now < after(*at, BUSY_ASKED_MS));
         let own = self.asked.iter().map(|(asked, _)| asked);
-        let of_others = self.nodes().flat_map(|(_, _, said)| &said.asked);
+        let of_others = self.nodes().flat_map(|(_, _, published)| &published.asked);
         let mut questions: Vec<Asked> = Vec::new();
         for asked in own.chain(of_others) {
             if questions.len() < BUSY_QUESTIONS && !questions.contains(asked) {
@@ -267,7 +269,7 @@ impl State {
 
     /// Whether clients of any node have asked lately.
     fn is_watched(&self, now: Timestamp) -> bool {
-        self.is_watched_here(now) || self.nodes().any(|(_, _, said)| said.is_watched)
+        self.is_watched_here(now) || self.nodes().any(|(_, _, published)| published.is_watched)
     }
 
     /// The walk that is under way, or the next one if it is due. While nobody asks, a walk takes its time.
@@ -295,7 +297,7 @@ impl State {
         let most_bytes = (BUSY_TEXT_BYTES.min(part) / of.len()).min(BUSY_LIST_BYTES);
         let nodes = i64::try_from(self.nodes().count()).unwrap_or(i64::MAX);
         self.next_round_ms = now.as_millis() + BUSY_EVERY_MS.max(nodes.saturating_mul(BUSY_NODE_MS));
-        let lists = of.into_iter().map(|of| (of, Ranking::new(BUSY_LIST_KEYS, most_bytes)));
+        let lists = of.into_iter().map(|of| (of, Ranking::new(usize::MAX, most_bytes)));
         Round { at: now, cursor: Cursor::START, lists: lists.collect() }
     }
 }
@@ -315,7 +317,7 @@ impl Round {
 }
 
 impl Cluster {
-    /// Keys that may be among the answer to a question, because of what the nodes said. Notes the question, so that later answers
+    /// Keys that may be among the answer to a question, because of what the nodes published. Notes the question, so that later answers
     /// know of more keys, if no node has a list for it.
     pub(crate) fn candidates(&self, question: TopQuestion<'_>, now: Timestamp) -> Candidates {
         let TopQuestion { count, window, prefix, pattern } = question;
@@ -327,17 +329,17 @@ impl Cluster {
         let mut sums: HashMap<&[u8], u64> = HashMap::new();
         // Which nodes other data centres have is not known, and hits of records are in no list.
         let knows_all = self.upstream.is_none() && self.config.kafka.is_none();
-        let knows_all = knows_all && state.heard[0].is_new(now) && !state.heard[0].is_cut;
+        let knows_all = knows_all && state.engines[0].is_new(now) && !state.engines[0].is_cut;
         let knows_all = knows_all && !nodes.is_empty() && !nodes.iter().any(is_missing);
         let mut others = knows_all.then_some(0_u64);
         let mut has_exact = true;
-        for (tier, name, said) in state.nodes() {
-            let Some((list, is_covered)) = said.list_for(&asked) else {
+        for (tier, name, published) in state.nodes() {
+            let Some((list, is_covered)) = published.list_for(&asked) else {
                 (others, has_exact) = (None, false);
                 continue;
             };
             has_exact &= list.of == asked;
-            let age_ms = now.as_millis() - said.at_ms;
+            let age_ms = now.as_millis() - published.at_ms;
             // None of the hits of a node that has ended is in a window that began after its walk.
             let is_on =
                 tier == Tier::Upstream || nodes.iter().any(|(node, is_silent)| node == name && !is_silent);
@@ -382,7 +384,7 @@ pub(super) async fn renew(
         return;
     }
     let done = match cluster.busy.walk(service, now) {
-        Some(said) => store(engine, service, cluster, said).await,
+        Some(published) => store(engine, service, cluster, published).await,
         None => Ok(()),
     };
     if cluster.busy.note(Tier::Local, done, now, tell) {
@@ -390,7 +392,7 @@ pub(super) async fn renew(
     }
 }
 
-/// Reads what the nodes said, if that is due.
+/// Reads what the nodes published, if that is due.
 pub(super) async fn read(
     engine: &mut impl Engine,
     tier: Tier,
@@ -399,13 +401,13 @@ pub(super) async fn read(
     tell: &(dyn Fn(&str) + Send + Sync),
 ) {
     let now = service.now();
-    if now.as_millis() >= cluster.busy.lock().heard[index(tier)].due_ms {
-        let done = hear(engine, tier, service, cluster).await;
+    if now.as_millis() >= cluster.busy.lock().engines[index(tier)].due_ms {
+        let done = read_lists(engine, tier, service, cluster).await;
         cluster.busy.note(tier, done, now, tell);
     }
 }
 
-/// Copies what the nodes of this data centre said to the upstream engine, if that is new. `copied` has when they said it.
+/// Copies what the nodes of this data centre published to the upstream engine, if that is new. `copied` has the time of each list that was copied.
 ///
 /// # Errors
 /// The engine is away.
@@ -415,16 +417,16 @@ pub(super) async fn copy_up(
     cluster: &Cluster,
     copied: &mut HashMap<String, i64>,
 ) -> Result<(), EngineError> {
-    let new: Vec<(String, Said)> = {
+    let new: Vec<(String, Published)> = {
         let state = cluster.busy.lock();
-        let is_new = |(name, said): &&(String, Said)| copied.get(name) != Some(&said.at_ms);
-        state.heard[index(Tier::Local)].nodes.iter().filter(is_new).cloned().collect()
+        let is_new = |(name, published): &&(String, Published)| copied.get(name) != Some(&published.at_ms);
+        state.engines[index(Tier::Local)].nodes.iter().filter(is_new).cloned().collect()
     };
-    for (name, said) in new {
-        match upstream.set_text(List::BusyKeys, &name, Some(&text_of(&said)), lasts(service)).await {
+    for (name, published) in new {
+        match upstream.set_text(List::BusyKeys, &name, Some(&text_of(&published)), lasts(service)).await {
             Err(EngineError::Away(away)) => return Err(EngineError::Away(away)),
             // Who reads the lists reports a refusal.
-            Ok(()) | Err(_) => copied.insert(name, said.at_ms),
+            Ok(()) | Err(_) => copied.insert(name, published.at_ms),
         };
     }
     Ok(())
@@ -434,24 +436,26 @@ async fn store(
     engine: &mut impl Engine,
     service: &Service,
     cluster: &Cluster,
-    said: Said,
+    published: Published,
 ) -> Result<(), EngineError> {
     let is_new = {
         let state = cluster.busy.lock();
-        let (last, is_watched) = (&state.said, state.is_watched(service.now()));
-        said.lists != last.lists
-            || said.asked != last.asked
-            || said.is_watched != last.is_watched
-            || said.at_ms >= last.at_ms + if is_watched { BUSY_WATCHED_MS } else { BUSY_RENEW_MS }
+        let (last, is_watched) = (&state.published, state.is_watched(service.now()));
+        published.lists != last.lists
+            || published.asked != last.asked
+            || published.is_watched != last.is_watched
+            || published.at_ms >= last.at_ms + if is_watched { BUSY_WATCHED_MS } else { BUSY_RENEW_MS }
     };
     if is_new {
-        engine.set_text(List::BusyKeys, &cluster.config.node, Some(&text_of(&said)), lasts(service)).await?;
-        cluster.busy.lock().said = said;
+        engine
+            .set_text(List::BusyKeys, &cluster.config.node, Some(&text_of(&published)), lasts(service))
+            .await?;
+        cluster.busy.lock().published = published;
     }
     Ok(())
 }
 
-async fn hear(
+async fn read_lists(
     engine: &mut impl Engine,
     tier: Tier,
     service: &Service,
@@ -462,24 +466,24 @@ async fn hear(
     let (mut nodes, mut text_bytes, mut held_bytes, mut is_cut) = (Vec::new(), 0, 0, false);
     for (name, text) in engine.texts(List::BusyKeys).await? {
         text_bytes += text.len();
-        let Some(said) = said_in(&name, &text) else { continue };
-        if now.as_millis().saturating_sub(said.at_ms) > lasts_ms {
+        let Some(published) = parse(&name, &text) else { continue };
+        if now.as_millis().saturating_sub(published.at_ms) > lasts_ms {
             // None of its hits count any more.
             engine.set_text(List::BusyKeys, &name, None, lasts).await?;
             continue;
         }
-        held_bytes += said.bytes();
+        held_bytes += published.bytes();
         if held_bytes > most_bytes(service) {
             is_cut = true;
             continue;
         }
-        nodes.push((name, said));
+        nodes.push((name, published));
     }
     nodes.sort_by(|(one, _), (other, _)| one.cmp(other));
     let pause_ms = i64::try_from(text_bytes / BUSY_READ_BYTES).unwrap_or(i64::MAX).saturating_mul(1_000);
-    let heard = &mut cluster.busy.lock().heard[index(tier)];
-    (heard.nodes, heard.is_cut, heard.read_ms) = (nodes, is_cut, Some(now.as_millis()));
-    heard.due_ms = now.as_millis().saturating_add(pause_ms.max(BUSY_EVERY_MS));
+    let of_engine = &mut cluster.busy.lock().engines[index(tier)];
+    (of_engine.nodes, of_engine.is_cut, of_engine.read_ms) = (nodes, is_cut, Some(now.as_millis()));
+    of_engine.due_ms = now.as_millis().saturating_add(pause_ms.max(BUSY_EVERY_MS));
     Ok(())
 }
 
@@ -495,16 +499,16 @@ fn most_bytes(service: &Service) -> usize {
     usize::try_from(part).unwrap_or(BUSY_TEXTS_BYTES).min(BUSY_TEXTS_BYTES)
 }
 
-fn text_of(said: &Said) -> String {
-    serde_json::to_string(said).expect("it has texts and numbers")
+fn text_of(published: &Published) -> String {
+    serde_json::to_string(published).expect("it has texts and numbers")
 }
 
 /// What a node wrote; `None` for anything else.
-fn said_in(name: &str, text: &str) -> Option<Said> {
+fn parse(name: &str, text: &str) -> Option<Published> {
     let is_ours = Origin::new(name, 0).is_some() && text.len() <= MAX_BUSY_TEXT_BYTES;
-    let said: Said = is_ours.then(|| serde_json::from_str(text).ok()).flatten()?;
+    let published: Published = is_ours.then(|| serde_json::from_str(text).ok()).flatten()?;
     let is_key = |BusyKey(key, _): &BusyKey| (1..=MAX_KEY_BYTES).contains(&key.len());
-    said.lists.iter().flat_map(|list| &list.keys).all(is_key).then_some(said)
+    published.lists.iter().flat_map(|list| &list.keys).all(is_key).then_some(published)
 }
 
 #[cfg(test)]
@@ -547,7 +551,7 @@ mod tests {
             store.hit_n(key, hits, None, self.nodes[node].now()).expect("a time of now");
         }
 
-        /// All nodes say which of their keys are busy, and read what the others said. Returns what is logged.
+        /// All nodes publish their busy keys, and read those of the others. Returns what is logged.
         fn exchange(&mut self) -> Vec<String> {
             let lines = Mutex::new(Vec::new());
             let tell = |line: &str| lines.lock().expect("one thread").push(line.to_owned());
@@ -655,7 +659,7 @@ mod tests {
         nodes.exchange();
         let lists = |node: usize| {
             let state = nodes.nodes[node].cluster.as_ref().expect("it is configured").busy.lock();
-            state.said.lists.iter().map(|list| list.of.prefix.clone()).collect::<HashSet<_>>()
+            state.published.lists.iter().map(|list| list.of.prefix.clone()).collect::<HashSet<_>>()
         };
         assert_eq!((lists(0), lists(1)), (HashSet::from([Box::default()]), HashSet::from([Box::default()])));
     }
@@ -683,8 +687,8 @@ mod tests {
         let of = Asked { prefix: Box::default(), window_ms: None };
         let keys = (0..500).map(|number| BusyKey(key(number), 1)).collect();
         let list = BusyList { of, keys, others: Some(1) };
-        let said = Said { at_ms: START_MS, lists: vec![list], ..Said::default() };
-        let text = text_of(&said);
+        let published = Published { at_ms: START_MS, lists: vec![list], ..Published::default() };
+        let text = text_of(&published);
         assert!(text.len() < MAX_BUSY_TEXT_BYTES);
         for node in 0..20 {
             let name = format!("m{node}");
@@ -695,16 +699,16 @@ mod tests {
         let service = &nodes.nodes[0];
         let cluster = service.cluster.as_ref().expect("it is configured");
         let held_bytes = cluster.busy.held_bytes();
-        assert!((said.bytes()..=most_bytes(service)).contains(&held_bytes), "{held_bytes}");
+        assert!((published.bytes()..=most_bytes(service)).contains(&held_bytes), "{held_bytes}");
         // The lists that were left out may have anything.
         assert_eq!(nodes.ask(0, 5, None, b"").most_of_others, None);
         // They are read the less often the more there is to read.
         let state = cluster.busy.lock();
-        assert!(state.heard[0].due_ms - service.now().as_millis() > 10 * BUSY_EVERY_MS);
+        assert!(state.engines[0].due_ms - service.now().as_millis() > 10 * BUSY_EVERY_MS);
     }
 
     #[test]
-    fn what_no_node_said_is_left_out() {
+    fn what_no_node_published_is_left_out() {
         let mut nodes = Nodes::start(1);
         nodes.hit(0, b"a", 1);
         let list = |key: &str| {

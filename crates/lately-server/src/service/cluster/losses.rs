@@ -1,5 +1,5 @@
-//! Counts of others that an engine has lost. Nodes send theirs again within minutes. Until then what was read before still counts, and a
-//! deletion marks it. Counts only grow: a node with fewer hits than before, in cells that are read both times, has some that the engine lost.
+//! Counts of other nodes that an engine has lost. The nodes send them again within minutes. Until then, what this node read before the loss
+//! still counts, and a deletion marks it. Counts only grow. So if a node has fewer hits than at the last reading, the engine has lost some.
 
 use std::collections::HashMap;
 
@@ -12,8 +12,8 @@ use super::worker::{known_from, parts, reach};
 use crate::limits::{LOSS_FORGOTTEN_MS, LOSS_NOTICED_MS};
 use crate::service::Service;
 
-/// What an engine has of a key that was read for a window, with what it has lost. That an engine was emptied is noticed within seconds: until
-/// then it shows in a key with far fewer hits of a node than before.
+/// The counts of a key as they were just read for a window, and with them what the engine has lost since the last reading. It takes seconds to
+/// notice that an engine was emptied. Until then, a key of which a node has lost more than half of its hits is a hint.
 pub(super) fn with_lost(
     service: &Service,
     tier: Tier,
@@ -22,21 +22,15 @@ pub(super) fn with_lost(
     now: Timestamp,
 ) -> Told {
     let cluster = parts(service).0;
-    let mut fewer: HashMap<String, (u64, u64)> = HashMap::new();
-    for (origin, hits) in service.store.known_hits(key, tier) {
-        fewer.entry(origin.node().to_owned()).or_default().1 += hits;
-    }
-    for told in &told {
-        if let Some((hits, _)) = fewer.get_mut(told.origin.node()) {
-            *hits += told.tally.counted;
-        }
-    }
-    let is_suspicious = fewer.values().any(|(told, known)| 2 * told < *known);
+    let before = service.store.known_hits(key, tier);
+    let before = before.iter().map(|(origin, hits)| (origin.node(), *hits));
+    let is_suspicious =
+        by_node(told.iter().map(hits_of), before).values().any(|(now, before)| 2 * now < *before);
     if !cluster.may_lack_hits(now) && !is_suspicious {
         return told;
     }
     let sets = service.store.level_sets(key);
-    // What has left the window since is not lost.
+    // Hits that have left the window since are not lost.
     let (oldest_ms, _) = reach(window, service, key, now);
     let is_read = |known: &Known| {
         known.cell.start_ms >= oldest_ms
@@ -47,17 +41,12 @@ pub(super) fn with_lost(
     if !has_lost || cluster.may_lack_hits(now) || cluster.note_fewer(now) { merged } else { told }
 }
 
-/// Of each node, what has more hits: it is told, or it was known. A sum of both would count hits twice: after a loss a node may send hits under its
-/// current start, and in other cells than before. Marks are taken from both. `is_read` says which cells count. Also returns whether
-/// anything is lost.
+/// For each node, the reading with more hits: this one, or the last. Both together would count hits twice, because after a loss a node may send
+/// them under its current start or in other cells. Marks of deletions come from both readings. Only cells of which `is_read` is true are compared. Also
+/// returns whether anything is lost.
 fn merge(told: Told, known: &[Known], is_read: impl Fn(&Known) -> bool) -> (Told, bool) {
-    // The hits of each node as they are told, and as they were known.
-    let mut sums: HashMap<&str, (u64, u64)> = HashMap::new();
-    for told in told.iter().filter(|told| is_read(told)) {
-        sums.entry(told.origin.node()).or_default().0 += told.tally.counted;
-    }
-    known.iter().for_each(|known| sums.entry(known.origin.node()).or_default().1 += known.tally.counted);
-    let has_lost = |known: &Known| sums.get(known.origin.node()).is_some_and(|(told, known)| told < known);
+    let sums = by_node(told.iter().filter(|told| is_read(told)).map(hits_of), known.iter().map(hits_of));
+    let has_lost = |known: &Known| sums.get(known.origin.node()).is_some_and(|(now, before)| now < before);
     if !known.iter().any(has_lost) {
         return (told, false);
     }
@@ -76,9 +65,24 @@ fn merge(told: Told, known: &[Known], is_read: impl Fn(&Known) -> bool) -> (Told
     (merged, true)
 }
 
+fn hits_of(known: &Known) -> (&str, u64) {
+    (known.origin.node(), known.tally.counted)
+}
+
+/// The hits of each node in this reading, and in the last one.
+fn by_node<'n>(
+    now: impl Iterator<Item = (&'n str, u64)>,
+    before: impl Iterator<Item = (&'n str, u64)>,
+) -> HashMap<&'n str, (u64, u64)> {
+    let mut sums: HashMap<&str, (u64, u64)> = HashMap::new();
+    now.for_each(|(node, hits)| sums.entry(node).or_default().0 += hits);
+    before.for_each(|(node, hits)| sums.entry(node).or_default().1 += hits);
+    sums
+}
+
 impl Cluster {
-    /// Notes that an engine has fewer hits of a key than before. Returns whether it may have been emptied just now: an engine that has really lost
-    /// hits is known for it some seconds later. Hits that nobody has any more are forgotten after that.
+    /// Notes that a key has fewer hits than at the last reading. Returns whether the engine may have been emptied just now. If it was, that is
+    /// noticed within seconds. If nothing is noticed, the hits are gone for good, and are forgotten.
     fn note_fewer(&self, now: Timestamp) -> bool {
         let mut is_new = false;
         self.set_state(|state| {

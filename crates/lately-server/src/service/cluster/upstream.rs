@@ -484,12 +484,12 @@ impl<E: Engine> UpstreamReader<E> {
     async fn send_marks_again(&mut self) -> Result<(), EngineError> {
         if self.lacks_marks {
             let service = Arc::clone(&self.service);
-            let marks = upstream_of(&service).last_marks(service.now());
-            for marks in marks.chunks(UPSTREAM_DELETE_KEYS) {
-                let pending = marks.iter().map(|(key, counts)| Pending {
+            let mut marks = upstream_of(&service).last_marks(service.now());
+            for marks in marks.chunks_mut(UPSTREAM_DELETE_KEYS) {
+                let pending = marks.iter_mut().map(|(key, counts)| Pending {
                     key,
                     sets: service.store.level_sets(key),
-                    counts: counts.clone(),
+                    counts: std::mem::take(counts),
                 });
                 self.engine.send(&writes(&pending.collect::<Vec<_>>())).await?;
             }

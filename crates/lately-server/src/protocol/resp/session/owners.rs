@@ -28,8 +28,10 @@ pub(super) enum ByOwner {
 /// What is answered to a request that another node decides.
 pub(super) enum OwnerAnswer {
     Decided(Decision),
-    Counted(Result<u64, NotCounted>),
+    Counted(u64),
+    /// The error has a code, and names the command if it is about an argument.
     Refused {
+        command: &'static str,
         code: &'static str,
         error: String,
     },
@@ -44,17 +46,11 @@ impl OwnerAnswer {
     pub(super) fn write(&self, reply: &mut Encoder<'_>) {
         match self {
             OwnerAnswer::Decided(decision) => decided::write(&Ok(*decision), Words::Limit, reply),
-            OwnerAnswer::Counted(Ok(hits)) => reply.integer(integer(*hits)),
-            OwnerAnswer::Counted(Err(NotCounted { code: ARGUMENT, error })) => {
-                reply.error(CommandError::about_argument(error, "hit"));
+            OwnerAnswer::Counted(hits) => reply.integer(integer(*hits)),
+            OwnerAnswer::Refused { command, code: ARGUMENT, error } => {
+                reply.error(CommandError::about_argument(error, command));
             }
-            OwnerAnswer::Counted(Err(NotCounted { code, error })) => {
-                reply.error(format_args!("{code} {error}"));
-            }
-            OwnerAnswer::Refused { code: ARGUMENT, error } => {
-                reply.error(CommandError::about_argument(error, Words::Limit.command()));
-            }
-            OwnerAnswer::Refused { code, error } => reply.error(format_args!("{code} {error}")),
+            OwnerAnswer::Refused { code, error, .. } => reply.error(format_args!("{code} {error}")),
             OwnerAnswer::InTransaction { why, node } => reply.error(format_args!(
                 "ERR {why}, and node {node} decides this key: send the command outside of MULTI"
             )),
@@ -80,10 +76,19 @@ fn hits<'a>(command: &Command<'a>) -> Option<IdHits<'a>> {
     }
 }
 
+fn of_hits(counted: Result<u64, NotCounted>) -> ByOwner {
+    ByOwner::Answered(match counted {
+        Ok(hits) => OwnerAnswer::Counted(hits),
+        Err(NotCounted { code, error }) => OwnerAnswer::Refused { command: "hit", code, error },
+    })
+}
+
 fn follow(verdict: Verdict, run: &mut Run<'_>) -> ByOwner {
     match verdict {
         Verdict::Decided(decided) => ByOwner::Answered(OwnerAnswer::Decided(decided.decision)),
-        Verdict::Refused { code, error } => ByOwner::Answered(OwnerAnswer::Refused { code, error }),
+        Verdict::Refused { code, error } => {
+            ByOwner::Answered(OwnerAnswer::Refused { command: Words::Limit.command(), code, error })
+        }
         Verdict::Here { is_exempt } => {
             run.is_exempt = is_exempt;
             ByOwner::No
@@ -134,7 +139,7 @@ impl Session {
         let link = match service.owner_of(hits.key) {
             Decider::Here => return ByOwner::No,
             Decider::Nobody => {
-                return ByOwner::Answered(OwnerAnswer::Counted(Err(service.own_name_is_not_known())));
+                return of_hits(Err(service.own_name_is_not_known()));
             }
             Decider::There(link) => link,
         };
@@ -142,13 +147,14 @@ impl Session {
             let (why, node) = ("the hits have an id".to_owned(), link.node.clone());
             return ByOwner::Answered(OwnerAnswer::InTransaction { why, node });
         }
-        // What was asked for before the deletion has its answer.
-        let is_asked = self.asked.front().is_some_and(|asked| asked.is_of(&Ask::of_hits(hits)));
+        let ask = Ask::of_hits(hits);
+        // The owner was asked before the deletion: its answer is taken.
+        let is_asked = self.asked.front().is_some_and(|asked| asked.is_of(&ask));
         if let Some(refused) = service.deletion_of(hits.key).filter(|_| !is_asked) {
-            return ByOwner::Answered(OwnerAnswer::Counted(Err(refused)));
+            return of_hits(Err(refused));
         }
-        match self.asked_of(link, Ask::of_hits(hits)) {
-            Some(asked) => ByOwner::Answered(OwnerAnswer::Counted(service.counted(&asked))),
+        match self.asked_of(link, ask) {
+            Some(asked) => of_hits(service.counted(&asked)),
             None => ByOwner::Waits,
         }
     }
@@ -186,6 +192,10 @@ impl Session {
                 return;
             }
             let (decider, ask) = if let Some(hits) = hits(&command) {
+                // It is refused when its turn comes, or may be asked for by then.
+                if self.service.deletion_of(hits.key).is_some() {
+                    return;
+                }
                 (Some(self.service.owner_of(hits.key)), Ask::of_hits(&hits))
             } else if let Some(request) = named(&command).filter(|request| request.cost >= 0) {
                 let limit = rules.find(request.name).map(|number| &rules.rule(number).limit);
