@@ -73,6 +73,7 @@ impl Http {
             409 => "use --replace to replace them",
             421 => "give the address of its HTTP listener with --http",
             503 => "try again later",
+            505 => "give the address of its HTTP listener with --http: this looks like that of gRPC",
             _ => "nothing was changed",
         };
         Err(CliError::new(&self.address, detail.unwrap_or(status.as_str()), hint))

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use lately::{Span, hours, milliseconds, minutes, seconds};
 
-/// The time that a client command waits for a connection, and then for each answer.
+/// The time that a client command waits for a connection, and then for each answer, or the answers to
+/// commands that it sent together.
 pub(crate) const SERVER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The most bytes of an answer over HTTP that is no dump.

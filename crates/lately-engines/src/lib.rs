@@ -10,6 +10,7 @@ mod error;
 mod kafka;
 mod layout;
 mod limits;
+mod member_text;
 mod memory;
 mod node_listener;
 mod noted;
@@ -32,6 +33,7 @@ pub use kafka::{
 };
 #[cfg(feature = "kafka")]
 pub use kafka::{Kafka, KafkaHits, broker_settings, compact_hit};
+pub use member_text::MemberText;
 pub use memory::Memory;
 pub use node_listener::{NodeBody, NodeRoom};
 pub use peers::{

@@ -178,6 +178,29 @@ pub(crate) const KAFKA_IDS_OF_A_RECORD: usize = 1_000;
 #[cfg(feature = "kafka")]
 pub(crate) const KAFKA_IDS_OVER_AT_ONCE: usize = 1_000;
 
+/// Members of records that are not written may take one part in this many of the memory for the counts of all nodes. Past it, they are written early.
+#[cfg(feature = "kafka")]
+pub(crate) const KAFKA_MEMBERS_PART: usize = 8;
+
+/// The texts about keys may take one part in this many of that memory. Past it, keys without members get none from records.
+#[cfg(feature = "kafka")]
+pub(crate) const KAFKA_TEXTS_PART: usize = 2;
+
+/// The most bytes of texts with members that are written at once, beside the last of them.
+#[cfg(feature = "kafka")]
+pub(crate) const KAFKA_MEMBERS_AT_ONCE_BYTES: usize = 4 << 20;
+
+/// How often members of records are written, in milliseconds.
+#[cfg(feature = "kafka")]
+pub(crate) const KAFKA_MEMBERS_EVERY_MS: i64 = 1_000;
+
+/// How fast they are written, in bytes each millisecond. If they take more, they are written less often, up to this time.
+#[cfg(feature = "kafka")]
+pub(crate) const KAFKA_MEMBERS_BYTES_A_MS: usize = 1_000;
+/// See [`KAFKA_MEMBERS_BYTES_A_MS`].
+#[cfg(feature = "kafka")]
+pub(crate) const KAFKA_MEMBERS_SELDOM_MS: i64 = 60_000;
+
 /// How long the library tries to deliver a record.
 #[cfg(feature = "kafka")]
 pub(crate) const KAFKA_DELIVERY: Duration = Duration::from_secs(10);

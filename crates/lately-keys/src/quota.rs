@@ -1,8 +1,6 @@
 //! What response headers tell a client about a limit, by draft-ietf-httpapi-ratelimit-headers. Only the texts: no crate of
 //! HTTP is needed for them.
 
-use std::fmt::Write as _;
-
 /// The type of a problem document (RFC 9457) about a request that a limit denied.
 pub const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 
@@ -27,25 +25,29 @@ pub struct QuotaItem<'n> {
 impl QuotaItem<'_> {
     /// Appends the item of `RateLimit-Policy`: `"login";q=5;w=60`.
     pub fn add_policy(&self, field: &mut String) {
-        let max = self.max.min(MOST);
-        add(field, format_args!("\"{}\";q={max}", self.name));
+        self.add_name(field);
+        add(field, ";q=", self.max.min(MOST));
         if self.window_ms % 1_000 == 0 {
-            add(field, format_args!(";w={}", self.window_ms / 1_000));
+            add(field, ";w=", self.window_ms / 1_000);
         }
     }
 
     /// Appends the item of `RateLimit`: `"login";r=3;t=13`.
     pub fn add_remaining(&self, field: &mut String) {
-        let remaining = self.remaining.min(MOST);
-        add(field, format_args!("\"{}\";r={remaining}", self.name));
+        self.add_name(field);
+        add(field, ";r=", self.remaining.min(MOST));
         if let Some(more_after_ms) = self.more_after_ms {
-            add(field, format_args!(";t={}", whole_seconds(more_after_ms)));
+            add(field, ";t=", whole_seconds(more_after_ms));
         }
+    }
+
+    fn add_name(&self, field: &mut String) {
+        field.extend(["\"", self.name, "\""]);
     }
 }
 
-fn add(field: &mut String, text: std::fmt::Arguments<'_>) {
-    field.write_fmt(text).expect("a String takes any text");
+fn add(field: &mut String, name: &str, number: impl itoa::Integer) {
+    field.extend([name, itoa::Buffer::new().format(number)]);
 }
 
 /// A count of hits as a structured field can have it.

@@ -450,7 +450,8 @@ async fn load(
             }
         }
     };
-    let loaded = loaded.map_err(|panic| ServerError::Bug { what: panic.to_string() })??;
+    let (loaded, journal) = loaded.map_err(|panic| ServerError::Bug { what: panic.to_string() })??;
+    service.loaded(journal);
     loaded.losses.iter().for_each(|loss| tell(&loss.to_string()));
     if !is_alone && loaded.losses.iter().any(Loss::has_hits) {
         tell(
@@ -665,7 +666,30 @@ async fn tend(service: Arc<Service>, stopper: Stopper, tell: Log) {
 
 #[cfg(test)]
 mod tests {
+    use lately::SystemClock;
+
     use super::*;
+    use crate::config::Storage;
+
+    /// Symptom: a server that was stopped while it loaded never ended. Cause: the load went on and ended loading, and commits of
+    /// requests from other nodes waited for the journal, whose threads were not started any more. Fix: after a stop, loading
+    /// does not end.
+    #[test]
+    fn a_stop_while_keys_are_loaded_lets_no_request_in() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let storage = Some(Storage { path: dir.path().to_owned(), ..Storage::default() });
+        let service = Service::new(Config { storage, ..Config::default() }, Arc::new(SystemClock::new()));
+        let service = Arc::new(service.expect("valid settings"));
+        let folder = Folder::open(dir.path()).expect("it is empty");
+        let (stopper, tell): (Stopper, Log) = (Stopper::new(), Arc::new(|_: &str| ()));
+        stopper.stop();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let threads = runtime.block_on(load(&service, folder, &stopper, &tell, Box::new(|| ())));
+        assert_eq!(threads.expect("nothing failed").len(), 0);
+        // The blocking thread has ended then.
+        drop(runtime);
+        assert!(service.is_loading() && service.journal().is_none());
+    }
 
     #[test]
     fn the_warning_of_an_open_folder_names_its_permissions() {

@@ -92,4 +92,4 @@ pub use store::{
     RateGuard, Replay, Request, ScanPage, SentMembers, Source, Store, StoreBuilder, Taken, Tier, UnsentKey,
 };
 pub use time::{Span, Timestamp, days, hours, milliseconds, minutes, seconds};
-pub use uniques::Member;
+pub use uniques::{Member, MemberSet};

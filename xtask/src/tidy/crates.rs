@@ -22,7 +22,7 @@ const PLACES: [Place; 15] = [
     Place {
         name: "lately-keys",
         inner: &["lately"],
-        whole: Some(&["foldhash", "lately", "memchr", "thin-vec"]),
+        whole: Some(&["foldhash", "itoa", "lately", "memchr", "thin-vec"]),
     },
     Place { name: "lately-ratelimit", inner: &[], whole: None },
     Place { name: "lately-logs", inner: &["lately", "lately-keys"], whole: None },

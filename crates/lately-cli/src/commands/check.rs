@@ -69,7 +69,7 @@ pub(crate) fn run(check: &Check) -> Result<Outcome, CliError> {
 fn write_lines(out: &mut dyn Write, config: &Config) -> io::Result<()> {
     let Config { resp, http, grpc, insecure, max_clients, ceiling_bytes, .. } = config;
     let metrics = or_word(config.metrics, "none");
-    let hosts: Vec<&str> = config.hosts.iter().map(HostName::as_str).collect();
+    let hosts: Vec<String> = config.hosts.iter().map(HostName::to_string).collect();
     let hosts = or_word((!hosts.is_empty()).then(|| hosts.join(" ")), "none");
     let proxies = networks(config).join(" ");
     let proxies = if proxies.is_empty() { "none" } else { &proxies };
@@ -242,7 +242,7 @@ fn spans(settings: &Settings) -> [Span; 5] {
 /// The object that `--json` prints, in the order of its fields.
 #[derive(Serialize)]
 struct Checked<'a> {
-    server: CheckedServer<'a>,
+    server: CheckedServer,
     storage: CheckedStorage,
     memory: CheckedMemory,
     classes: Vec<CheckedClass>,
@@ -345,12 +345,12 @@ struct CheckedOtlp {
 }
 
 #[derive(Serialize)]
-struct CheckedServer<'a> {
+struct CheckedServer {
     resp: SocketAddr,
     http: SocketAddr,
     grpc: SocketAddr,
     metrics: Option<SocketAddr>,
-    hosts: Vec<&'a str>,
+    hosts: Vec<String>,
     trusted_proxies: Vec<String>,
     ratelimit_headers: String,
     insecure: bool,
@@ -414,7 +414,7 @@ impl Checked<'_> {
                 http: config.http,
                 grpc: config.grpc,
                 metrics: config.metrics,
-                hosts: config.hosts.iter().map(HostName::as_str).collect(),
+                hosts: config.hosts.iter().map(HostName::to_string).collect(),
                 trusted_proxies: networks(config),
                 ratelimit_headers: config.ratelimit_headers.to_string(),
                 insecure: config.insecure,

@@ -5,11 +5,15 @@ use std::io::{self, Write};
 
 use clap::Args;
 use lately::{Span, Timestamp};
+use redis::{Cmd, RedisResult};
 
 use crate::error::{CliError, Outcome};
 use crate::output;
 use crate::server::{ServerArgs, key_bytes};
 use crate::table;
+
+/// Keys that are asked for together. A node of a cluster that does not reach the others may wait for each of them.
+const KEYS_AT_ONCE: usize = 32;
 
 /// Read the hits of keys from a server.
 ///
@@ -39,6 +43,20 @@ pub(crate) struct Hits {
     server: ServerArgs,
 }
 
+impl Hits {
+    fn command(&self, key: &OsString) -> Cmd {
+        let mut command = redis::cmd("HITS");
+        command.arg(key_bytes(key));
+        for window in &self.window {
+            command.arg(window.to_string());
+        }
+        if let Some(at) = self.at {
+            command.arg("AT").arg(at.to_string());
+        }
+        command
+    }
+}
+
 /// The hits of one key by window. `None` is the default window.
 struct Answer<'a> {
     key: &'a [u8],
@@ -50,17 +68,20 @@ pub(crate) fn run(hits: &Hits) -> Result<Outcome, CliError> {
     let windows: Vec<Option<Span>> =
         if hits.window.is_empty() { vec![None] } else { hits.window.iter().copied().map(Some).collect() };
     let mut answers = Vec::new();
-    for key in &hits.keys {
-        let mut command = redis::cmd("HITS");
-        command.arg(key_bytes(key));
-        for window in &hits.window {
-            command.arg(window.to_string());
+    for keys in hits.keys.chunks(KEYS_AT_ONCE) {
+        let mut commands = redis::pipe();
+        keys.iter().for_each(|key| _ = commands.add_command(hits.command(key)));
+        let counts: Vec<RedisResult<Vec<u64>>> = if windows.len() == 1 {
+            let counts = server.ask_each(commands)?;
+            counts.into_iter().map(|count: RedisResult<u64>| Ok(vec![count?])).collect()
+        } else {
+            server.ask_each(commands)?
+        };
+        for (key, counts) in keys.iter().zip(counts) {
+            let counts = counts.map_err(|error| server.failed(&error))?;
+            let windows = windows.iter().copied().zip(counts).collect();
+            answers.push(Answer { key: key_bytes(key), windows });
         }
-        if let Some(at) = hits.at {
-            command.arg("AT").arg(at.to_string());
-        }
-        let counts = if windows.len() == 1 { vec![server.ask(&command)?] } else { server.ask(&command)? };
-        answers.push(Answer { key: key_bytes(key), windows: windows.iter().copied().zip(counts).collect() });
     }
     output::data(|out| match &answers[..] {
         _ if hits.json => write_json(out, &answers),

@@ -86,6 +86,23 @@ pub(crate) enum Round {
     Stopped,
 }
 
+/// A rotated file of which the server has all lines up to a position.
+struct SentFile {
+    found: Found,
+    source: String,
+    position: u64,
+    /// Its writer may continue it.
+    is_fresh: bool,
+}
+
+/// Adds a file, if it may get more lines. The newest are kept.
+fn keep_fresh(fresh: &mut VecDeque<SentFile>, sent: Option<SentFile>) {
+    fresh.extend(sent.filter(|sent| sent.is_fresh));
+    if fresh.len() > MAX_FORMER_FILES {
+        fresh.pop_front();
+    }
+}
+
 /// The files that logs read, by inode and by their name on the server.
 pub(crate) type Taken = Vec<(FileId, String)>;
 
@@ -440,6 +457,8 @@ impl<'a> Log<'a> {
         let mut seen = Vec::new();
         // The newest files without new lines.
         let mut fresh = VecDeque::new();
+        // The last file before the next one, if the server has all its lines. Its last line may be cut, and end in the next one.
+        let mut last = None;
         for (modified, written_ns, path) in rotated {
             let is_near = written_ns + 2 * COARSE_FILE_TIME_NS >= mark;
             let Ok(found) = Found::open(path, self.how.has_own_times) else {
@@ -454,11 +473,13 @@ impl<'a> Log<'a> {
             };
             if self.is_taken(others, found.id, &source) {
                 has_known |= is_near;
+                keep_fresh(&mut fresh, last.take());
                 continue;
             }
             let is_copy = rewritten.contains(&source);
             // The length of a compressed file shows only when it is read. Old ones were read before.
             if found.is_compressed && !is_near && !is_copy {
+                keep_fresh(&mut fresh, last.take());
                 continue;
             }
             let Some(Position { at, .. }) = sender.position(&source)? else { return Ok(false) };
@@ -473,16 +494,28 @@ impl<'a> Log<'a> {
             has_known |= at.is_some() && (is_near || is_longer);
             is_after_unsent |= at.is_some() && is_longer && !found.is_compressed;
             seen.push(source.clone());
+            let previous = last.take();
             if is_longer && self.parts.len() > MAX_FORMER_FILES {
                 self.has_waiting = true;
             } else if is_longer {
+                match previous {
+                    Some(SentFile { found, source, position, .. }) if at.unwrap_or(0) == 0 => {
+                        self.add(found, source, position, now)?;
+                    }
+                    previous => keep_fresh(&mut fresh, previous),
+                }
                 self.add(found, source, at.unwrap_or(0), now)?;
-            } else if let Some(position) = at.filter(|_| is_fresh && !self.how.is_once) {
-                fresh.truncate(MAX_FORMER_FILES - 1);
-                fresh.push_front((found, source, position));
+            } else {
+                keep_fresh(&mut fresh, previous);
+                let is_fresh = is_fresh && !self.how.is_once;
+                last = at.map(|position| SentFile { found, source, position, is_fresh });
             }
         }
-        for (found, source, position) in fresh {
+        let is_unsent = |part: &Part<'_>| self.current == Some(part.id) && part.sent == 0;
+        if let Some(last) = last.filter(|last| last.is_fresh || self.parts.iter().any(is_unsent)) {
+            fresh.push_back(last);
+        }
+        for SentFile { found, source, position, .. } in fresh {
             if !self.has_waiting && self.parts.len() <= MAX_FORMER_FILES {
                 self.add(found, source, position, now)?;
             }
@@ -496,9 +529,10 @@ impl<'a> Log<'a> {
                 "lately: ship: the file that was {name} and sent last is gone: lines may be missing"
             ));
         }
-        // Older lines are sent first.
+        // Older lines are sent first, and the end of a cut line is in the next file.
         let current = self.current;
-        self.parts.sort_by_key(|part| current == Some(part.id));
+        self.parts
+            .sort_by_cached_key(|part| (current == Some(part.id), part.modified_ns().unwrap_or(u64::MAX)));
         Ok(true)
     }
 

@@ -362,7 +362,10 @@ fn hits_of_an_edge_are_records_and_count_once() {
     assert!(answer.starts_with("HTTP/1.0 200"), "{answer}");
     let lines = "{\"key\":\"k\"}\n{\"key\":\"l\",\"n\":20}\n{\"key\":\"l\",\"member\":\"a\"}\n";
     let answer = http(&two, "POST", "/v1/hits", lines);
-    assert!(answer.contains("\"accepted\":2") && answer.contains("leave these out"), "{answer}");
+    assert!(
+        answer.contains("\"accepted\":2") && answer.contains("hits of this key have no members"),
+        "{answer}"
+    );
     for window in ["", " 1h", " 7d"] {
         assert!(all_say(&all, &format!("HITS k{window}"), 19), "{window}");
         assert!(all_say(&all, &format!("HITS l{window}"), 27), "{window}");
@@ -388,7 +391,7 @@ fn hits_of_an_edge_are_records_and_count_once() {
     for (line, expected) in [
         ("HIT k ID a", "its class has no `dedupe`"),
         ("HIT once:k 4294967297 ID a", "a count of at most 4294967296"),
-        ("HIT k MEMBER a", "leave these out"),
+        ("HIT k MEMBER a", "hits of this key have no members"),
         ("HIT k 4294967297", "a count of at most 4294967296"),
         ("LIMIT k 5 1m", "decides no limits (role = \"produce\"): use a node with the role both or serve"),
         ("CL.THROTTLE k 15 30 60", "decides no limits"),
@@ -467,6 +470,52 @@ fn ids_count_once_over_kills_and_takeovers() {
     assert!(has("lately_kafka_repeated_hits_total", ids), "{}", next.get("/metrics"));
     assert!(all_say(&[&next], "HITS other 1h", 1));
     are_counted(&[&next, &edge]);
+}
+
+/// Records with members, and hits with members of an edge, come while the servers that count are killed. Some have ids, and are sent again.
+#[test]
+fn members_of_records_are_counted_over_kills_and_takeovers() {
+    let (brokers, mut rng) = (Brokers::start(3), Rng::new(71));
+    let names = ["a", "b"];
+    let mut nodes: Vec<Running> = names.iter().map(|name| brokers.node(name, "", None)).collect();
+    let (edge, reader) = (edge(&brokers, "edge"), brokers.node("r", "role = \"serve\"\n", None));
+    let mut members = 0;
+    for round in 0..4 {
+        for _ in 0..3 + rng.below(5) {
+            let (again, partition) = (rng.below(members + 1), i32::try_from(rng.index(3)).expect("small"));
+            for member in [members, again] {
+                brokers.hit("page", &format!("{{\"n\":2,\"member\":\"m{member}\"}}"), partition);
+            }
+            members += 1;
+        }
+        brokers.flush();
+        edge.ask::<u64>(&format!("HIT page 3 MEMBER m{members}"));
+        let line = format!("{{\"key\":\"page\",\"member\":\"m{}\"}}\n", members + 1);
+        let answer = http(&edge, "POST", "/v1/hits", &line);
+        assert!(answer.contains("\"accepted\":1"), "{answer}");
+        members += 2;
+        if round % 2 == 1 {
+            let all = [&nodes[0], &nodes[1], &edge, &reader];
+            assert!(all_say(&all, "UNIQ page 10m", members), "round {round}: {members}");
+        }
+        let victim = rng.index(2);
+        nodes[victim] = brokers.node(names[victim], "", None);
+    }
+    assert!(all_say(&[&nodes[0], &nodes[1], &edge, &reader], "UNIQ page 1h", members), "{members}");
+    // Another node deletes them. Those of later records count.
+    reader.ask::<u64>("DEL page");
+    let all = [&nodes[0], &nodes[1], &edge, &reader];
+    assert!(all_say(&all, "UNIQ page 1h", 0));
+    // In a later second than the deletion.
+    let now = std::time::SystemTime::UNIX_EPOCH.elapsed().expect("after 1970").as_secs();
+    brokers.hit("page", &format!("{{\"member\":\"m1\",\"at\":{}}}", now + 2), 0);
+    brokers.hit("page", "{\"member\":\"\"}", 0);
+    brokers.flush();
+    assert!(all_say(&all, "UNIQ page 1h", 1) && all_say(&all, "HITS page 1h", 1));
+    assert!(becomes(|| nodes.iter().any(|node| metric(node, "lately_kafka_dead_letters_total") > 0)));
+    // The topic has them.
+    drop((nodes, edge, reader));
+    assert!(all_say(&[&brokers.node("d", "", None)], "UNIQ page 7d", 1));
 }
 
 #[test]

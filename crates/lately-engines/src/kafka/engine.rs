@@ -155,6 +155,12 @@ impl Shared {
             if refused > 0 {
                 self.warn(format!("there is no room for the members that other nodes have of {refused} keys: UNIQ leaves them out until they are sent again"));
             }
+            let refused = std::mem::take(&mut state.refused_members);
+            if refused > 0 {
+                self.warn(format!(
+                    "there is no room for {refused} members of records: UNIQ of their keys is too small"
+                ));
+            }
             let forgotten = std::mem::take(&mut state.forgotten_ids);
             if forgotten > 0 {
                 self.stats.note_forgotten_ids(forgotten);

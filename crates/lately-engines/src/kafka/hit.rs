@@ -3,12 +3,13 @@
 use std::borrow::Cow;
 
 use lately::limits::MAX_KEY_BYTES;
-use lately::{HitError, HitOnce, Settings, Timestamp};
+use lately::{HitError, HitOnce, MemberHit, Settings, Timestamp};
 use serde::Deserialize;
 
 use crate::limits::{KAFKA_MOST_HITS, KAFKA_SLACK_MS, MAX_KAFKA_VALUE_BYTES};
 use crate::numbers::{put, put_bytes};
 
+use super::hit_writer::HitRecord;
 use super::ids::{Fingerprint, HitId};
 use super::numbers::Reader;
 
@@ -22,12 +23,13 @@ pub(super) struct Record<'r> {
 }
 
 /// Hits of a key at a time.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Hit<'r> {
     pub(super) key: &'r [u8],
     pub(super) hits: u64,
     pub(super) at: Timestamp,
     pub(super) id: Option<Fingerprint>,
+    pub(super) member: Option<Cow<'r, [u8]>>,
 }
 
 /// The first byte of the compact form. JSON never begins with it.
@@ -37,6 +39,7 @@ const COMPACT: u8 = 1;
 const HAS_HITS: u8 = 1;
 const HAS_TIME: u8 = 2;
 const HAS_ID: u8 = 4;
+const HAS_MEMBER: u8 = 8;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "an object such as {\"n\":1,\"at\":1700000000.25}")]
@@ -44,7 +47,7 @@ struct Json {
     n: Option<u64>,
     at: Option<f64>,
     id: Option<String>,
-    member: Option<serde::de::IgnoredAny>,
+    member: Option<String>,
 }
 
 /// What a value says. Without a time, it is that of the record.
@@ -53,23 +56,27 @@ struct Value<'v> {
     hits: Option<u64>,
     at_ms: Option<i64>,
     id: Option<Cow<'v, [u8]>>,
+    member: Option<Cow<'v, [u8]>>,
 }
 
 /// The compact form of the value of one hit at a time.
 #[must_use]
 pub fn compact_hit(at: Timestamp) -> Vec<u8> {
-    compact_hits(1, at, None)
+    compact_hits(&HitRecord { key: &[], at, hits: 1, id: None, member: None })
 }
 
-/// The compact form of the value of hits at a time, with an id or without.
-pub(super) fn compact_hits(hits: u64, at: Timestamp, id: Option<&[u8]>) -> Vec<u8> {
+/// The compact form of the value of a record.
+pub(super) fn compact_hits(record: &HitRecord<'_>) -> Vec<u8> {
+    let HitRecord { key: _, at, hits, id, member } = *record;
     let has = |field, is_there| if is_there { field } else { 0 };
-    let mut value = vec![COMPACT, HAS_TIME | has(HAS_HITS, hits != 1) | has(HAS_ID, id.is_some())];
+    let fields =
+        HAS_TIME | has(HAS_HITS, hits != 1) | has(HAS_ID, id.is_some()) | has(HAS_MEMBER, member.is_some());
+    let mut value = vec![COMPACT, fields];
     if hits != 1 {
         put(&mut value, hits);
     }
     put(&mut value, at.as_millis().unsigned_abs());
-    id.into_iter().for_each(|id| put_bytes(&mut value, id));
+    id.into_iter().chain(member).for_each(|text| put_bytes(&mut value, text));
     value
 }
 
@@ -86,21 +93,19 @@ impl<'v> Value<'v> {
     fn compact(value: &'v [u8]) -> Option<Value<'v>> {
         let mut reader = Reader::new(value);
         let fields = reader.byte()?;
-        if fields & !(HAS_HITS | HAS_TIME | HAS_ID) != 0 {
+        if fields & !(HAS_HITS | HAS_TIME | HAS_ID | HAS_MEMBER) != 0 {
             return None;
         }
         let hits = if fields & HAS_HITS != 0 { Some(reader.number()?) } else { None };
         let at_ms = if fields & HAS_TIME != 0 { Some(i64::try_from(reader.number()?).ok()?) } else { None };
         let id = if fields & HAS_ID != 0 { Some(reader.bytes()?.into()) } else { None };
-        reader.is_empty().then_some(Value { hits, at_ms, id })
+        let member = if fields & HAS_MEMBER != 0 { Some(reader.bytes()?.into()) } else { None };
+        reader.is_empty().then_some(Value { hits, at_ms, id, member })
     }
 
     fn json(value: &[u8]) -> Result<Value<'v>, String> {
         let Json { n, at, id, member } =
             serde_json::from_slice(value).map_err(|error| format!("the value is no hit in JSON: {error}"))?;
-        if member.is_some() {
-            return Err("the hit has a 'member': members are not counted here, so leave it out".to_owned());
-        }
         let at_ms = at.map(|seconds| {
             let ms = (seconds * 1_000.0).round();
             let is_time = (0.0..=LATEST_MS).contains(&ms);
@@ -109,8 +114,8 @@ impl<'v> Value<'v> {
                 .then_some(ms as i64)
                 .ok_or_else(|| format!("'at' is {seconds}: give seconds since 1970, such as 1700000000.25"))
         });
-        let id = id.map(|id| id.into_bytes().into());
-        Ok(Value { hits: n, at_ms: at_ms.transpose()?, id })
+        let [id, member] = [id, member].map(|text| text.map(|text| text.into_bytes().into()));
+        Ok(Value { hits: n, at_ms: at_ms.transpose()?, id, member })
     }
 }
 
@@ -137,7 +142,7 @@ impl<'r> Hit<'r> {
             let most = MAX_KAFKA_VALUE_BYTES;
             return Err(format!("the value has {} bytes: give at most {most}", value.len()));
         }
-        let Value { hits, at_ms, id } = Value::read(value)?;
+        let Value { hits, at_ms, id, member } = Value::read(value)?;
         let hits = hits.unwrap_or(1);
         if !(1..=KAFKA_MOST_HITS).contains(&hits) {
             return Err(format!("'n' is {hits}: give 1 to {KAFKA_MOST_HITS}"));
@@ -150,7 +155,10 @@ impl<'r> Hit<'r> {
             Ok::<_, String>(Fingerprint::of(key, &id))
         };
         let id = id.map(fingerprint).transpose()?;
-        Ok(Hit { key, hits, at, id })
+        if let Some(member) = &member {
+            MemberHit::check_member(member).map_err(|error| error.to_string())?;
+        }
+        Ok(Hit { key, hits, at, id, member })
     }
 
     /// Whether the hit fits the class of its key, and its id. It is compared with the time of its record and not with the clock, so that
@@ -174,6 +182,9 @@ impl<'r> Hit<'r> {
                 levels.retain_ms()
             ));
         }
+        if self.member.is_some() && !class.unique() {
+            return Err(HitError::NoMembers.to_string());
+        }
         let Some(fingerprint) = self.id else { return Ok(None) };
         let span_ms = class.dedupe().ok_or_else(|| HitError::NoDedupe.to_string())?.as_millis();
         Ok(Some(HitId {
@@ -196,6 +207,15 @@ mod tests {
     fn has_id_a(value: &[u8]) -> bool {
         let record = Record { key: Some(KEY), value: Some(value), time_ms: Some(TIME_MS) };
         Hit::read(&record).expect("a hit").id == Some(Fingerprint::of(KEY, b"a"))
+    }
+
+    fn compact(hits: u64, at: Timestamp, id: Option<&[u8]>, member: Option<&[u8]>) -> Vec<u8> {
+        compact_hits(&HitRecord { key: KEY, at, hits, id, member })
+    }
+
+    fn member(value: &[u8]) -> Option<Vec<u8>> {
+        let record = Record { key: Some(KEY), value: Some(value), time_ms: Some(TIME_MS) };
+        Hit::read(&record).expect("a hit").member.map(Cow::into_owned)
     }
 
     fn read(value: &[u8]) -> Result<(u64, i64), String> {
@@ -222,14 +242,21 @@ mod tests {
         let at = Timestamp::from_millis(1_700_000_000_250).expect("a time");
         assert_eq!(compact_hit(at), b"\x01\x02\xfa\xd1\x95\xff\xbc\x31");
         check(b"\x01\x03\xac\x02\xfa\xd1\x95\xff\xbc\x31", (300, 1_700_000_000_250));
-        assert_eq!(compact_hits(300, at, None), b"\x01\x03\xac\x02\xfa\xd1\x95\xff\xbc\x31");
+        assert_eq!(compact(300, at, None, None), b"\x01\x03\xac\x02\xfa\xd1\x95\xff\xbc\x31");
         assert!(!has_id_a(b"\x01\x00") && !has_id_a(b"{\"id\":\"b\"}") && !has_id_a(b"{\"id\":null}"));
         check(b"{\"n\":2,\"id\":\"a\"}", (2, TIME_MS));
         assert!(has_id_a(b"{\"n\":2,\"id\":\"a\"}") && has_id_a(b"\x01\x04\x01a"));
         let value = b"\x01\x07\xac\x02\xfa\xd1\x95\xff\xbc\x31\x01a";
         check(value, (300, 1_700_000_000_250));
         assert!(has_id_a(value));
-        assert_eq!(compact_hits(300, at, Some(b"a")), value);
+        assert_eq!(compact(300, at, Some(b"a"), None), value);
+        assert_eq!(member(value), None);
+        for value in [&b"{\"n\":2,\"member\":\"m1\"}"[..], b"\x01\x08\x02m1", b"\x01\x0c\x01a\x02m1"] {
+            assert_eq!(member(value).as_deref(), Some(&b"m1"[..]), "{}", value.escape_ascii());
+        }
+        let value = b"\x01\x0f\xac\x02\xfa\xd1\x95\xff\xbc\x31\x01a\x02m1";
+        check(value, (300, 1_700_000_000_250));
+        assert_eq!(compact(300, at, Some(b"a"), Some(b"m1")), value);
     }
 
     #[test]
@@ -251,9 +278,19 @@ mod tests {
         check(b"{\"id\":7}", "the value is no hit in JSON");
         check(b"{\"id\":\"\"}", "invalid id of 0 bytes: an id has 1 to 256 bytes");
         check(b"\x01\x04\x00", "invalid id of 0 bytes");
-        check(&compact_hits(1, Timestamp::MIN, Some(&[0; 257])), "invalid id of 257 bytes");
-        check(b"{\"id\":\"a\",\"member\":\"a\"}", "'member'");
-        for value in [&b"\x01"[..], b"\x01\x01", b"\x01\x04", b"\x01\x08", b"\x01\x00\x00", b"\x01\x01\x80"] {
+        check(&compact(1, Timestamp::MIN, Some(&[0; 257]), None), "invalid id of 257 bytes");
+        check(b"{\"member\":7}", "the value is no hit in JSON");
+        check(b"{\"member\":\"\"}", "invalid member of 0 bytes: a member has 1 to 256 bytes");
+        check(&compact(1, Timestamp::MIN, None, Some(&[0; 257])), "invalid member of 257 bytes");
+        for value in [
+            &b"\x01"[..],
+            b"\x01\x01",
+            b"\x01\x04",
+            b"\x01\x08",
+            b"\x01\x10",
+            b"\x01\x00\x00",
+            b"\x01\x01\x80",
+        ] {
             check(value, "compact form");
         }
         check(b"\x01\x01\x00", "'n' is 0");
@@ -284,13 +321,23 @@ mod tests {
         let check = |at_ms: i64, is_taken: bool| {
             let record = Record { key: Some(KEY), value: None, time_ms: Some(TIME_MS) };
             let at = Timestamp::from_millis(at_ms).expect("a time");
-            let hit = Hit { key: KEY, hits: 1, at, id: None };
+            let hit = Hit { key: KEY, hits: 1, at, id: None, member: None };
             assert_eq!(hit.check(&record, &settings).is_ok(), is_taken, "{at_ms}");
         };
         check(TIME_MS + skew_ms, true);
         check(TIME_MS + skew_ms + 1, false);
         check(TIME_MS - retain_ms, true);
         check(TIME_MS - retain_ms - 1, false);
+    }
+
+    #[test]
+    fn a_member_needs_a_class_that_counts_members() {
+        let record = Record { key: Some(KEY), value: Some(b"{\"member\":\"m\"}"), time_ms: Some(TIME_MS) };
+        let hit = Hit::read(&record).expect("a hit");
+        let reason = hit.check(&record, &Settings::default()).expect_err("it has no unique");
+        assert_eq!(reason, HitError::NoMembers.to_string());
+        let class = Settings::builder().unique(true).build().expect("valid");
+        assert_eq!(hit.check(&record, &class), Ok(None));
     }
 
     #[test]

@@ -16,21 +16,22 @@ use tokio::sync::Notify;
 
 use crate::limits::KAFKA_MOST_HITS;
 
-/// Hits that are to be written: one record has the hits of a key at a time. Each hit with an id has its own, in their order.
+/// Hits that are to be written: one record has the hits of a key at a time. Each hit with an id or a member has its own, in their order.
 #[derive(Default, Debug)]
 pub struct HitRecords {
     hits: HashMap<(Box<[u8]>, Timestamp), u64>,
-    once: Vec<Once>,
+    alone: Vec<Alone>,
     bytes: usize,
 }
 
-/// Hits with an id.
+/// Hits with an id or a member.
 #[derive(Debug)]
-struct Once {
+struct Alone {
     key: Box<[u8]>,
     at: Timestamp,
     hits: u64,
-    id: Box<[u8]>,
+    id: Option<Box<[u8]>>,
+    member: Option<Box<[u8]>>,
 }
 
 /// Hits of a key at a time.
@@ -44,21 +45,25 @@ pub struct HitRecord<'r> {
     pub hits: u64,
     /// Their id.
     pub id: Option<&'r [u8]>,
+    /// Whose hits they are.
+    pub member: Option<&'r [u8]>,
 }
 
 impl HitRecords {
     /// The most hits of a record.
     pub const MOST_HITS: u64 = KAFKA_MOST_HITS;
 
-    /// Adds hits. Those with an id are [`HitRecords::MOST_HITS`] at most.
+    /// Adds hits. Those with an id or a member are [`HitRecords::MOST_HITS`] at most.
     pub fn add(&mut self, record: HitRecord<'_>) {
-        let HitRecord { key, at, hits, id } = record;
+        let HitRecord { key, at, hits, id, member } = record;
         if hits == 0 {
             return;
         }
-        if let Some(id) = id {
-            self.bytes += key.len() + id.len() + size_of::<Once>();
-            self.once.push(Once { key: key.into(), at, hits, id: id.into() });
+        if id.is_some() || member.is_some() {
+            let texts: usize = id.iter().chain(&member).map(|text| text.len()).sum();
+            self.bytes += key.len() + texts + size_of::<Alone>();
+            let [id, member] = [id, member].map(|text| text.map(Box::from));
+            self.alone.push(Alone { key: key.into(), at, hits, id, member });
             return;
         }
         let bytes = key.len() + size_of::<((Box<[u8]>, Timestamp), u64)>();
@@ -72,7 +77,7 @@ impl HitRecords {
     /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.hits.is_empty() && self.once.is_empty()
+        self.hits.is_empty() && self.alone.is_empty()
     }
 
     /// Removes all.
@@ -88,16 +93,20 @@ impl HitRecords {
 
     /// All records.
     pub fn iter(&self) -> impl Iterator<Item = HitRecord<'_>> {
-        let once = self.once.iter();
-        let once =
-            once.map(|Once { key, at, hits, id }| HitRecord { key, at: *at, hits: *hits, id: Some(id) });
+        let alone = self.alone.iter().map(|Alone { key, at, hits, id, member }| HitRecord {
+            key,
+            at: *at,
+            hits: *hits,
+            id: id.as_deref(),
+            member: member.as_deref(),
+        });
         let others = self.hits.iter().flat_map(|((key, at), hits)| {
             let whole = hits / HitRecords::MOST_HITS;
             let rest = Some(hits % HitRecords::MOST_HITS).filter(|rest| *rest > 0);
             let each = (0..whole).map(|_| HitRecords::MOST_HITS).chain(rest);
-            each.map(|hits| HitRecord { key, at: *at, hits, id: None })
+            each.map(|hits| HitRecord { key, at: *at, hits, id: None, member: None })
         });
-        once.chain(others)
+        alone.chain(others)
     }
 }
 
@@ -241,8 +250,13 @@ mod tests {
     #[test]
     fn hits_of_a_key_at_a_time_are_one_record() {
         let mut records = HitRecords::default();
-        let record =
-            |key: &'static str, ms, hits| HitRecord { key: key.as_bytes(), at: at(ms), hits, id: None };
+        let record = |key: &'static str, ms, hits| HitRecord {
+            key: key.as_bytes(),
+            at: at(ms),
+            hits,
+            id: None,
+            member: None,
+        };
         records.add(record("a", 1, 0));
         assert!(records.is_empty() && records.held_bytes() == 0);
         let most = HitRecords::MOST_HITS;
@@ -253,8 +267,10 @@ mod tests {
         let with_id = |hits| HitRecord { id: Some(b"i"), ..record("a", 1, hits) };
         records.add(with_id(2));
         records.add(with_id(1));
+        let with_member = HitRecord { member: Some(b"m"), ..record("a", 1, 4) };
+        records.add(with_member);
         let mut all: Vec<_> = records.iter().collect();
-        assert_eq!(all.drain(..2).collect::<Vec<_>>(), [with_id(2), with_id(1)]);
+        assert_eq!(all.drain(..3).collect::<Vec<_>>(), [with_id(2), with_id(1), with_member]);
         all.sort();
         assert_eq!(all, [record("a", 1, 5), record("a", 2, 7), record("a", 2, most), record("b", 1, 5)]);
         assert!(records.held_bytes() > 0);

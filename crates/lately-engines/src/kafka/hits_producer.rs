@@ -42,12 +42,11 @@ impl KafkaHits {
     }
 
     fn record(&self, record: HitRecord<'_>, now_ms: i64) -> Outgoing {
-        let HitRecord { key, at, hits, id } = record;
         Outgoing {
             topic: Arc::clone(&self.topic),
             partition: None,
-            key: key.to_vec(),
-            value: Some(compact_hits(hits, at, id)),
+            key: record.key.to_vec(),
+            value: Some(compact_hits(&record)),
             time_ms: Some(now_ms),
             headers: Vec::new(),
         }

@@ -115,6 +115,11 @@ impl Ids {
         true
     }
 
+    /// Whether the id of a hit at an offset is known: that hit counts.
+    pub(super) fn has(&self, fingerprint: Fingerprint, offset: i64) -> bool {
+        self.known.contains_key(&(fingerprint, offset))
+    }
+
     /// Goes on at an offset. The state topic has all ids before `complete`.
     pub(super) fn go_to(&mut self, next: i64, complete: i64) {
         self.unwritten.retain(|(_, offset)| (complete..next).contains(offset));

@@ -28,8 +28,11 @@ use super::config::GroupProtocol;
 use super::dead_letter::{dead_letter, shorten};
 use super::engine::{Part, Shared};
 use super::hit::{Hit, Record};
-use super::partition::Taken;
+use super::partition::{Complete, Taken};
 use super::producer::{Outgoing, Producer};
+use super::record_members::MemberOf;
+use super::state::State;
+use super::state_record::{KeyTextRecord, StateRecord};
 
 /// What the group says.
 #[derive(Default)]
@@ -347,8 +350,8 @@ impl<'s> Ingest<'s> {
             let Ok((first, end)) = self.reader.client().fetch_watermarks(topic, number, KAFKA_TIMEOUT) else {
                 continue;
             };
-            let next = match self.shared.state().partition(number) {
-                Ok((partition, _)) => partition.gathered_until(),
+            let (next, unread) = match self.shared.state().partition(number) {
+                Ok((partition, _)) => (partition.gathered_until(), partition.unread_from()),
                 Err(_) => continue,
             };
             if next > end {
@@ -372,7 +375,7 @@ impl<'s> Ingest<'s> {
                     "partition {number} of '{topic}': {lost} records were deleted before they were counted"
                 ));
             }
-            if self.read_from(number, next.max(first)) {
+            if self.read_from(number, unread.max(first)) {
                 self.partitions.insert(number, Phase::Counting);
             }
         }
@@ -428,19 +431,29 @@ fn take(
     let hit = Hit::read(&record).and_then(|hit| {
         let mut checked = Ok(None);
         shared.classes.with(hit.key, &mut |class| checked = hit.check(&record, class));
-        checked.map(|id| Taken { key: hit.key, at: hit.at, hits: hit.hits, id })
+        checked.map(|id| (Taken { key: hit.key, at: hit.at, hits: hit.hits, id }, hit.member))
     });
     let mut state = shared.state();
     let Ok((partition, _)) = state.partition(number) else { return None };
     if offset < partition.gathered_until() {
+        partition.take(offset, None, shared.now());
+        if let Ok((Taken { key, at, id, .. }, Some(member))) = &hit
+            && partition.has_taken(offset, id.as_ref())
+        {
+            add_member(shared, &mut state, MemberOf { key, member, at: *at, is_again: true });
+        }
         return None;
     }
     shared.stats.records.fetch_add(1, Relaxed);
     match hit {
-        Ok(hit) => {
+        Ok((hit, member)) => {
             let counts = partition.take(offset, Some(hit), shared.now());
             let stats = &shared.stats;
             (if counts { &stats.hits } else { &stats.repeated }).fetch_add(hit.hits, Relaxed);
+            if let Some(member) = member.filter(|_| counts) {
+                let Taken { key, at, .. } = hit;
+                add_member(shared, &mut state, MemberOf { key, member: &member, at, is_again: false });
+            }
             None
         }
         Err(reason) => {
@@ -455,6 +468,10 @@ fn take(
             Some(dead_letter(Arc::clone(&shared.topics.dead), &record, reason, place))
         }
     }
+}
+
+fn add_member(shared: &Shared, state: &mut State, member: MemberOf<'_>) {
+    shared.classes.with(member.key, &mut |class| state.add_member(member, class, shared.now()));
 }
 
 /// Writes dead letters. Those that the brokers do not take are written without what they have: the records behind them are to be counted.
@@ -493,12 +510,13 @@ async fn finish(
     partitions: &BTreeMap<i32, Phase>,
     dead: &mut Vec<Outgoing>,
 ) -> Result<Vec<(i32, i64)>, EngineError> {
-    let (mut records, mut complete) = (Vec::new(), Vec::new());
-    let mut refused = None;
+    let (mut records, mut counted) = (Vec::new(), Vec::new());
+    let mut failed = None;
     let producer = shared.producer()?;
+    let writer = producer.writer();
     {
         let mut state = shared.state();
-        let (now, writer) = (shared.now(), producer.writer());
+        let now = shared.now();
         let levels = |key: &[u8], with: &mut dyn FnMut(&lately::Levels)| {
             shared.classes.with(key, &mut |class| with(class.levels()));
         };
@@ -507,42 +525,73 @@ async fn finish(
             let (partition, counts) = state.partition(number)?;
             if let Err(no_room) = partition.count(counts, &levels, now) {
                 // Those that have room go on.
-                refused = Some(EngineError::from(no_room));
+                failed = Some(EngineError::from(no_room));
                 continue;
             }
-            if partition.is_unwritten() {
-                records.extend(partition.records(counts, writer).into_iter().map(|record| (number, record)));
-                complete.push((number, partition.next(), partition.complete(writer)));
-            }
+            records.extend(partition.records(counts, writer).into_iter().map(|record| (number, record)));
+            counted.push(number);
             shared.stats.note_next(number, partition.next());
         }
         state.bound_ids();
         shared.held_bytes.store(state.counts.held_bytes(), Relaxed);
     }
     write_dead(shared, &producer, dead).await?;
-    if !complete.is_empty() {
-        let outgoing: Vec<Outgoing> =
-            records.iter().map(|(number, record)| shared.state_record(*number, record)).collect();
-        producer.write(&outgoing, KAFKA_DELIVERY).await?;
-        {
-            let mut state = shared.state();
-            for (number, ..) in &complete {
-                state.partition(*number)?.0.written();
+    let outgoing: Vec<Outgoing> =
+        records.iter().map(|(number, record)| shared.state_record(*number, record)).collect();
+    producer.write(&outgoing, KAFKA_DELIVERY).await?;
+    {
+        let mut state = shared.state();
+        for number in &counted {
+            state.partition(*number)?.0.written();
+        }
+    }
+    // Hits that are counted are complete also if members cannot be written.
+    if let Err(error) = write_members(shared, &producer).await {
+        failed = Some(error);
+    }
+    let complete = {
+        let mut state = shared.state();
+        let are_members_written = state.members.are_written();
+        let mut complete = Vec::new();
+        for number in counted {
+            let (partition, _) = state.partition(number)?;
+            if partition.is_unwritten(are_members_written) {
+                complete.push(partition.complete(writer, are_members_written));
             }
         }
+        complete
+    };
+    if !complete.is_empty() {
         let outgoing: Vec<Outgoing> =
-            complete.iter().map(|(number, _, record)| shared.state_record(*number, record)).collect();
+            complete.iter().map(|done| shared.state_record(done.number, &done.record())).collect();
         producer.write(&outgoing, KAFKA_DELIVERY).await?;
         let mut over = Vec::new();
         let mut state = shared.state();
-        for (number, until, _) in &complete {
-            let (partition, _) = state.partition(*number)?;
-            partition.note_complete(*until);
-            over.extend(partition.take_expired().iter().map(|record| shared.state_record(*number, record)));
+        for &Complete { number, until, members_until, .. } in &complete {
+            let (partition, _) = state.partition(number)?;
+            partition.note_complete(until, members_until);
+            over.extend(partition.take_expired().iter().map(|record| shared.state_record(number, record)));
         }
         drop(state);
         // Nobody waits for it: one that is not removed does no harm.
         producer.post(&over, &Arc::default());
     }
-    refused.map_or_else(|| Ok(complete.iter().map(|(number, until, _)| (*number, *until)).collect()), Err)
+    failed.map_or_else(|| Ok(complete.iter().map(|done| (done.number, done.until)).collect()), Err)
+}
+
+/// Writes the next members of records that are due.
+async fn write_members(shared: &Shared, producer: &Producer) -> Result<(), EngineError> {
+    let texts = {
+        let mut state = shared.state();
+        if !state.members.are_due(shared.now()) {
+            return Ok(());
+        }
+        state.member_texts(producer.writer(), &*shared.classes, shared.now())
+    };
+    let record = |text: &KeyTextRecord| shared.keyed_record(&StateRecord::KeyText(text.clone()));
+    let outgoing: Vec<Outgoing> = texts.iter().map(record).collect();
+    producer.write(&outgoing, KAFKA_DELIVERY).await?;
+    let bytes = outgoing.iter().map(Outgoing::bytes).sum();
+    shared.state().members.written(texts.iter().map(|text| &*text.key), bytes, shared.now());
+    Ok(())
 }

@@ -74,6 +74,21 @@ impl KeyTexts {
         live.filter_map(|((_, name), held)| Some((name.clone(), held.text.clone()?))).collect()
     }
 
+    /// The text of a name about a key.
+    pub(super) fn get(&self, key: &[u8], name: &str) -> Option<&str> {
+        self.texts.get(&(key.into(), name.to_owned()))?.text.as_deref()
+    }
+
+    /// Drops all texts of a name.
+    pub(super) fn drop_name(&mut self, name: &str) {
+        let bytes = &mut self.bytes;
+        self.texts.retain(|(key, of), held| {
+            let is_kept = of != name;
+            *bytes -= if is_kept { 0 } else { bytes_of(key, of, held.text.as_ref()) };
+            is_kept
+        });
+    }
+
     /// Drops what is over of the next `most` texts.
     pub(super) fn tidy(&mut self, most: usize, now: Timestamp) {
         let from = self.swept.take().map_or(Unbounded, Excluded);

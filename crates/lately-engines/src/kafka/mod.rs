@@ -39,6 +39,8 @@ mod numbers;
 mod partition;
 #[cfg(feature = "kafka")]
 mod producer;
+#[cfg(feature = "kafka")]
+mod record_members;
 #[cfg(all(test, feature = "kafka"))]
 mod simulation;
 #[cfg(feature = "kafka")]

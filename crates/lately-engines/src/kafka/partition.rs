@@ -13,7 +13,8 @@
 //! The next owner goes on from the greatest offset that is complete. It leaves out what is in a block that is ahead already. So
 //! a record that is read again, a writer that is killed anywhere, and one that wakes up after it has lost the partition change nothing.
 //!
-//! The same holds for the ids of hits (`ids.rs`): these are in the topic before the record that says it is complete.
+//! The same holds for the ids of hits (`ids.rs`): these are in the topic before the record that says it is complete. Members may be written later
+//! (`record_members.rs`): the same record says of which records they are there.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -36,6 +37,10 @@ pub(super) struct Partition {
     complete: i64,
     /// All records before this offset are in the counts of this node.
     next: i64,
+    /// The greatest offset before which the members of all records are in the state topic, as far as it was read.
+    members_complete: i64,
+    /// While this node counts: it has read the members of all records before this offset, or they are in the state topic.
+    members_read: i64,
     ahead: Ahead,
     /// Blocks with hits that this node has not written yet.
     unwritten: HashMap<Box<[u8]>, Vec<BlockId>>,
@@ -92,6 +97,23 @@ pub(super) struct Taken<'t> {
     pub(super) id: Option<HitId>,
 }
 
+/// How far a partition is complete.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Complete {
+    writer: u64,
+    pub(super) number: i32,
+    pub(super) until: i64,
+    pub(super) members_until: i64,
+}
+
+impl Complete {
+    /// The record of the state topic.
+    pub(super) fn record(self) -> StateRecord {
+        let Complete { writer, number: partition, until, members_until } = self;
+        StateRecord::Complete { writer, partition, until, members_until }
+    }
+}
+
 /// Calls back with the levels of a key.
 pub(super) type LevelsOf<'l> = dyn Fn(&[u8], &mut dyn FnMut(&Levels)) + 'l;
 
@@ -116,6 +138,8 @@ impl Partition {
             origin,
             complete: 0,
             next: 0,
+            members_complete: 0,
+            members_read: 0,
             ahead: Ahead::default(),
             unwritten: HashMap::new(),
             ids: Ids::default(),
@@ -148,8 +172,9 @@ impl Partition {
         self.ids.note(range, ids);
     }
 
-    /// The state topic is complete up to an offset.
-    pub(super) fn note_complete(&mut self, until: i64) {
+    /// The state topic is complete up to an offset, with the members of records up to another one.
+    pub(super) fn note_complete(&mut self, until: i64, members_until: i64) {
+        self.members_complete = self.members_complete.max(members_until);
         if until > self.complete {
             self.complete = until;
             self.drop_ahead();
@@ -157,7 +182,7 @@ impl Partition {
     }
 
     /// This node is to count the records, and has read the state topic up to a time since it got the partition. Returns the offset of the
-    /// first one.
+    /// first one to read. Of those that are counted already, only the members may be missing.
     pub(super) fn begin(&mut self) -> i64 {
         self.is_owned = true;
         if self.complete > self.next {
@@ -173,7 +198,8 @@ impl Partition {
         (self.gathered_until, self.gathered) = (self.next, Gathered::default());
         self.ids.go_to(self.next, self.complete);
         self.drop_ahead();
-        self.next
+        self.members_read = self.members_complete.min(self.next);
+        self.members_read
     }
 
     /// This node is not to count the records any more.
@@ -190,6 +216,7 @@ impl Partition {
     /// Takes the hits of the next record, or none if it is no hit. A record that was taken before changes nothing. Returns whether the hits
     /// count: those that were sent again do not.
     pub(super) fn take(&mut self, offset: i64, hit: Option<Taken<'_>>, now: Timestamp) -> bool {
+        self.members_read = self.members_read.max(offset + 1);
         if offset < self.gathered_until {
             return false;
         }
@@ -202,15 +229,25 @@ impl Partition {
         counts
     }
 
+    /// Whether the hits of a record that was taken before count, as far as is known.
+    pub(super) fn has_taken(&self, offset: i64, id: Option<&HitId>) -> bool {
+        offset < self.gathered_until && id.is_none_or(|id| self.ids.has(id.fingerprint, offset))
+    }
+
     /// Whether records were taken that are not counted yet.
     #[cfg(test)]
     pub(super) fn has_more(&self) -> bool {
         self.gathered_until > self.next
     }
 
-    /// Whether there is something to write.
-    pub(super) fn is_unwritten(&self) -> bool {
-        self.next > self.complete
+    /// Whether there is something to write. `are_members_written`: the members of all records that were read are in the state topic once this is.
+    pub(super) fn is_unwritten(&self, are_members_written: bool) -> bool {
+        self.next > self.complete || self.members_until(are_members_written) > self.members_complete
+    }
+
+    /// The offset before which the members of all records are in the state topic.
+    fn members_until(&self, are_members_written: bool) -> i64 {
+        if are_members_written { self.next.min(self.members_read) } else { self.members_complete }
     }
 
     /// The offset of the first record that is not counted.
@@ -221,6 +258,11 @@ impl Partition {
     /// The offset of the first record that was not taken.
     pub(super) fn gathered_until(&self) -> i64 {
         self.gathered_until
+    }
+
+    /// The offset of the first record that was not read, for its hits or for its member.
+    pub(super) fn unread_from(&self) -> i64 {
+        self.members_read.min(self.gathered_until)
     }
 
     /// Counts the hits that were taken. `levels` calls back with the levels of a key.
@@ -299,9 +341,11 @@ impl Partition {
         all.filter_map(record).chain(self.ids.records(self.number)).collect()
     }
 
-    /// What is to be written once all of [`Partition::records`] are acknowledged.
-    pub(super) fn complete(&self, writer: u64) -> StateRecord {
-        StateRecord::Complete { writer, partition: self.number, until: self.next }
+    /// What is to be written once all of [`Partition::records`] are acknowledged, and the members of all records that were read if they are said to be
+    /// written.
+    pub(super) fn complete(&self, writer: u64, are_members_written: bool) -> Complete {
+        let (number, until) = (self.number, self.next);
+        Complete { writer, number, until, members_until: self.members_until(are_members_written).min(until) }
     }
 
     /// All of [`Partition::records`] are acknowledged.
@@ -312,7 +356,8 @@ impl Partition {
 
     /// Takes what may be removed from the state topic, once [`Partition::complete`] is acknowledged.
     pub(super) fn take_expired(&mut self) -> Vec<StateRecord> {
-        self.ids.take_expired(self.number, self.complete)
+        // Whoever reads members again asks which of their hits count.
+        self.ids.take_expired(self.number, self.complete.min(self.members_complete))
     }
 
     /// The ids of counted hits.
@@ -329,7 +374,7 @@ impl Partition {
     pub(super) fn tidy_ids(&mut self, of: usize) {
         // While this node counts, the topic may lack what it has not written, or be ahead of it.
         let from = if self.is_owned { self.next.min(self.complete) } else { self.base() };
-        self.ids.tidy(from, self.ids.len().div_ceil(of));
+        self.ids.tidy(from.min(self.members_complete), self.ids.len().div_ceil(of));
     }
 }
 

@@ -31,6 +31,13 @@ pub(super) struct Outgoing {
     pub(super) headers: Vec<(&'static str, String)>,
 }
 
+impl Outgoing {
+    /// The bytes of its key and its value.
+    pub(super) fn bytes(&self) -> usize {
+        self.key.len() + self.value.as_ref().map_or(0, Vec::len)
+    }
+}
+
 /// Writes records. Each is in the topic once, and those of a partition are there in order.
 pub(super) struct Producer {
     writer: u64,
@@ -176,6 +183,9 @@ impl Producer {
     /// # Errors
     /// Some may not be written. They may be later, in order.
     pub(super) async fn write(&self, records: &[Outgoing], wait: Duration) -> Result<(), EngineError> {
+        if records.is_empty() {
+            return Ok(());
+        }
         for records in records.chunks(KAFKA_AT_ONCE) {
             self.write_chunk(records, wait).await?;
         }

@@ -2,27 +2,32 @@
 //!
 //! Records of hits come all the time. Each node follows the state topic at its own pace. The partition is given to one node after the other, and
 //! the one before may go on for a while, or be paused and wake up. Nodes are killed anywhere, also when a part of what they write has
-//! arrived. The state topic is compacted at any time. Most records have an id that others have, too. At the end, the counts are those of a plain list
-//! of all records.
+//! arrived. The state topic is compacted at any time. Most records have an id that others have, too, and some a member. At the end, the counts and
+//! the members are those of a plain list of all records.
 //!
 //! `LATELY_SIM_SEED` plays one seed, `LATELY_SIM_SEEDS` this number of them, `LATELY_SIM_SECONDS` new ones for this long.
 
 use std::collections::{HashMap, HashSet};
 
-use lately::{Cell, Levels, Settings, Timestamp};
+use lately::{Cell, Levels, SentMembers, Settings, Store, Tier, Timestamp};
 use test_support::{ReportOnPanic, Rng, print_uncaptured, seeds};
 
+use crate::MemberText;
 use crate::limits::KAFKA_PARTS;
 
+use super::config::Classes;
 use super::counts::{BlockId, Counts};
 use super::ids::{Fingerprint, HitId};
 use super::partition::Taken;
+use super::record_members::MemberOf;
 use super::state::State;
 use super::state_record::StateRecord;
 
 const TOPIC: &str = "hits";
 const KEYS: [&[u8]; 4] = [b"a", b"b", b"c", b"login:alice"];
 const IDS: [&[u8]; 6] = [b"0", b"1", b"2", b"3", b"4", b"5"];
+/// Members of hits. More of them in a key would be estimated.
+const MEMBERS: usize = 40;
 const NOW_MS: i64 = 1_700_000_000_000;
 
 fn at(ms: i64) -> Timestamp {
@@ -38,11 +43,12 @@ struct Hit {
     /// The time of the record.
     came_ms: i64,
     id: Option<usize>,
+    member: Option<u8>,
 }
 
 impl Hit {
     fn taken(&self, span_ms: i64) -> Taken<'static> {
-        let Hit { key, at_ms, hits, came_ms, id } = *self;
+        let Hit { key, at_ms, hits, came_ms, id, member: _ } = *self;
         let key = KEYS[key];
         let fingerprint = |id: usize| Fingerprint::of(key, IDS[id]);
         let known = |fingerprint| HitId { fingerprint, came_ms, span_ms, known_ms: span_ms };
@@ -55,7 +61,37 @@ struct Node {
     state: State,
     /// Where it reads the state topic.
     place: u64,
+    /// Where it reads the records.
+    reading: usize,
     role: Role,
+}
+
+impl Node {
+    fn take(&mut self, number: usize, hit: &Hit, (span_ms, class): (i64, &Settings)) {
+        let offset = i64::try_from(number).expect("small");
+        let taken = hit.taken(span_ms);
+        let (partition, _) = self.state.partition(0).expect("there is room");
+        let is_again = offset < partition.gathered_until();
+        let counts = if is_again {
+            partition.take(offset, None, at(NOW_MS));
+            partition.has_taken(offset, taken.id.as_ref())
+        } else {
+            partition.take(offset, Some(taken), at(NOW_MS))
+        };
+        if let Some(member) = hit.member.filter(|_| counts) {
+            let member = MemberOf { key: taken.key, member: &[member], at: taken.at, is_again };
+            self.state.add_member(member, class, at(NOW_MS));
+        }
+    }
+}
+
+/// All keys have one class.
+struct One<'s>(&'s Settings);
+
+impl Classes for One<'_> {
+    fn with(&self, _: &[u8], call: &mut dyn FnMut(&Settings)) {
+        call(self.0);
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -92,7 +128,7 @@ impl World {
         let span_ms = if rng.below(2) == 0 { 20_000 } else { 120_000 };
         let mut world = World {
             rng,
-            settings: Settings::default(),
+            settings: Settings::builder().unique(true).build().expect("valid"),
             hits: Vec::new(),
             state: Vec::new(),
             next_place: 1,
@@ -117,7 +153,7 @@ impl World {
             state.keep_some_only();
         }
         state.add_writer(self.writers);
-        Node { writer: self.writers, state, place: 0, role: Role::Follows }
+        Node { writer: self.writers, state, place: 0, reading: 0, role: Role::Follows }
     }
 
     fn below(&mut self, below: usize) -> usize {
@@ -145,7 +181,8 @@ impl World {
         if let Role::CatchesUp { nonce, .. } = node.role
             && node.state.nonce(0) >= nonce
         {
-            node.state.partition(0).expect("there is room").0.begin();
+            let reading = node.state.partition(0).expect("there is room").0.begin();
+            node.reading = usize::try_from(reading).expect("small");
             node.role = Role::Counts;
         }
     }
@@ -189,19 +226,19 @@ impl World {
         let dies = self.below(12) == 0;
         let fails = self.below(6) == 0;
         let is_short = self.is_tight && self.below(3) == 0;
+        let (is_eager, writes_members) = (self.below(3) == 0, self.below(3) == 0);
         let node = &mut self.nodes[number];
-        let (partition, counts) = node.state.partition(0).expect("there is room");
-        if !partition.is_unwritten() || partition.has_more() {
+        let are_written = node.state.members.are_written();
+        let (partition, _) = node.state.partition(0).expect("there is room");
+        if !partition.is_unwritten(are_written) || partition.has_more() || is_eager {
             // Some are read again.
-            let first = usize::try_from(partition.next()).expect("small");
-            for (offset, hit) in self.hits.iter().enumerate().skip(first.saturating_sub(2)).take(most + 2) {
-                partition.take(
-                    i64::try_from(offset).expect("small"),
-                    Some(hit.taken(self.span_ms)),
-                    at(NOW_MS),
-                );
+            let (first, end) = (node.reading.saturating_sub(2), (node.reading + most).min(self.hits.len()));
+            for (offset, hit) in self.hits[..end].iter().enumerate().skip(first) {
+                node.take(offset, hit, (self.span_ms, &self.settings));
             }
+            node.reading = end.max(node.reading);
         }
+        let (partition, counts) = node.state.partition(0).expect("there is room");
         counts.limit(if is_short { counts.held_bytes() + 150 } else { 1 << 30 });
         let settings = &self.settings;
         let levels = |_: &[u8], with: &mut dyn FnMut(&Levels)| with(settings.levels());
@@ -211,13 +248,20 @@ impl World {
             return;
         }
         let writer = node.writer;
-        let (partition, counts) = node.state.partition(0).expect("there is room");
-        if !partition.is_unwritten() {
+        let member_texts = match writes_members {
+            true => node.state.member_texts(writer, &One(settings), at(NOW_MS)),
+            false => Vec::new(),
+        };
+        let are_all_written = writes_members || node.state.members.are_written();
+        let is_unwritten = node.state.partition(0).expect("there is room").0.is_unwritten(are_all_written);
+        if !is_unwritten && member_texts.is_empty() {
             return;
         }
+        let (partition, counts) = node.state.partition(0).expect("there is room");
         let mut records = partition.records(counts, writer);
-        let complete = partition.complete(writer);
-        let until = partition.next();
+        records.extend(member_texts.iter().cloned().map(StateRecord::KeyText));
+        let done = partition.complete(writer, are_all_written);
+        let complete = done.record();
         // In any order; some may arrive and be reported as failed.
         for index in (1..records.len()).rev() {
             let other = self.below(index + 1);
@@ -237,13 +281,17 @@ impl World {
         if arriving < records.len() || fails {
             return;
         }
-        self.nodes[number].state.partition(0).expect("there is room").0.written();
+        let state = &mut self.nodes[number].state;
+        state.partition(0).expect("there is room").0.written();
+        if writes_members {
+            state.members.written(member_texts.iter().map(|text| &*text.key), 1, at(NOW_MS));
+        }
         if self.below(8) == 0 {
             return;
         }
         self.append(complete.key(), complete.value());
         let partition = self.nodes[number].state.partition(0).expect("there is room").0;
-        partition.note_complete(until);
+        partition.note_complete(done.until, done.members_until);
         for record in partition.take_expired() {
             if self.below(8) > 0 {
                 self.append(record.key(), record.value());
@@ -282,7 +330,10 @@ impl World {
                 let at_ms = if before(4) == 0 { came_ms - before(240_000) } else { came_ms };
                 let id = Some(self.below(2 * IDS.len())).filter(|id| *id < IDS.len());
                 let (key, hits) = (self.below(KEYS.len()), 1 + self.rng.below(3));
-                self.hits.push(Hit { key, at_ms, hits, came_ms, id });
+                let member = u8::try_from(self.below(2 * MEMBERS))
+                    .ok()
+                    .filter(|member| usize::from(*member) < MEMBERS);
+                self.hits.push(Hit { key, at_ms, hits, came_ms, id, member });
             }
             4..9 => {
                 let most = 1 + self.below(30);
@@ -319,6 +370,22 @@ impl World {
         counted
     }
 
+    /// What [`members`] is to be once all is known.
+    fn true_members(&self) -> Vec<Option<u64>> {
+        let hits = self.counted(self.hits.len());
+        let start_ms = |minutes: i64| NOW_MS - 120_000 * minutes;
+        let of_key = |key: usize| {
+            let hits = &hits;
+            (1..=10).map(move |minutes| {
+                let in_window =
+                    hits.iter().filter(|hit| hit.key == key && hit.at_ms >= start_ms(minutes) + 1_000);
+                let all: HashSet<u8> = in_window.filter_map(|hit| hit.member).collect();
+                Some(all.len() as u64)
+            })
+        };
+        (0..KEYS.len()).flat_map(of_key).collect()
+    }
+
     /// The counts of the first records.
     fn truth(&self, first: usize) -> HashMap<(usize, BlockId, u8), u64> {
         let mut truth = HashMap::new();
@@ -331,6 +398,25 @@ impl World {
         }
         truth
     }
+}
+
+/// The distinct members of each key that the node knows in each window.
+fn members(state: &State) -> Vec<Option<u64>> {
+    let store = Store::builder().settings(Settings::builder().unique(true)).build().expect("valid");
+    let windows = || (1..=10).map(|minutes| lately::minutes(2 * minutes));
+    let of_key = |key: &'static [u8]| {
+        let texts = state.key_texts.of_key(key, at(NOW_MS));
+        let texts: Vec<_> =
+            texts.iter().map(|(_, text)| MemberText::read(text).expect("a text of a node")).collect();
+        let sent = texts.iter().map(|text| SentMembers { bytes: &text.members, deleted_until: None });
+        store.learn_members(key, Tier::Local, sent, at(NOW_MS));
+        let store = &store;
+        windows().map(move |window| {
+            let count = store.unique(key, Some(window), at(NOW_MS)).expect("its class counts members");
+            count.upper.filter(|upper| *upper == count.lower)
+        })
+    };
+    KEYS.into_iter().flat_map(of_key).collect()
 }
 
 /// All counts that are held.
@@ -369,8 +455,12 @@ fn play(seed: u64) -> usize {
     world.is_tight = false;
     let hits = world.hits.len();
     let next = |world: &mut World| {
-        let partition = world.nodes[last].state.partition(0).expect("there is room").0;
-        (usize::try_from(partition.next()).expect("small"), partition.is_unwritten())
+        let Node { state, reading, .. } = &mut world.nodes[last];
+        let are_written = state.members.are_written();
+        let partition = state.partition(0).expect("there is room").0;
+        let is_unwritten = !are_written || partition.is_unwritten(true);
+        let next = usize::try_from(partition.next()).expect("small");
+        (next.min(*reading), is_unwritten)
     };
     while next(&mut world) != (hits, false) {
         // It may be killed, too.
@@ -382,6 +472,7 @@ fn play(seed: u64) -> usize {
     }
     assert_eq!(held(&world.nodes[last].state.counts), truth, "seed {seed}");
     // So do all others, once they have read everything.
+    let mut are_members_checked = false;
     for node in 0..world.nodes.len() {
         world.compact();
         world.read(node, usize::MAX);
@@ -394,6 +485,10 @@ fn play(seed: u64) -> usize {
             continue;
         }
         assert_eq!(held(&state.counts), truth, "seed {seed}: node {node}");
+        // All know the same texts. To make a store of them takes a while.
+        if !state.keeps_some_only() && !std::mem::replace(&mut are_members_checked, true) {
+            assert_eq!(members(state), world.true_members(), "seed {seed}: node {node}");
+        }
     }
     hits
 }

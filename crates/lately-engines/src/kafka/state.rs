@@ -2,17 +2,19 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use lately::{Origin, Timestamp};
+use lately::{Origin, Settings, Timestamp};
 
 use crate::Write;
 use crate::limits::{
-    KAFKA_ASKED_WITHIN_MS, KAFKA_IDS_FORGOTTEN_AT_ONCE, KAFKA_IDS_PART, KAFKA_PARTS, KAFKA_TIDIED_TEXTS,
-    MAX_PEER_TEXTS, MAX_PEER_TEXTS_BYTES,
+    KAFKA_ASKED_WITHIN_MS, KAFKA_IDS_FORGOTTEN_AT_ONCE, KAFKA_IDS_PART, KAFKA_MEMBERS_PART, KAFKA_PARTS,
+    KAFKA_TEXTS_PART, KAFKA_TIDIED_TEXTS, MAX_PEER_TEXTS, MAX_PEER_TEXTS_BYTES,
 };
 
+use super::config::Classes;
 use super::counts::{BlockId, Count, Counts, NoRoom};
 use super::key_texts::KeyTexts;
 use super::partition::Partition;
+use super::record_members::{MemberOf, RecordMembers};
 use super::state_record::{KeyTextRecord, StateRecord};
 
 /// What is known.
@@ -32,6 +34,8 @@ pub(super) struct State {
     texts: BTreeMap<(u8, String), (i64, String)>,
     texts_bytes: usize,
     pub(super) key_texts: KeyTexts,
+    /// The members of records that this node has counted.
+    pub(super) members: RecordMembers,
     /// For each name of a node, the servers that claim it, the first one first, and until when.
     claims: HashMap<String, Vec<(String, i64)>>,
     /// The last number of this node that was read in each partition of the state topic.
@@ -40,6 +44,8 @@ pub(super) struct State {
     pub(super) foreign: u64,
     /// Texts about keys for which there was no room.
     pub(super) refused_texts: u64,
+    /// Members of records for which there was no room.
+    pub(super) refused_members: u64,
 }
 
 impl State {
@@ -56,10 +62,12 @@ impl State {
             texts: BTreeMap::new(),
             texts_bytes: 0,
             key_texts: KeyTexts::default(),
+            members: RecordMembers::new(topic, most_bytes / KAFKA_MEMBERS_PART),
             claims: HashMap::new(),
             nonces: HashMap::new(),
             foreign: 0,
             refused_texts: 0,
+            refused_members: 0,
         }
     }
 
@@ -88,6 +96,10 @@ impl State {
     pub(super) fn drop_partition(&mut self, partition: i32) {
         let Some(kept) = &mut self.kept else { return };
         kept.remove(&partition);
+        if kept.is_empty() {
+            // The next owner reads the records whose members are not written.
+            self.members.drop_all(&mut self.key_texts);
+        }
         if self.partitions.remove(&partition).is_some()
             && let Ok(origin) = self.counts.origin(&self.origin(partition))
         {
@@ -197,8 +209,8 @@ impl State {
                     self.partition(partition)?.0.note_hits(&block.key, id, until);
                 }
             }
-            StateRecord::Complete { partition, until, .. } => {
-                self.partition(partition)?.0.note_complete(until);
+            StateRecord::Complete { partition, until, members_until, .. } => {
+                self.partition(partition)?.0.note_complete(until, members_until);
             }
             StateRecord::Counts { origin, block, keep_until_ms, counts, .. } => {
                 self.counts.merge(&block.as_block(), &origin, &counts, keep_until_ms, now)?;
@@ -312,6 +324,34 @@ impl State {
         Ok(())
     }
 
+    /// Adds the member of a hit that counts. If texts take their part of the memory, keys without members get none.
+    pub(super) fn add_member(&mut self, member: MemberOf<'_>, class: &Settings, now: Timestamp) {
+        let bytes = self.key_texts.bytes() + self.members.bytes();
+        if bytes > self.counts.most_bytes() / KAFKA_TEXTS_PART
+            && !self.members.knows(member.key, &self.key_texts)
+        {
+            self.refused_members += 1;
+            return;
+        }
+        self.members.add(member, &self.key_texts, class, now);
+    }
+
+    /// The next members of records that are to be written. The texts are taken here, too.
+    pub(super) fn member_texts(
+        &mut self,
+        writer: u64,
+        classes: &dyn Classes,
+        now: Timestamp,
+    ) -> Vec<KeyTextRecord> {
+        let texts = self.members.next_texts(writer, &self.key_texts, classes, now);
+        for text in &texts {
+            // Whoever has no room for the text of a key would write the next one without it.
+            self.key_texts.merge(text.clone());
+        }
+        self.charge();
+        texts
+    }
+
     /// The names and texts of a list.
     pub(super) fn texts(&self, list: u8, now: Timestamp) -> Vec<(String, String)> {
         let of_list = self.texts.range((list, String::new())..).take_while(|((of, _), _)| *of == list);
@@ -366,7 +406,7 @@ impl State {
 
     /// Charges what is held beside the counts.
     fn charge(&mut self) {
-        self.counts.charge(self.ids_bytes() + self.key_texts.bytes());
+        self.counts.charge(self.ids_bytes() + self.key_texts.bytes() + self.members.bytes());
     }
 
     /// Drops what is over, of some parts of the counts.

@@ -30,8 +30,9 @@ pub(super) enum StateRecord {
     },
     /// The ids of a partition that were counted between two offsets, these included. `None`: they are over.
     Ids { partition: i32, first: i64, last: i64, ids: Option<Vec<CountedId>> },
-    /// All counts and ids of the hits of a partition before an offset are in the topic, before this record.
-    Complete { writer: u64, partition: i32, until: i64 },
+    /// All counts and ids of the hits of a partition before an offset are in the topic, before this record. So are the members of records before
+    /// another offset, which is not greater.
+    Complete { writer: u64, partition: i32, until: i64, members_until: i64 },
     /// The counts of a node in a block, or marks of deleted hits of any origin.
     Counts { writer: u64, origin: Origin, block: OwnedBlock, keep_until_ms: i64, counts: Vec<Count> },
     /// Who reads this has read everything before it.
@@ -172,7 +173,12 @@ impl StateRecord {
                     put_signed(&mut value, id.until_ms.saturating_sub(id.time_ms));
                 }
             }
-            StateRecord::Complete { until, .. } => put_signed(&mut value, *until),
+            StateRecord::Complete { until, members_until, .. } => {
+                put_signed(&mut value, *until);
+                if members_until < until {
+                    put_signed(&mut value, *members_until);
+                }
+            }
             StateRecord::Counts { keep_until_ms, counts, .. } => {
                 put_signed(&mut value, *keep_until_ms);
                 for Count { place, tally, removed } in counts {
@@ -235,8 +241,9 @@ impl StateRecord {
                 let (writer, partition) = (reader.word()?, partition(&mut reader)?);
                 let mut value = value?;
                 let until = value.signed()?;
-                let is_whole = reader.is_empty() && value.is_empty();
-                is_whole.then_some(StateRecord::Complete { writer, partition, until })
+                let members_until = if value.is_empty() { until } else { value.signed()? };
+                let is_whole = reader.is_empty() && value.is_empty() && members_until <= until;
+                is_whole.then_some(StateRecord::Complete { writer, partition, until, members_until })
             }
             COUNTS => {
                 let (writer, origin) = (reader.word()?, reader.text()?.parse().ok()?);
@@ -328,7 +335,8 @@ mod tests {
             },
             StateRecord::Ids { partition: 3, first: 1, last: i64::MAX, ids: Some(vec![id(1), id(i64::MAX)]) },
             StateRecord::Ids { partition: 3, first: 70, last: 70, ids: None },
-            StateRecord::Complete { writer, partition: 0, until: 0 },
+            StateRecord::Complete { writer, partition: 0, until: 0, members_until: 0 },
+            StateRecord::Complete { writer, partition: 3, until: 900, members_until: 70 },
             StateRecord::Counts {
                 writer,
                 origin,

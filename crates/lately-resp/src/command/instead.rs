@@ -229,7 +229,10 @@ const INSTEAD: &[(&[&str], &str)] = &[
         ],
         "keys hold hits and no places: put the place into the key and use HIT key [count]",
     ),
-    (&["slowlog", "latency"], "`/metrics` has latencies"),
+    (
+        &["slowlog", "latency"],
+        "the server keeps no latencies: `lately bench` measures them, and [otlp] sends spans of requests over HTTP and gRPC",
+    ),
     (&["monitor"], "use `lately top` on the command line: it shows the busiest keys"),
     (
         &[
@@ -307,8 +310,8 @@ mod tests {
             for word in
                 words.filter(|word| word.len() > 2 && word.bytes().all(|byte| byte.is_ascii_uppercase()))
             {
-                let is_option = ["MATCH", "AT", "PREFIX"].contains(&word);
-                assert!(is_option || find_command(word.as_bytes()).is_some(), "{word}");
+                let is_other = ["MATCH", "AT", "PREFIX", "HTTP"].contains(&word);
+                assert!(is_other || find_command(word.as_bytes()).is_some(), "{word}");
             }
         }
     }

@@ -1,5 +1,6 @@
 //! `hosts` in `[server]`: host names that HTTP requests may have in `Host` and `Origin`. And `trusted_proxies`.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
@@ -9,15 +10,21 @@ use serde::{Deserialize, Deserializer};
 use super::value::list;
 use crate::limits::{MAX_HOST_BYTES, MAX_HOSTS, MAX_TRUSTED_PROXIES};
 
-/// A host name or an address: lower case, without a final dot, and without the brackets of an IPv6 address.
+/// A host in `Host` or `Origin`.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct HostName(String);
+pub enum HostName {
+    /// In lower case, without a final dot.
+    Name(String),
+    /// In `Host`, an IPv6 address has brackets.
+    Address(IpAddr),
+}
 
-impl HostName {
-    /// The name.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
+impl fmt::Display for HostName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            HostName::Name(name) => name.fmt(f),
+            HostName::Address(address) => address.fmt(f),
+        }
     }
 }
 
@@ -33,13 +40,13 @@ impl FromStr for HostName {
         let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
         if let Ok(address) = bare.unwrap_or(text).parse::<IpAddr>() {
             let is_right = bare.is_none() || address.is_ipv6();
-            return is_right.then(|| HostName(address.to_string())).ok_or_else(invalid);
+            return is_right.then_some(HostName::Address(address)).ok_or_else(invalid);
         }
         let name = text.strip_suffix('.').unwrap_or(text);
         let is_good = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
         let is_label = |label: &str| !label.is_empty() && label.bytes().all(is_good);
         let is_name = name.len() <= MAX_HOST_BYTES && name.split('.').all(is_label);
-        is_name.then(|| HostName(name.to_ascii_lowercase())).ok_or_else(invalid)
+        is_name.then(|| HostName::Name(name.to_ascii_lowercase())).ok_or_else(invalid)
     }
 }
 
@@ -69,15 +76,17 @@ mod tests {
 
     #[test]
     fn hosts_have_one_spelling() {
+        let name = |name: &str| HostName::Name(name.to_owned());
+        let address = |address: &str| HostName::Address(address.parse().expect(address));
         for (text, expected) in [
-            ("Lately.Example.Org", "lately.example.org"),
-            ("lately.example.org.", "lately.example.org"),
-            ("my_host-1", "my_host-1"),
-            ("192.0.2.7", "192.0.2.7"),
-            ("[2001:DB8::1]", "2001:db8::1"),
-            ("2001:db8:0:0::1", "2001:db8::1"),
+            ("Lately.Example.Org", name("lately.example.org")),
+            ("lately.example.org.", name("lately.example.org")),
+            ("my_host-1", name("my_host-1")),
+            ("192.0.2.7", address("192.0.2.7")),
+            ("[2001:DB8::1]", address("2001:db8::1")),
+            ("2001:db8:0:0::1", address("2001:db8::1")),
         ] {
-            assert_eq!(text.parse::<HostName>().map(|host| host.0).as_deref(), Ok(expected), "{text}");
+            assert_eq!(text.parse(), Ok(expected), "{text}");
         }
         let longest = format!("{}a", "a.".repeat(MAX_HOST_BYTES / 2));
         assert_eq!(longest.len(), MAX_HOST_BYTES);

@@ -77,10 +77,18 @@ impl KeyTemplate {
         Ok(KeyTemplate { template, fields })
     }
 
-    /// Whether this is the text of a template, so hardly meant as a key.
+    /// Whether this is the text of a template, valid or not, so hardly meant as a key.
     pub(crate) fn is_one(key: &[u8]) -> bool {
-        let template = str::from_utf8(key).ok().and_then(|text| KeyTemplate::parse(text).ok());
-        template.is_some_and(|template| !template.fields.is_empty())
+        let Ok(text) = str::from_utf8(key) else { return false };
+        let names_field = |field: &str| {
+            let name = field.split('/').next().unwrap_or(field);
+            ["client", "ip"].contains(&name) || name.starts_with("header:")
+        };
+        // `{{` is a brace.
+        let is_field = |before: &str, after: &str| {
+            !before.ends_with('{') && after.split_once('}').is_some_and(|(field, _)| names_field(field))
+        };
+        text.match_indices('{').any(|(at, _)| is_field(&text[..at], &text[at + 1..]))
     }
 
     /// Whether the key has headers, which are believed only if a trusted proxy sent them.

@@ -95,8 +95,8 @@ fn every_supported_key_is_taken() {
     .expect("valid");
     assert_eq!((config.resp.port(), config.http.port()), (1, 2));
     assert_eq!(config.metrics.map(|address| address.to_string()).as_deref(), Some("0.0.0.0:4"));
-    let hosts: Vec<&str> = config.hosts.iter().map(HostName::as_str).collect();
-    assert_eq!(hosts, ["lately.example.org", "2001:db8::1"]);
+    let hosts = ["lately.example.org", "2001:db8::1"].map(|host| host.parse::<HostName>().expect(host));
+    assert_eq!(config.hosts, hosts);
     let proxies: Vec<String> = config.trusted_proxies.iter().map(ToString::to_string).collect();
     assert_eq!(proxies, ["10.0.0.0/8", "2001:db8::1"]);
     assert_eq!(config.ratelimit_headers, RateLimitHeaders::Draft06);

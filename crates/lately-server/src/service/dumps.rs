@@ -315,7 +315,8 @@ mod tests {
     use std::sync::atomic::Ordering::Relaxed;
 
     use lately::{
-        Delta, Deltas, ManualClock, Rate, Retry, Throttle, Timestamp, days, hours, minutes, seconds,
+        Delta, Deltas, HitOnce, ManualClock, Pattern, Rate, Retry, Settings, Throttle, Timestamp, days,
+        hours, minutes, seconds,
     };
     use lately_journal::{Folder, Intent};
 
@@ -343,14 +344,17 @@ mod tests {
 
     /// A server at the time `now` with a restored dump, either restored while it runs or loaded from a folder.
     fn restored(bytes: &[u8], now: Timestamp, offline: bool) -> Service {
-        let here = service(now);
+        restored_into(service(now), bytes, offline)
+    }
+
+    fn restored_into(here: Service, bytes: &[u8], offline: bool) -> Service {
         if !offline {
             here.restore(&mut { bytes }, &env::temp_dir(), false).expect("restored");
             return here;
         }
         let root = tempfile::tempdir().expect("a folder");
         let storage = Storage { path: root.path().join("data"), ..Storage::default() };
-        let clock = Arc::new(ManualClock::new(now));
+        let clock = Arc::new(ManualClock::new(here.now()));
         restore_folder(&storage, clock, &mut { bytes }, false).expect("restored");
         let folder = Folder::open(&storage.path).expect("a folder");
         here.recover_folder(&folder, Intent::Continue).expect("it is not ahead");
@@ -394,6 +398,27 @@ mod tests {
                 assert_eq!(store.hit(b"k", now).expect("counted"), 6);
                 store.check_consistency();
             }
+        }
+    }
+
+    /// Symptom: after an offline restore of a dump from a server whose clock was ahead, a hit counted twice when it was sent again.
+    /// Cause: the folder was loaded without the classes, so each id lived for a millisecond. Fix: it lives for as long as before.
+    #[test]
+    fn ids_of_a_dump_far_ahead_of_the_clock_are_known_as_long_as_before() {
+        let now = Timestamp::from_seconds(1_700_000_000).expect("a time");
+        let service = |now| {
+            let class = Settings::builder().dedupe(minutes(10)).build().expect("valid");
+            let classes = vec![(Pattern::new(b"*"), class)];
+            Service::new(Config { classes, ..Config::default() }, Arc::new(ManualClock::new(now)))
+                .expect("valid")
+        };
+        let hit = HitOnce { key: b"k", id: b"x", weight: 1, at: None };
+        let ahead = service(now.saturating_add(minutes(1)));
+        ahead.store.hit_once(hit, ahead.now()).expect("counted");
+        for offline in [false, true] {
+            let here = restored_into(service(now), &dumped(&ahead), offline);
+            let is_repeated = |passed| here.store.is_repeated(&hit, now.saturating_add(passed));
+            assert_eq!((is_repeated(seconds(599)), is_repeated(minutes(11))), (true, false), "{offline}");
         }
     }
 

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use lately::{Count, HitError, HitOnce, Op, Outcome, Store, Timestamp};
+use lately::{Count, HitError, HitOnce, MemberHit, Op, Outcome, Store, Timestamp};
 use lately_engines::{Delivery, HitRecord, HitRecords, KafkaRole, WriteHits};
 use lately_resp::command::Verb;
 
@@ -17,9 +17,6 @@ const COUNTS_ONLY: &str = "this node only counts the records of Kafka (role = \"
 
 /// What a node with `role = "produce"` replies to limits.
 const NO_LIMITS: &str = "this node writes hits to Kafka and decides no limits (role = \"produce\"): use a node with the role both or serve";
-
-/// The same of hits with a member.
-const NO_MEMBERS: &str = "this node writes hits to Kafka (role = \"produce\"), where they have no members: leave these out, or use a node with the role both or serve";
 
 /// The same of the hits of a source.
 pub(crate) const NO_SOURCES: &str = "this node writes hits to Kafka (role = \"produce\") and keeps no positions of sources: use a node with the role both or serve, or lately produce";
@@ -81,19 +78,18 @@ impl Edge {
 impl<'o> Plan<'o> {
     pub(super) fn of(op: &Op<'o>, store: &Store, now: Timestamp) -> Plan<'o> {
         match *op {
-            Op::Hit { weight, .. } | Op::HitOnce { weight, .. } if weight > HitRecords::MOST_HITS => {
-                Plan::Refuse(Refused::Never(TOO_MANY))
+            Op::Hit { key, weight, at } => Plan::of_hit(key, (None, None), (weight, at), store, now),
+            Op::HitOnce { key, weight, id } => {
+                Plan::of_hit(key, (Some(id), None), (weight, None), store, now)
             }
-            Op::HitOnceAt(ref hit) if hit.weight > HitRecords::MOST_HITS => {
-                Plan::Refuse(Refused::Never(TOO_MANY))
-            }
-            Op::Hit { key, weight, at } => Plan::of_hit((key, None), (weight, at), store, now),
-            Op::HitOnce { key, weight, id } => Plan::of_hit((key, Some(id)), (weight, None), store, now),
             Op::HitOnceAt(ref hit) => {
                 let HitOnce { key, weight, at, id } = **hit;
-                Plan::of_hit((key, Some(id)), (weight, at), store, now)
+                Plan::of_hit(key, (Some(id), None), (weight, at), store, now)
             }
-            Op::HitMember(_) => Plan::Refuse(Refused::Never(NO_MEMBERS)),
+            Op::HitMember(ref hit) => {
+                let MemberHit { key, weight, at, id, member } = **hit;
+                Plan::of_hit(key, (id, Some(member)), (weight, at), store, now)
+            }
             Op::Limit { .. }
             | Op::Decide(_)
             | Op::Refund(_)
@@ -106,11 +102,15 @@ impl<'o> Plan<'o> {
 
     /// Checks a hit as the node will that counts it.
     fn of_hit(
-        (key, id): (&'o [u8], Option<&'o [u8]>),
+        key: &'o [u8],
+        (id, member): (Option<&'o [u8]>, Option<&'o [u8]>),
         (hits, at): (u64, Option<Timestamp>),
         store: &Store,
         now: Timestamp,
     ) -> Plan<'o> {
+        if hits > HitRecords::MOST_HITS {
+            return Plan::Refuse(Refused::Never(TOO_MANY));
+        }
         let settings = store.settings_of(key);
         if let Some(id) = id {
             let checked = HitOnce::check_id(id);
@@ -118,7 +118,13 @@ impl<'o> Plan<'o> {
                 return Plan::Fail(error);
             }
         }
-        let record = HitRecord { key, at: at.unwrap_or(now), hits, id };
+        if let Some(member) = member {
+            let counts = if settings.unique() { Ok(()) } else { Err(HitError::NoMembers) };
+            if let Err(error) = MemberHit::check_member(member).and(counts) {
+                return Plan::Fail(error);
+            }
+        }
+        let record = HitRecord { key, at: at.unwrap_or(now), hits, id, member };
         let Some(at) = at else { return Plan::Write { record, is_in_window: true } };
         let (age_ms, skew_ms) = (now.as_millis() - at.as_millis(), settings.max_skew().as_millis());
         let time = |ms: i64| Timestamp::from_millis(ms.max(0)).unwrap_or(Timestamp::MAX);

@@ -20,8 +20,13 @@ pub(crate) struct Loaded {
 }
 
 impl Service {
-    /// Loads the folder into the store and starts the journal. Blocks until it is done.
-    pub(crate) fn load(&self, folder: Folder, storage: &Storage) -> Result<Loaded, JournalError> {
+    /// Loads the folder into the store. Blocks until it is done. Then the caller ends loading with the journal, unless the
+    /// server stops: nobody would sync what is counted after that.
+    pub(crate) fn load(
+        &self,
+        folder: Folder,
+        storage: &Storage,
+    ) -> Result<(Loaded, Journal<Folder>), JournalError> {
         let intent = if storage.repair { Intent::Repair } else { Intent::Continue };
         let recovery = self.recover_folder(&folder, intent)?;
         // The newest hit may be ahead of a clock that was set back. The server's clock continues from that hit, and
@@ -29,9 +34,9 @@ impl Service {
         self.clock.go_on_from(self.store.now());
         self.store.keep_to_ceiling(self.store.now());
         let keys = self.store.len();
-        self.begin(folder, storage, &recovery)?;
+        let journal = self.journal_in(folder, storage, &recovery)?;
         let bytes = recovery.checkpoint_bytes + recovery.log_bytes;
-        Ok(Loaded { keys, bytes, losses: recovery.losses })
+        Ok((Loaded { keys, bytes, losses: recovery.losses }, journal))
     }
 
     /// Loads the folder into the store.
@@ -47,11 +52,22 @@ impl Service {
         storage: &Storage,
         from: &Recovery,
     ) -> Result<(), JournalError> {
-        let (store, path) = (Arc::clone(&self.store), storage.path.clone());
-        let journal = Journal::begin(folder, store, storage.durability, from)
-            .map_err(|error| JournalError::Disk { what: "write in", path, error })?;
-        self.loaded(journal);
+        self.loaded(self.journal_in(folder, storage, from)?);
         Ok(())
+    }
+
+    fn journal_in(
+        &self,
+        folder: Folder,
+        storage: &Storage,
+        from: &Recovery,
+    ) -> Result<Journal<Folder>, JournalError> {
+        let (store, path) = (Arc::clone(&self.store), storage.path.clone());
+        Journal::begin(folder, store, storage.durability, from).map_err(|error| JournalError::Disk {
+            what: "write in",
+            path,
+            error,
+        })
     }
 
     /// Starts the threads that sync the journal and write checkpoints. They end when it is closed.

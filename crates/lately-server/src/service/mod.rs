@@ -290,7 +290,7 @@ impl Service {
     }
 
     /// Ends loading. Changes from here on go to the journal.
-    fn loaded(&self, journal: Journal<Folder>) {
+    pub(crate) fn loaded(&self, journal: Journal<Folder>) {
         let wake = waker(&self.wakers, &self.verdicts);
         journal.on_verdict(move || wake());
         let _ = self.journal.set(journal);

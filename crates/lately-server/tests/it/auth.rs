@@ -177,7 +177,10 @@ fn a_proxy_asks_whether_a_request_may_pass() {
     assert_eq!(literal.status, 400);
     let detail = literal.body["detail"].as_str().expect("a text");
     assert!(detail.starts_with("invalid key 'login:{client}': a template works in `key`"), "{detail}");
-    for key in ["%7Buser%7D:a", "*", "%7B%7Bclient%7D%7D"] {
+    for key in ["%7Bheader:x-forwarded-for%7D", "a:%7Bclient/33/1%7D", "%7Bip%7D"] {
+        assert_eq!(given(&format!("key={key}&max=5&window=1m")), 400, "{key}");
+    }
+    for key in ["%7Buser%7D:a", "*", "%7B%7Bclient%7D%7D", "%7Bclients%7D"] {
         assert_eq!(given(&format!("key={key}&max=5&window=1m")), 204, "{key}");
     }
 }

@@ -302,6 +302,31 @@ fn sent(server: &Running, first: &str, lines: &str, body: &[u8]) -> (u16, String
     (status, head.to_lowercase(), serde_json::from_str(body).unwrap_or_default())
 }
 
+/// Symptom: a count in the body of `POST /v1/hit/k` was ignored, and one hit counted. Cause: nothing looked at the body. Fix: a body is
+/// refused where arguments are in the query.
+#[test]
+fn a_body_is_refused_where_arguments_are_in_the_query() {
+    let server = Running::start();
+    let json = "Content-Type: application/json\r\n";
+    for (path, right) in [("/v1/hit/k", "/v1/hit/KEY"), ("/v1/limit/k?max=1&window=1m", "/v1/limit/KEY")] {
+        let (status, _, answer) = sent(&server, &format!("POST {path}"), json, br#"{"n":5}"#);
+        let detail = answer["detail"].as_str().unwrap_or_default();
+        let expected = format!("{right} takes no body: give arguments in the query");
+        assert!(status == 400 && detail.starts_with(&expected), "{status} {answer}");
+    }
+    let mut chunked = Wire::connect(server.http);
+    chunked.send(
+        "POST /v1/hit/k HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n5\r\n0\r\n\r\n",
+    );
+    let answer = chunked.rest();
+    assert!(answer.starts_with(b"HTTP/1.1 400"), "{}", String::from_utf8_lossy(&answer));
+    server.connect().ask("HITS k\r\n", ":0\r\n");
+    assert_eq!(sent(&server, "POST /v1/hit/k", json, b"").0, 200);
+    let mut empty = Wire::connect(server.http);
+    empty.send("POST /v1/hit/k HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n");
+    empty.expect("HTTP/1.1 200 OK\r\n");
+}
+
 #[test]
 fn hits_of_many_keys_come_as_lines() {
     let server = Running::start();

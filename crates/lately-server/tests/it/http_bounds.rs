@@ -469,6 +469,29 @@ fn a_flood_of_resets_ends_its_connection() {
     wire.expect("HTTP/1.1 200 OK\r\n");
 }
 
+/// Symptom: a request over HTTP/2 could have 350 headers. Cause: the library bounds the number of headers of HTTP/1.1 only. Fix: the server
+/// counts them.
+#[test]
+fn the_most_headers_over_http_2() {
+    let server = Running::start();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let socket = TcpStream::connect(server.http).await.expect("it listens");
+        let builder = http2::Builder::new(TokioExecutor::new());
+        let (mut client, connection) =
+            builder.handshake::<_, Body>(TokioIo::new(socket)).await.expect("it speaks HTTP/2");
+        tokio::spawn(connection);
+        for (headers, status) in [(MAX_HTTP_HEADERS, 200), (MAX_HTTP_HEADERS + 1, 431)] {
+            let request = Request::builder().uri("http://localhost/v1/hits/k");
+            let request =
+                (0..headers).fold(request, |request, number| request.header(format!("a{number}"), "1"));
+            let request = request.body(Body::empty()).expect("a request");
+            let answer = client.send_request(request).await.expect("an answer");
+            assert_eq!(answer.status(), status, "{headers} headers");
+        }
+    });
+}
+
 /// A client cannot keep the place of a dump that it does not read by sending other requests on its connection.
 #[test]
 fn a_dump_over_http_2_that_is_not_read_ends() {

@@ -254,6 +254,19 @@ impl Blocks {
 }
 
 impl Cells {
+    /// The memory of `len` counts, of which `filled` successive ones may be other than 0, and up to `most`.
+    pub(super) fn bytes_for(len: u32, filled: u32, most: u64) -> usize {
+        let of_counts = |len: u32| allocated((len as usize * Width::of(most).bits()).div_ceil(8));
+        if len <= MOST_FLAT {
+            return of_counts(len);
+        }
+        let blocks = len.div_ceil(BLOCK) as usize;
+        let filled = blocks.min(filled.div_ceil(BLOCK) as usize + 1);
+        allocated(size_of::<Blocks>())
+            + allocated(size_of::<Option<Box<Block>>>() * blocks)
+            + filled * (allocated(size_of::<Block>()) + of_counts(BLOCK))
+    }
+
     /// `len` counts of 0.
     pub(super) fn new(len: u32) -> Cells {
         if len > MOST_FLAT {

@@ -8,7 +8,7 @@
 
 use super::Entry;
 use super::coarse::{Coarse, fits_from_ms};
-use super::large::{Large, Parts};
+use super::large::{Large, Parts, Rings};
 use super::moment::{Moment, PackedTime};
 use crate::limits::MAX_TOTAL;
 use crate::panes::{Pane, Panes};
@@ -165,15 +165,9 @@ impl Entry {
         });
         let newest_ms = newest_ms.unwrap_or(0).clamp(0, Timestamp::MAX.as_millis());
         let coarse_ms = coarse_ms.filter(|_| !is_demoted).unwrap_or(newest_ms);
-        let (mut panes, coarse) = (Panes::from_any(panes), Coarse::new(coarse, coarse_ms, settings));
+        let (panes, coarse) = (Panes::from_any(panes), Coarse::new(coarse, coarse_ms, settings));
         let coarse = coarse.map(|coarse| coarse.seen_at(seen_ms.unwrap_or(i64::MAX)));
-        if !is_ring {
-            // Before panes are merged: merged panes may end after moments that are later than all of their
-            // hits.
-            let recent = moments.partition_point(|moment| moment.at_ms < mixed_end_ms);
-            moments.drain(..recent).for_each(|moment| panes.add(moment.at_ms, moment.hits, settings));
-        }
-        let parts = Parts { panes, coarse, moments, is_ring };
+        let parts = Parts { panes, coarse, moments, is_ring, mixed_end_ms };
         let large = Large::of_parts(parts, settings, now);
         Entry::Large { newest: PackedTime::pack(newest_ms), large: Box::new(large) }
     }
@@ -185,9 +179,8 @@ impl Entry {
         now: Timestamp,
     ) -> Entry {
         let mut entry = Entry::new();
-        for Moment { at_ms, hits } in moments {
-            let at = Timestamp::from_millis(at_ms).unwrap_or(Timestamp::MAX);
-            entry.add(at, hits, settings, now).expect("the total was looked at");
+        for moment in moments {
+            entry.add_moment(moment, Rings::Smaller, settings, now).expect("the total was looked at");
         }
         entry
     }
@@ -197,14 +190,15 @@ impl Entry {
     /// Counts hits that were counted before, when older ones had expired by a shorter retention or narrower
     /// panes. If the total would exceed its bound, the oldest hits are dropped.
     pub(crate) fn add_again(&mut self, at: Timestamp, hits: u64, settings: &Settings, now: Timestamp) {
-        if self.add(at, hits, settings, now).is_ok() {
+        let again = |hits| Moment { at_ms: at.as_millis(), hits };
+        if self.add_moment(again(hits), Rings::Smaller, settings, now).is_ok() {
             return;
         }
         let mut pieces = self.pieces(settings);
         keep_newest(&mut pieces.list, MAX_TOTAL.saturating_sub(hits));
         *self = if pieces.has_hits() { Entry::of_pieces(pieces, settings, now) } else { Entry::new() };
         // More hits than the bound were never counted.
-        let _ = self.add(at, hits.min(MAX_TOTAL), settings, now);
+        let _ = self.add_moment(again(hits.min(MAX_TOTAL)), Rings::Smaller, settings, now);
     }
 
     /// Fits the hits again, if there are coarse ones that fit by now. Afterwards answers are the same as
@@ -374,20 +368,20 @@ mod tests {
         }
     }
 
-    /// Removes hits from pieces of time, the oldest first. Or the newest first, and last those that begin before a time.
+    /// Removes hits from pieces of time: first of those that end first, or of those that begin last.
     fn remove(
         spans: &mut [(i64, i64, u64)],
         is_of_them: impl Fn(i64, i64) -> bool,
         hits: u64,
-        newest_from: Option<i64>,
+        is_newest_first: bool,
     ) -> u64 {
-        spans.sort_by_key(|span| (newest_from.is_some_and(|from_ms| span.0 >= from_ms), span.1));
+        spans.sort_by_key(|span| if is_newest_first { (span.0, -span.1) } else { (span.1, 0) });
         let mut left = hits;
         let take = |span: &mut (i64, i64, u64)| {
             let taken = if is_of_them(span.0, span.1) { left.min(span.2) } else { 0 };
             (left, span.2) = (left - taken, span.2 - taken);
         };
-        if newest_from.is_some() {
+        if is_newest_first {
             spans.iter_mut().rev().for_each(take);
         } else {
             spans.iter_mut().for_each(take);
@@ -429,31 +423,23 @@ mod tests {
         type Take<'a> = &'a dyn Fn(&mut Entry) -> Option<GivenBack>;
         type IsOfThem<'a> = &'a dyn Fn(i64, i64) -> bool;
         let last_ms = at_ms + back_ms / 2;
-        let ways: [(Take<'_>, IsOfThem<'_>, Option<i64>); 3] = [
-            (
-                &|entry| entry.give_back(window, hits, settings, now),
-                &|start_ms, _| start_ms >= at_ms,
-                Some(at_ms),
-            ),
-            (
-                &|entry| entry.give_back_from(at_ms, hits, settings, now),
-                &|_, end_ms| end_ms > at_ms,
-                Some(at_ms),
-            ),
+        let ways: [(Take<'_>, IsOfThem<'_>, bool); 3] = [
+            (&|entry| entry.give_back(window, hits, settings, now), &|start_ms, _| start_ms >= at_ms, true),
+            (&|entry| entry.give_back_from(at_ms, hits, settings, now), &|_, end_ms| end_ms > at_ms, true),
             (
                 &|entry| entry.take_back((at_ms, last_ms), hits, settings, now),
                 &|start_ms, end_ms| {
                     (at_ms..=last_ms).contains(&(end_ms - 1)) || (start_ms..end_ms).contains(&at_ms)
                 },
-                None,
+                false,
             ),
         ];
-        for (take, is_of_them, newest_from) in ways {
+        for (take, is_of_them, is_newest_first) in ways {
             let mut rest = entry.clone();
             // A copy has other buffers than those that are accounted for.
             rest.merge(settings, now);
             let (newest_ms, mut left) = (rest.newest_ms(), spans(&rest));
-            let taken = remove(&mut left, is_of_them, hits, newest_from);
+            let taken = remove(&mut left, is_of_them, hits, is_newest_first);
             let given = take(&mut rest);
             prop_assert_eq!(given.as_ref().map_or(0, |given| given.hits), taken);
             prop_assert_eq!(given.as_ref().map_or(0, |given| given.entry.total()), taken);

@@ -61,8 +61,10 @@ pub(super) struct Parts {
     pub(super) coarse: Option<Coarse>,
     /// Sorted.
     pub(super) moments: Vec<Moment>,
-    /// Whether the newest panes become a ring. Then moments are added one by one.
+    /// Whether the newest panes become a ring, if it is no larger than they are. Then moments are added one by one.
     pub(super) is_ring: bool,
+    /// The end of the last pane whose hits may be later than the first moment.
+    pub(super) mixed_end_ms: i64,
 }
 
 #[derive(Clone, Debug)]
@@ -75,6 +77,30 @@ enum Recent {
     Ring(Ring),
 }
 
+/// How large a ring may be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Rings {
+    /// It may take more memory than the list and the panes, because it is faster: this many times as much, or some KiB.
+    Faster,
+    /// It takes no more memory. When hits are replayed, keys must not take more than before: others would be evicted.
+    Smaller,
+}
+
+/// See [`Rings::Faster`].
+const FASTER_TIMES: usize = 4;
+/// See [`Rings::Faster`].
+const FASTER_BYTES: usize = 4 << 10;
+
+impl Rings {
+    /// The most bytes of a ring in place of a list and panes that take `held` bytes.
+    fn most_bytes(self, held: usize) -> usize {
+        match self {
+            Rings::Faster => FASTER_BYTES.max(FASTER_TIMES * held),
+            Rings::Smaller => held,
+        }
+    }
+}
+
 impl Large {
     /// The large form of a key that had a list.
     pub(super) fn from_list(head: Head, bytes: Buffer) -> Large {
@@ -84,19 +110,25 @@ impl Large {
 
     /// The large form of a key from elsewhere.
     pub(super) fn of_parts(parts: Parts, settings: &Settings, now: Timestamp) -> Large {
-        let Parts { panes, coarse, moments, is_ring } = parts;
-        let is_list = !is_ring && are_a_list(&moments);
+        let Parts { panes, coarse, mut moments, is_ring, mixed_end_ms } = parts;
         let mut large = Large::from_list(Head::default(), Buffer::new());
         large.older = Some(Box::new(Older { panes, coarse: coarse.map(Box::new) }));
+        large.settle_older();
+        let is_ring = is_ring && large.may_be_ring(moments.first(), Rings::Smaller, settings, now);
         if is_ring {
             large.make_ring(settings, now);
+        } else {
+            // Before panes are merged: merged panes may end after moments that are later than all of their hits.
+            let panes = &mut large.older.get_or_insert_default().panes;
+            let mixed = moments.partition_point(|moment| moment.at_ms < mixed_end_ms);
+            moments.drain(..mixed).for_each(|moment| panes.add(moment.at_ms, moment.hits, settings));
         }
-        if is_list {
+        if !is_ring && are_a_list(&moments) {
             let (head, bytes) = list::list_of_any(moments.into_iter());
             large.recent = Recent::List { head, bytes };
         } else {
-            for Moment { at_ms, hits } in moments {
-                large.add(at_ms, hits, settings, now);
+            for moment in moments {
+                large.add(moment, Rings::Smaller, settings, now);
             }
         }
         large.settle_grown(settings, now);
@@ -164,17 +196,23 @@ impl Large {
         recent + self.older_total + self.coarse().map_or(0, Coarse::total)
     }
 
-    pub(super) fn add(&mut self, at_ms: i64, hits: u64, settings: &Settings, now: Timestamp) {
+    pub(super) fn add(&mut self, moment: Moment, rings: Rings, settings: &Settings, now: Timestamp) {
+        let Moment { at_ms, hits } = moment;
         match &mut self.recent {
             Recent::List { head, bytes } => {
                 let list = ListMut { head, bytes };
                 if is_older(at_ms, list.shared(), self.older.as_deref()) {
-                    self.add_older(Moment { at_ms, hits }, settings, now);
-                } else if is_crowded(&list, at_ms, hits, settings, now) {
+                    self.add_older(moment, settings, now);
+                } else if !is_crowded(&list, at_ms, hits, settings, now) {
+                    self.add_moment(moment, rings, settings, now);
+                } else if self.may_be_ring(Some(&moment), rings, settings, now) {
                     self.make_ring(settings, now);
-                    self.reach_and_add(Moment { at_ms, hits }, settings, now);
+                    self.reach_and_add(moment, settings, now);
+                } else if self.list().is_some_and(|list| list.total() + hits <= list::MAX_TOTAL) {
+                    self.add_moment(moment, rings, settings, now);
                 } else {
-                    self.add_moment(Moment { at_ms, hits }, settings, now);
+                    self.move_list_to_panes(settings);
+                    self.add_older(moment, settings, now);
                 }
             }
             Recent::Ring(ring) => {
@@ -184,12 +222,58 @@ impl Large {
                 }
                 if ended && self.is_quiet() {
                     self.recent = Recent::List { head: Head::default(), bytes: Buffer::new() };
-                    self.add(at_ms, hits, settings, now);
+                    self.add(moment, rings, settings, now);
                 } else {
                     self.add_to_ring(at_ms, hits, settings, now);
                 }
             }
         }
+    }
+
+    /// Whether the recent hits and this one may become a ring. The memory of the ring is estimated: as if each block since the oldest of
+    /// them had hits.
+    fn may_be_ring(&self, more: Option<&Moment>, rings: Rings, settings: &Settings, now: Timestamp) -> bool {
+        let start_ms = Ring::start_at(settings, now);
+        let list = self.list();
+        let of_list = list.into_iter().flat_map(List::moments).chain(more.copied());
+        let (mut first_ms, mut last_ms, mut most) = (i64::MAX, start_ms, 0);
+        for Moment { at_ms, hits } in of_list {
+            (first_ms, last_ms, most) = (first_ms.min(at_ms), last_ms.max(at_ms), most.max(hits));
+        }
+        if let Some(panes) = self.older_panes()
+            && let Some(pane) = panes.ending_after(start_ms).next()
+        {
+            (first_ms, last_ms, most) =
+                (first_ms.min(pane.start_ms), last_ms.max(pane.end_ms()), most.max(panes.mean()));
+        }
+        let filled = settings.pane_of(last_ms) - settings.pane_of(first_ms.max(start_ms)) + 1;
+        let fits = |most| Ring::bytes_for(settings, filled, most) <= rings.most_bytes(self.heap_bytes());
+        // Only then is it worth a look at all panes.
+        fits(most) && fits(self.most_of_a_pane(more, settings, start_ms))
+    }
+
+    /// The most hits of a pane from a time on, with further ones.
+    fn most_of_a_pane(&self, more: Option<&Moment>, settings: &Settings, from_ms: i64) -> u64 {
+        let (mut most, mut pane, mut sum) = (0, i64::MIN, 0_u64);
+        let older = self.older_panes().into_iter().flat_map(|panes| panes.ending_after(from_ms));
+        let older = older.map(|pane| (pane.start_ms, pane.hits));
+        let of_list = self.list().into_iter().flat_map(List::moments).chain(more.copied());
+        for (at_ms, hits) in older.chain(of_list.map(|moment| (moment.at_ms, moment.hits))) {
+            let next = settings.pane_of(at_ms);
+            sum = if next == pane { sum.saturating_add(hits) } else { hits };
+            (most, pane) = (most.max(sum), next);
+        }
+        most
+    }
+
+    /// Moves all moments to the panes.
+    fn move_list_to_panes(&mut self, settings: &Settings) {
+        let Large { recent: Recent::List { head, bytes }, older, .. } = self else { return };
+        let panes = &mut older.get_or_insert_default().panes;
+        for Moment { at_ms, hits } in (List { head, bytes }).moments() {
+            panes.add(at_ms, hits, settings);
+        }
+        (*head, *bytes) = (Head::default(), Buffer::new());
     }
 
     /// Counts hits of now, if the recent ones are in a ring that ends now or later. Returns the hits of the
@@ -246,7 +330,7 @@ impl Large {
     }
 
     /// Adds a moment to the list. A full list first moves its oldest moments to the panes.
-    fn add_moment(&mut self, moment: Moment, settings: &Settings, now: Timestamp) {
+    fn add_moment(&mut self, moment: Moment, rings: Rings, settings: &Settings, now: Timestamp) {
         let Large { recent: Recent::List { head, bytes }, older, .. } = self else { return };
         let mut list = ListMut { head, bytes };
         if list.has_room(moment.at_ms, moment.hits) {
@@ -258,7 +342,7 @@ impl Large {
         let older = &mut older.get_or_insert_default().panes;
         list.take_oldest(moment.at_ms, |Moment { at_ms, hits }| older.add(at_ms, hits, settings));
         self.settle_grown(settings, now);
-        self.add(moment.at_ms, moment.hits, settings, now);
+        self.add(moment, rings, settings, now);
     }
 
     fn add_older(&mut self, moment: Moment, settings: &Settings, now: Timestamp) {
@@ -502,8 +586,8 @@ fn is_older(at_ms: i64, list: List<'_>, older: Option<&Older>) -> bool {
         && older.and_then(|older| older.panes.end_ms()).is_some_and(|end_ms| at_ms < end_ms)
 }
 
-/// Whether the list has no room for a hit although its oldest moment is within the exact span. Then a ring is
-/// smaller and faster. Totals above the bound of a list also need a ring.
+/// Whether the list has no room for a hit although its oldest moment is within the exact span, or its total would be above the bound of a
+/// list. Then a ring is faster, and may be smaller.
 fn is_crowded(list: &ListMut<'_>, at_ms: i64, hits: u64, settings: &Settings, now: Timestamp) -> bool {
     if list.has_room(at_ms, hits) {
         return false;

@@ -30,7 +30,7 @@ use crate::window::Window;
 use coarse::Coarse;
 pub(crate) use fetched::Fetched;
 use inline::Inline;
-use large::Large;
+use large::{Large, Rings};
 pub(crate) use limit::{LimitWindow, until_at_most_of};
 pub(crate) use list::FEW;
 use list::{Buffer, Head, List, ListMut, list_of_few};
@@ -131,11 +131,21 @@ impl Entry {
         settings: &Settings,
         now: Timestamp,
     ) -> Result<(), HitError> {
-        if weight == 0 {
+        self.add_moment(Moment { at_ms: at.as_millis(), hits: weight }, Rings::Faster, settings, now)
+    }
+
+    /// Counts hits like [`Entry::add`], with rings of this size at most.
+    fn add_moment(
+        &mut self,
+        moment: Moment,
+        rings: Rings,
+        settings: &Settings,
+        now: Timestamp,
+    ) -> Result<(), HitError> {
+        if moment.hits == 0 {
             return Ok(());
         }
-        self.make_room(weight, settings, now)?;
-        let moment = Moment { at_ms: at.as_millis(), hits: weight };
+        self.make_room(moment.hits, settings, now)?;
         if let Entry::Inline(inline) = self {
             match inline.add_or_give(moment) {
                 None => return Ok(()),
@@ -146,7 +156,7 @@ impl Entry {
                 Some(_) => {}
             }
         }
-        self.add_to_heap(moment, settings, now);
+        self.add_to_heap(moment, rings, settings, now);
         Ok(())
     }
 
@@ -184,7 +194,7 @@ impl Entry {
     }
 
     /// Adds hits on the heap, after moving inline hits there.
-    fn add_to_heap(&mut self, moment: Moment, settings: &Settings, now: Timestamp) {
+    fn add_to_heap(&mut self, moment: Moment, rings: Rings, settings: &Settings, now: Timestamp) {
         if let Entry::Inline(inline) = self {
             *self = Entry::list_of(inline.oldest_first());
         }
@@ -199,7 +209,7 @@ impl Entry {
         }
         if let Entry::Large { newest, large } = self {
             *newest = PackedTime::pack(newest.get().max(moment.at_ms));
-            large.add(moment.at_ms, moment.hits, settings, now);
+            large.add(moment, rings, settings, now);
         }
     }
 

@@ -47,11 +47,11 @@ impl Entry {
         now: Timestamp,
     ) -> Option<GivenBack> {
         let first_ms = window.first_ms();
-        self.take_newest(first_ms, |pane| pane.start_ms >= first_ms, hits, settings, now)
+        self.take_newest(|pane| pane.start_ms >= first_ms, hits, settings, now)
     }
 
-    /// Removes hits again that were in a window that begins at `from_ms`, the newest first: at most `hits`. Those of panes that begin before
-    /// it come last: there are none of them, unless panes are wider now. Returns them.
+    /// Removes hits again that were in a window that begins at `from_ms`, the newest first: at most `hits`. Panes that begin before it
+    /// come last. There are none, unless panes are wider now. Returns the hits.
     pub(crate) fn give_back_from(
         &mut self,
         from_ms: i64,
@@ -59,14 +59,12 @@ impl Entry {
         settings: &Settings,
         now: Timestamp,
     ) -> Option<GivenBack> {
-        self.take_newest(from_ms, |pane| pane.end_ms() > from_ms, hits, settings, now)
+        self.take_newest(|pane| pane.end_ms() > from_ms, hits, settings, now)
     }
 
-    /// Removes the newest hits of the newest panes, at most `hits`, first of those that begin at `from_ms` or later. Returns them. A ring is
-    /// turned into panes.
+    /// Removes hits of the panes that begin last, at most `hits`. Returns them. A ring is turned into panes.
     fn take_newest(
         &mut self,
-        from_ms: i64,
         is_of_them: impl Fn(&Pane) -> bool,
         hits: u64,
         settings: &Settings,
@@ -74,8 +72,8 @@ impl Entry {
     ) -> Option<GivenBack> {
         self.keep_moments(settings, now);
         let parts = self.newest_first().map(|panes| panes.take_while(&is_of_them));
-        // A wide pane with older hits may end last of all.
-        let key = |part, pane: &Pane| (pane.start_ms < from_ms, -pane.end_ms(), PARTS - part);
+        // By start: a coarse pane may end after moments whose time is known, and have older hits.
+        let key = |part, pane: &Pane| (-pane.start_ms, PARTS - part);
         let taken = shares(parts, hits, key);
         let totals = self.ended_by(i64::MAX);
         self.take(array::from_fn(|part| totals[part] - taken[part]..totals[part]), settings, now)

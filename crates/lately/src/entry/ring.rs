@@ -36,13 +36,31 @@ fn least_panes(settings: &Settings) -> u32 {
     u32::try_from(settings.panes_in(settings.exact()) + 1).expect("bounded by limits")
 }
 
+/// The cells of a ring.
+fn cells_of(settings: &Settings) -> u32 {
+    let len = least_panes(settings);
+    len + len / PANES_PER_EXTRA_CELL
+}
+
 impl Ring {
+    /// The memory of a ring with hits in `filled` successive panes, up to `most` in each.
+    pub(super) fn bytes_for(settings: &Settings, filled: i64, most: u64) -> usize {
+        let cells = cells_of(settings);
+        Cells::bytes_for(cells, u32::try_from(filled).unwrap_or(cells).min(cells), most)
+    }
+
+    /// The start of a ring that ends with the pane of `now`.
+    pub(super) fn start_at(settings: &Settings, now: Timestamp) -> i64 {
+        let first = settings.pane_of(now.as_millis()) - i64::from(least_panes(settings)) + 1;
+        first * settings.resolution().as_millis()
+    }
+
     /// An empty ring that ends with the pane of `now`.
     pub(super) fn new(settings: &Settings, now: Timestamp) -> Ring {
         let len = least_panes(settings);
         let window = u32::try_from(settings.panes_in(settings.window())).ok().filter(|&panes| panes < len);
         Ring {
-            cells: Cells::new(len + len / PANES_PER_EXTRA_CELL),
+            cells: Cells::new(cells_of(settings)),
             head: settings.pane_of(now.as_millis()),
             head_cell: len - 1,
             len,

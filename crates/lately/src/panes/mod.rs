@@ -87,6 +87,11 @@ impl Panes {
         self.len as usize
     }
 
+    /// The mean of the hits of a pane. 0 if there is none.
+    pub(crate) fn mean(&self) -> u64 {
+        self.total().checked_div(u64::from(self.len)).unwrap_or(0)
+    }
+
     /// The end of the newest pane.
     pub(crate) fn end_ms(&self) -> Option<i64> {
         self.newest.map(Pane::end_ms)

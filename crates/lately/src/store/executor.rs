@@ -31,7 +31,7 @@ pub(super) struct Executor<'a> {
     now: Timestamp,
     context: Context<'a>,
     locked: Option<LockedShard<'a>>,
-    /// Whether the store was far above its ceiling at the start. If so, all operations take the general path,
+    /// Whether the store was far above its ceiling, at the start or since. If so, all operations take the general path,
     /// which checks whether a key may grow.
     is_far_over: bool,
     /// Whether other nodes have counted hits. If so, limits take the general path, and their hits are added
@@ -213,6 +213,8 @@ impl<'a> Executor<'a> {
     /// Applies an operation that the fast path has not applied. The key most likely is at `guess`.
     #[inline(never)]
     fn apply_after(&mut self, fast: &FastPath<()>, op: &Op<'_>, hash: u64, guess: Option<u32>) -> Outcome {
+        // Operations before this one may have taken much memory.
+        self.is_far_over |= self.store.memory.is_far_over();
         let place = match *fast {
             FastPath::At(place, _) => Some(place),
             _ => self.shard(hash).place_near(guess, op.key(), hash),
@@ -521,7 +523,7 @@ impl<'a> Executor<'a> {
         locked.deny(hit, place, context)
     }
 
-    /// Whether the store was far above its ceiling at the start.
+    /// Whether the store was far above its ceiling, at the start or since.
     pub(super) fn is_far_over(&self) -> bool {
         self.is_far_over
     }

@@ -7,6 +7,7 @@
 mod cells;
 mod coarse;
 mod estimate;
+mod member_set;
 mod panes;
 mod recent;
 mod sketch;
@@ -20,6 +21,7 @@ use crate::time::{Span, Timestamp};
 use crate::window::Window;
 
 use coarse::Coarse;
+pub use member_set::MemberSet;
 use panes::Edge;
 use recent::Recent;
 use sketch::Sketch;

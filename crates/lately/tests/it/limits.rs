@@ -640,6 +640,26 @@ fn a_refund_takes_no_hit_from_before_its_window() {
     }
 }
 
+/// Symptom: after a restore into a class with narrower panes, a refund left the newest hits. Cause: it took first from the pane that ends
+/// last, and a wide pane of before ends after now. Fix: it takes first from the pane that begins last.
+#[test]
+fn a_refund_takes_hits_of_now_before_those_of_a_wide_pane() {
+    let coarse = Store::builder().resolution(span(1_800_000)).build().expect("valid");
+    for ms in 0..600 {
+        coarse.hit_n(b"k", 1, Some(time(START_MS + ms)), time(START_MS + 1_000)).expect("counted");
+    }
+    let now = time(START_MS + 5_000);
+    let store = read_again(&coarse, Store::builder().build().expect("valid"), START_MS + 5_000);
+    store.hit_n(b"k", 5, Some(now), now).expect("counted");
+    let lower = |window_ms| store.hits(b"k", span(window_ms), now).lower;
+    assert_eq!((lower(1_000), lower(86_400_000)), (5, 605));
+    store.refund(request(1_000, 86_400_000, 4), now).expect("decided");
+    assert_eq!((lower(1_000), lower(86_400_000)), (1, 601));
+    store.refund(request(1_000, 86_400_000, 4), now).expect("decided");
+    assert_eq!((lower(1_000), lower(86_400_000)), (0, 597));
+    store.check_consistency();
+}
+
 #[test]
 fn a_refund_ends_no_lockout() {
     let store = Store::builder().build().expect("valid");

@@ -9,8 +9,8 @@ use std::net::IpAddr;
 
 use axum::extract::Request;
 use axum::http::header::{CONTENT_TYPE, HOST, HeaderName, ORIGIN, USER_AGENT};
-use axum::http::uri::Authority;
-use axum::http::{HeaderMap, StatusCode, Uri, Version};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, Version};
+use memchr::memchr2;
 use percent_encoding::percent_decode_str;
 
 use super::decisions::{AUTH, is_trusted};
@@ -89,9 +89,14 @@ impl From<Foreign> for Problem {
 fn check_link(uri: &Uri, headers: &HeaderMap) -> Result<(), Foreign> {
     let is_key = |field: &str| percent_decode_str(field.split('=').next().unwrap_or(field)).eq(*b"key");
     let names_key = || uri.query().is_some_and(|query| query.split('&').any(is_key));
-    let is_browser = headers.get(USER_AGENT).is_some_and(|agent| agent.as_bytes().starts_with(b"Mozilla/"));
-    let says_site = headers.contains_key(SEC_FETCH_SITE);
-    if uri.path() == AUTH && names_key() && is_browser && !says_site { Err(Foreign::Unknown) } else { Ok(()) }
+    let is_browser =
+        || headers.get(USER_AGENT).is_some_and(|agent| agent.as_bytes().starts_with(b"Mozilla/"));
+    let says_site = || headers.contains_key(SEC_FETCH_SITE);
+    if uri.path() == AUTH && names_key() && is_browser() && !says_site() {
+        Err(Foreign::Unknown)
+    } else {
+        Ok(())
+    }
 }
 
 /// Refuses a peer on another machine, unless clients have to log in.
@@ -178,49 +183,56 @@ impl Foreign {
 impl Own<'_> {
     /// The host of a request, which must be this server.
     fn check_host(&self, uri: &Uri, headers: &HeaderMap, version: Version) -> Result<Place, Foreign> {
-        let mut hosts = headers.get_all(HOST).iter().map(|host| text(host.as_bytes()));
+        let mut hosts = headers.get_all(HOST).iter().map(HeaderValue::as_bytes);
         // A request target with a host takes precedence over the header. In HTTP/2 it replaces the header.
-        let target = uri.authority().map(|target| target.as_str().to_owned());
-        let named = match (hosts.next(), hosts.next(), target) {
-            (None, None, Some(target)) if version == Version::HTTP_2 => vec![target],
-            (Some(host), None, target) => [Some(host), target].into_iter().flatten().collect(),
+        let target = uri.authority().map(|target| target.as_str().as_bytes());
+        let (host, target) = match (hosts.next(), hosts.next(), target) {
+            (None, None, Some(target)) if version == Version::HTTP_2 => (target, None),
+            (Some(host), None, target) => (host, target),
             _ => return Err(Foreign::NoHost),
         };
-        let mut first = None;
-        for host in named {
-            let place = Place::of(&host).filter(|place| self.is_own(&place.host));
-            let place = place.ok_or(Foreign::Host(host))?;
-            first.get_or_insert(place);
-        }
-        first.ok_or(Foreign::NoHost)
+        let own = |host: &[u8]| {
+            let place = std::str::from_utf8(host).ok().and_then(Place::of);
+            place.filter(|place| self.is_own(&place.host)).ok_or_else(|| Foreign::Host(text(host)))
+        };
+        let place = own(host)?;
+        target.map(own).transpose()?;
+        Ok(place)
     }
 
     /// Refuses what a page of another site sent.
     fn check_site(&self, host: &Place, headers: &HeaderMap) -> Result<(), Foreign> {
-        let all = |name| headers.get_all(name).iter().map(|value| text(value.as_bytes()));
+        let all = |name| headers.get_all(name).iter().map(HeaderValue::as_bytes);
         if let Some(origin) = all(ORIGIN).find(|origin| !self.is_own_origin(origin, host)) {
-            return Err(Foreign::Origin(origin));
+            return Err(Foreign::Origin(text(origin)));
         }
         // Another port of this machine is the same site but another server.
-        if let Some(site) = all(SEC_FETCH_SITE).find(|site| site != "same-origin" && site != "none") {
-            return Err(Foreign::Site(site));
+        if let Some(site) = all(SEC_FETCH_SITE).find(|&site| site != b"same-origin" && site != b"none") {
+            return Err(Foreign::Site(text(site)));
         }
         match all(CONTENT_TYPE).find(|kind| is_form(kind)) {
-            Some(kind) => Err(Foreign::Form(kind)),
+            Some(kind) => Err(Foreign::Form(text(kind))),
             None => Ok(()),
         }
     }
 
     fn is_own(&self, host: &HostName) -> bool {
-        match host.as_str().parse::<IpAddr>().map(|address| address.to_canonical()) {
-            Ok(address) if address.is_loopback() || address == self.local => true,
-            _ => host.as_str() == "localhost" || self.hosts.contains(host),
-        }
+        let is_here = match host {
+            HostName::Address(address) => {
+                let address = address.to_canonical();
+                address.is_loopback() || address == self.local
+            }
+            HostName::Name(name) => name == "localhost",
+        };
+        is_here || self.hosts.contains(host)
     }
 
     /// An origin is ours when it equals `Host`, or when the config lists its name: a proxy may have replaced `Host`.
-    fn is_own_origin(&self, origin: &str, host: &Place) -> bool {
-        let Some((scheme, authority)) = origin.split_once("://") else { return false };
+    fn is_own_origin(&self, origin: &[u8], host: &Place) -> bool {
+        let Some((scheme, authority)) = std::str::from_utf8(origin).ok().and_then(|it| it.split_once("://"))
+        else {
+            return false;
+        };
         let default_port = match scheme {
             "http" => 80,
             "https" => 443,
@@ -238,9 +250,10 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-fn is_form(kind: &str) -> bool {
-    let kind = kind.split([';', ',']).next().unwrap_or(kind).trim();
-    FORM_TYPES.iter().any(|form| kind.eq_ignore_ascii_case(form))
+fn is_form(kind: &[u8]) -> bool {
+    let end = memchr2(b';', b',', kind).unwrap_or(kind.len());
+    let kind = kind[..end].trim_ascii();
+    FORM_TYPES.iter().any(|form| kind.eq_ignore_ascii_case(form.as_bytes()))
 }
 
 /// A host and an optional port.
@@ -253,11 +266,18 @@ struct Place {
 impl Place {
     /// `None` when it is not a host with an optional port.
     fn of(text: &str) -> Option<Place> {
-        let authority: Authority = text.parse().ok()?;
-        let host = authority.host().parse().ok()?;
-        let port = authority.port_u16();
-        let is_plain = !text.contains('@') && (port.is_some() || text == authority.host());
-        is_plain.then_some(Place { host, port })
+        // The colons of an IPv6 address are in brackets. An empty port is that of the scheme (RFC 9110, section 4.2.3).
+        let (host, port) = match text.rsplit_once(':') {
+            Some((host, port)) if !text.ends_with(']') => (host, port),
+            _ => (text, ""),
+        };
+        let is_number = port.bytes().all(|byte| byte.is_ascii_digit());
+        let is_bare_ipv6 = host.contains(':') && !host.starts_with('[');
+        if !is_number || is_bare_ipv6 {
+            return None;
+        }
+        let port = if port.is_empty() { None } else { Some(port.parse().ok()?) };
+        Some(Place { host: host.parse().ok()?, port })
     }
 }
 
@@ -284,6 +304,7 @@ mod tests {
         let check = |host: &str| check("/v1/dump", &[("host", host)]);
         for own in [
             "localhost",
+            "localhost:",
             "localhost:7380",
             "LOCALHOST.:80",
             "127.0.0.1:7380",
@@ -314,9 +335,15 @@ mod tests {
             "localhost@evil.example",
             "evil.example@localhost",
             "",
-            "localhost:",
+            ":",
+            "localhost::",
             "localhost:x",
             "localhost:99999",
+            "localhost:+80",
+            "::1",
+            "1::2:3",
+            "[::1",
+            "[::1]1",
             "a b",
             "/",
         ] {

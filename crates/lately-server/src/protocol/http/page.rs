@@ -10,9 +10,8 @@ use axum::http::header::{
 };
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::IntoResponse;
-use axum::routing::get;
 
-use super::routes::wrong_method;
+use super::routes::{PAGE, wrong_method};
 use crate::service::Service;
 
 /// A file of the page: its path, its type and its content.
@@ -77,7 +76,7 @@ static TAG: LazyLock<String> = LazyLock::new(|| {
 /// The routes of the files.
 pub(super) fn routes() -> Router<Arc<Service>> {
     let add = |router: Router<Arc<Service>>, file: &'static File| {
-        router.route(file.path, get(async move |headers: HeaderMap| answer(file, &headers)))
+        router.route(file.path, PAGE.get(async move |headers: HeaderMap| answer(file, &headers)))
     };
     FILES.iter().fold(Router::new(), add).method_not_allowed_fallback(wrong_method)
 }

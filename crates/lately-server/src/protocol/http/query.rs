@@ -9,6 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use lately::limits::{MAX_KEY_BYTES, MAX_TOTAL};
 use lately::{HitError, Span, Timestamp};
+use memchr::memchr;
 use percent_encoding::percent_decode_str;
 
 use super::problem::Problem;
@@ -25,7 +26,10 @@ pub(super) fn key_of<'u>(uri: &'u Uri, path: &str) -> Result<Cow<'u, [u8]>, Prob
     if text.is_empty()
         && let Some(encoded) = key_in_query(uri).next()
     {
-        let key = STANDARD.decode(encoded?).map_err(|_| Problem::bad(format!("{KEY} is not Base64")))?;
+        let encoded = encoded?;
+        let wrong =
+            || format!("invalid {KEY} '{}': it is not Base64", shown(&String::from_utf8_lossy(&encoded)));
+        let key = STANDARD.decode(&encoded).map_err(|_| Problem::bad(wrong()))?;
         return checked(key.into());
     }
     let key = unescaped(text).map_err(|wrong| Problem::bad(format!("invalid key: {wrong}")))?;
@@ -51,6 +55,9 @@ pub(super) fn checked(key: Cow<'_, [u8]>) -> Result<Cow<'_, [u8]>, Problem> {
 
 /// The bytes of a percent-encoded text. An error names what is none.
 fn unescaped(text: &str) -> Result<Cow<'_, [u8]>, String> {
+    if memchr(b'%', text.as_bytes()).is_none() {
+        return Ok(text.as_bytes().into());
+    }
     let is_escape = |at: usize| {
         text.as_bytes().get(at + 1..at + 3).is_some_and(|it| it.iter().all(u8::is_ascii_hexdigit))
     };
@@ -75,9 +82,9 @@ pub(super) struct Query<'u> {
 
 /// Decodes a name or a value of a query.
 fn decoded(text: &str) -> Result<Cow<'_, [u8]>, Problem> {
-    let bytes = match text.contains('+') {
-        true => unescaped(&text.replace('+', " ")).map(|bytes| Cow::Owned(bytes.into_owned())),
-        false => unescaped(text),
+    let bytes = match memchr(b'+', text.as_bytes()) {
+        Some(_) => unescaped(&text.replace('+', " ")).map(|bytes| Cow::Owned(bytes.into_owned())),
+        None => unescaped(text),
     };
     bytes.map_err(|wrong| Problem::bad(format!("invalid query: {wrong}")))
 }
@@ -109,11 +116,12 @@ impl<'u> Query<'u> {
     /// # Errors
     /// It is given twice.
     pub(super) fn bytes(&mut self, name: &str) -> Result<Option<Cow<'u, [u8]>>, Problem> {
-        let mut values = self.left.extract_if(.., |(other, _)| **other == *name.as_bytes());
-        let (value, second) = (values.next(), values.next());
-        match second {
-            None => Ok(value.map(|(_, value)| value)),
-            Some(_) => Err(Problem::bad(format!("{name} is given twice"))),
+        let is_it = |(other, _): &Parameter<'u>| **other == *name.as_bytes();
+        let Some(at) = self.left.iter().position(is_it) else { return Ok(None) };
+        let (_, value) = self.left.remove(at);
+        match self.left.iter().any(is_it) {
+            false => Ok(Some(value)),
+            true => Err(Problem::bad(format!("{name} is given twice"))),
         }
     }
 

@@ -44,31 +44,31 @@ impl Quota<'_> {
         let more_after_ms = retry_ms.or(more_after.map(Span::as_millis));
         let more_s = more_after_ms.map_or(0, whole_seconds);
         let w = || if window_ms % 1_000 == 0 { format!(";w={}", window_ms / 1_000) } else { String::new() };
-        let mut add = |header: &'static str, value: String| {
-            let value = HeaderValue::try_from(value).expect("names of limits and digits are text");
+        let mut add = |header: &'static str, value: &str| {
+            let value = HeaderValue::from_str(value).expect("names of limits and digits are text");
             headers.insert(HeaderName::from_static(header), value);
         };
         match style {
             RateLimitHeaders::Current => {
                 let item = QuotaItem { name, max, window_ms, remaining, more_after_ms };
-                let (mut policy, mut left) =
-                    (String::with_capacity(ITEM_BYTES), String::with_capacity(ITEM_BYTES));
-                item.add_policy(&mut policy);
-                item.add_remaining(&mut left);
-                add("ratelimit-policy", policy);
-                add("ratelimit", left);
+                let mut field = String::with_capacity(ITEM_BYTES);
+                item.add_policy(&mut field);
+                add("ratelimit-policy", &field);
+                field.clear();
+                item.add_remaining(&mut field);
+                add("ratelimit", &field);
             }
             RateLimitHeaders::Draft06 => {
-                add("ratelimit-limit", max.to_string());
-                add("ratelimit-policy", format!("{max}{}", w()));
-                add("ratelimit-remaining", remaining.to_string());
-                add("ratelimit-reset", more_s.to_string());
+                add("ratelimit-limit", &max.to_string());
+                add("ratelimit-policy", &format!("{max}{}", w()));
+                add("ratelimit-remaining", &remaining.to_string());
+                add("ratelimit-reset", &more_s.to_string());
             }
             RateLimitHeaders::XDraft03 => {
                 let named = self.name.map_or(String::new(), |name| format!(";name=\"{name}\""));
-                add("x-ratelimit-limit", format!("{max}, {max}{}{named}", w()));
-                add("x-ratelimit-remaining", remaining.to_string());
-                add("x-ratelimit-reset", more_s.to_string());
+                add("x-ratelimit-limit", &format!("{max}, {max}{}{named}", w()));
+                add("x-ratelimit-remaining", &remaining.to_string());
+                add("x-ratelimit-reset", &more_s.to_string());
             }
             RateLimitHeaders::Off => {}
         }

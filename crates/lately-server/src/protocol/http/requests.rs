@@ -24,8 +24,8 @@ use super::problem::problem;
 use super::routes::HEALTH;
 use crate::limits::{
     CONNECTIONS_SHARE, GRPC_CALLS_SHARE, HTTP_ANSWER_BYTES, HTTP_LOOK_EVERY, LEAST_GRPC_CALLS,
-    MAX_GRPC_CONNECTIONS, MAX_HTTP2_CONNECTIONS, MAX_HTTP2_STREAMS, MAX_WAITING_REQUESTS, PLACE_LOOKS,
-    REQUEST_BYTES,
+    MAX_GRPC_CONNECTIONS, MAX_HTTP_HEADERS, MAX_HTTP2_CONNECTIONS, MAX_HTTP2_STREAMS, MAX_WAITING_REQUESTS,
+    PLACE_LOOKS, REQUEST_BYTES,
 };
 use crate::service::{Held, Service};
 
@@ -159,6 +159,11 @@ pub(super) async fn in_a_place(
     request: Request,
     next: impl AsyncFnOnce(Request) -> Response,
 ) -> Response {
+    if request.headers().len() > MAX_HTTP_HEADERS {
+        // The library only bounds those of HTTP/1.1 by their number.
+        let detail = format!("the request has more than {MAX_HTTP_HEADERS} headers");
+        return problem(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "too many headers", &detail);
+    }
     let needs_none = HEALTH.contains(&request.uri().path()) && request.body().is_end_stream();
     let pace = request.extensions().get::<Link>().map(|link| Arc::clone(&link.pace));
     let Some(pace) = pace.filter(|pace| !needs_none && !pace.is_probe()) else { return next(request).await };

@@ -1,14 +1,15 @@
 //! The routes of HTTP, each with what a client must be allowed to do, and the routers of the two listeners.
 
+use std::pin::Pin;
 use std::sync::Arc;
 
-use axum::body::Body;
+use axum::body::{Body, HttpBody as _};
 use axum::extract::{Request, State};
+use axum::handler::Handler;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{Method, StatusCode, Uri};
-use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodRouter, delete, get, post};
+use axum::routing::{self, MethodRouter};
 use axum::{Extension, Router};
 use lately_resp::command::Verb;
 use tower::{Service as _, service_fn};
@@ -17,7 +18,7 @@ use super::alerts;
 use super::cluster;
 use super::counts;
 use super::decisions::{self, AUTH};
-use super::dumps;
+use super::dumps::{self, next_piece};
 use super::events::{self, Events};
 use super::guard::Guard;
 use super::keys;
@@ -44,7 +45,7 @@ use crate::service::{Refused, Service};
 use crate::stopper::Stopper;
 
 /// A path and its method.
-struct Route {
+pub(super) struct Route {
     path: &'static str,
     /// Whether a key follows the path. Without one, the route is about all keys.
     has_key: bool,
@@ -53,14 +54,14 @@ struct Route {
     /// What a client must be allowed to do. `None`: every client may ask.
     verb: Option<Verb>,
     guard: Guard,
-    method: fn() -> MethodRouter<Arc<Service>>,
+    method: fn(&'static Route) -> MethodRouter<Arc<Service>>,
 }
 
 impl Route {
     const fn new(
         path: &'static str,
         verb: Option<Verb>,
-        method: fn() -> MethodRouter<Arc<Service>>,
+        method: fn(&'static Route) -> MethodRouter<Arc<Service>>,
     ) -> Route {
         let guard = Guard::SameSite;
         Route { path, has_key: false, checks_keys: false, verb, guard, method }
@@ -79,6 +80,44 @@ impl Route {
     const fn checking_keys(self) -> Route {
         Route { checks_keys: true, ..self }
     }
+
+    pub(super) fn get<T: 'static>(
+        &'static self,
+        handler: impl Handler<T, Arc<Service>>,
+    ) -> MethodRouter<Arc<Service>> {
+        routing::get(Admitting { route: self, handler })
+    }
+
+    fn post<T: 'static>(&'static self, handler: impl Handler<T, Arc<Service>>) -> MethodRouter<Arc<Service>> {
+        routing::post(Admitting { route: self, handler })
+    }
+
+    fn delete<T: 'static>(
+        &'static self,
+        handler: impl Handler<T, Arc<Service>>,
+    ) -> MethodRouter<Arc<Service>> {
+        routing::delete(Admitting { route: self, handler })
+    }
+}
+
+/// A handler that only gets the requests that its route admits.
+#[derive(Clone)]
+struct Admitting<H> {
+    route: &'static Route,
+    handler: H,
+}
+
+impl<T: 'static, H: Handler<T, Arc<Service>>> Handler<T, Arc<Service>> for Admitting<H> {
+    type Future = Pin<Box<dyn Future<Output = Response> + Send>>;
+
+    fn call(self, mut request: Request, service: Arc<Service>) -> Self::Future {
+        Box::pin(async move {
+            match admit(self.route, &service, &mut request).await {
+                Ok(()) => self.handler.call(request, service).await,
+                Err(problem) => refuse(request, problem).await,
+            }
+        })
+    }
 }
 
 const TOP: &str = "/v1/top";
@@ -90,49 +129,49 @@ pub(super) const HEALTH: [&str; 2] = ["/healthz", "/readyz"];
 
 /// Routes for monitoring. They read no keys and change nothing. On a listener of their own every client may ask.
 static WATCHING: [Route; 3] = [
-    Route::new(HEALTH[0], None, || get(health)).guarded(Guard::AnyClient),
-    Route::new(HEALTH[1], None, || get(ready)).guarded(Guard::AnyClient),
-    Route::new(METRICS, Some(Verb::Read), || get(metrics)).guarded(Guard::AnyClient),
+    Route::new(HEALTH[0], None, |it| it.get(health)).guarded(Guard::AnyClient),
+    Route::new(HEALTH[1], None, |it| it.get(ready)).guarded(Guard::AnyClient),
+    Route::new(METRICS, Some(Verb::Read), |it| it.get(metrics)).guarded(Guard::AnyClient),
 ];
 
 /// Routes about counts, and about the nodes that count.
 static COUNTING: [Route; 18] = [
-    Route::new("/v1/hit/", Some(Verb::Hit), || post(counts::hit)).with_key(),
-    Route::new("/v1/hits/", Some(Verb::Read), || get(counts::hits)).with_key(),
-    Route::new("/v1/unique/", Some(Verb::Read), || get(counts::unique)).with_key(),
-    Route::new("/v1/hits", Some(Verb::Hit), || post(ndjson::hits)).checking_keys(),
-    Route::new("/v1/series/", Some(Verb::Read), || get(series::series)).with_key(),
-    Route::new(TOP, Some(Verb::Read), || get(top::top)),
-    Route::new("/v1/alerts", Some(Verb::Read), || get(alerts::alerts)),
-    Route::new("/v1/limit/", Some(Verb::Limit), || post(decisions::limit)).with_key(),
-    Route::new(AUTH, Some(Verb::Limit), || get(decisions::auth)).checking_keys(),
-    Route::new("/v1/key/", Some(Verb::Delete), || delete(keys::delete)).with_key(),
-    Route::new("/v1/cluster", Some(Verb::Read), || get(cluster::nodes)),
-    Route::new("/v1/key/", Some(Verb::Read), || get(keys::state)).with_key(),
-    Route::new("/v1/limits", Some(Verb::Read), || get(named_limits::limits)),
-    Route::new("/v1/session", None, || get(session::who)),
-    Route::new("/v1/session", None, || post(session::begin)),
-    Route::new("/v1/session", None, || delete(session::end)),
-    Route::new("/v1/status", Some(Verb::Read), || get(status::status)),
-    Route::new("/openapi.json", None, || get(openapi::document)),
+    Route::new("/v1/hit/", Some(Verb::Hit), |it| it.post(counts::hit)).with_key(),
+    Route::new("/v1/hits/", Some(Verb::Read), |it| it.get(counts::hits)).with_key(),
+    Route::new("/v1/unique/", Some(Verb::Read), |it| it.get(counts::unique)).with_key(),
+    Route::new("/v1/hits", Some(Verb::Hit), |it| it.post(ndjson::hits)).checking_keys(),
+    Route::new("/v1/series/", Some(Verb::Read), |it| it.get(series::series)).with_key(),
+    Route::new(TOP, Some(Verb::Read), |it| it.get(top::top)),
+    Route::new("/v1/alerts", Some(Verb::Read), |it| it.get(alerts::alerts)),
+    Route::new("/v1/limit/", Some(Verb::Limit), |it| it.post(decisions::limit)).with_key(),
+    Route::new(AUTH, Some(Verb::Limit), |it| it.get(decisions::auth)).checking_keys(),
+    Route::new("/v1/key/", Some(Verb::Delete), |it| it.delete(keys::delete)).with_key(),
+    Route::new("/v1/cluster", Some(Verb::Read), |it| it.get(cluster::nodes)),
+    Route::new("/v1/key/", Some(Verb::Read), |it| it.get(keys::state)).with_key(),
+    Route::new("/v1/limits", Some(Verb::Read), |it| it.get(named_limits::limits)),
+    Route::new("/v1/session", None, |it| it.get(session::who)),
+    Route::new("/v1/session", None, |it| it.post(session::begin)),
+    Route::new("/v1/session", None, |it| it.delete(session::end)),
+    Route::new("/v1/status", Some(Verb::Read), |it| it.get(status::status)),
+    Route::new("/openapi.json", None, |it| it.get(openapi::document)),
 ];
 
 /// The stream of events.
-static STREAMS: [Route; 1] = [Route::new("/v1/events", Some(Verb::Read), || get(events::events))];
+static STREAMS: [Route; 1] = [Route::new("/v1/events", Some(Verb::Read), |it| it.get(events::events))];
 
 /// Routes that read or replace all keys.
 static TRANSFERS: [Route; 2] = [
-    Route::new("/v1/dump", Some(Verb::Admin), || get(dumps::dump)).guarded(Guard::SameMachine),
-    Route::new("/v1/restore", Some(Verb::Admin), || post(dumps::restore)).guarded(Guard::SameMachine),
+    Route::new("/v1/dump", Some(Verb::Admin), |it| it.get(dumps::dump)).guarded(Guard::SameMachine),
+    Route::new("/v1/restore", Some(Verb::Admin), |it| it.post(dumps::restore)).guarded(Guard::SameMachine),
 ];
 
 /// The files of the dashboard.
-static PAGE: Route = Route::new("/", None, MethodRouter::new);
+pub(super) static PAGE: Route = Route::new("/", None, |_| MethodRouter::new());
 
 /// The routes for monitoring, for a listener of their own.
 pub(crate) fn watching(service: Arc<Service>) -> Routes {
     let requests = Requests::of_http(&service);
-    let watched = router(&WATCHING, &service).fallback(not_watched).with_state(service);
+    let watched = router(&WATCHING).fallback(not_watched).with_state(service);
     // Nobody logs in there.
     Routes::new(service_fn(move |request| {
         let (requests, router) = (Arc::clone(&requests), watched.clone());
@@ -145,12 +184,12 @@ pub(crate) fn all(service: Arc<Service>, stopper: Stopper) -> Routes {
     let events = Events::new(&service, stopper);
     let requests = Requests::of_http(&service);
     let transfers = Extension(Transfers::new(&service));
-    let router = router(&TRANSFERS, &service)
+    let router = router(&TRANSFERS)
         .layer(transfers)
-        .merge(router(&STREAMS, &service).layer(Extension(events)))
-        .merge(router(&COUNTING, &service))
-        .merge(page::routes().route_layer(from_fn_with_state((&PAGE, Arc::clone(&service)), admit)))
-        .merge(router(&WATCHING, &service))
+        .merge(router(&STREAMS).layer(Extension(events)))
+        .merge(router(&COUNTING))
+        .merge(page::routes())
+        .merge(router(&WATCHING))
         .fallback(not_found)
         .with_state(Arc::clone(&service));
     let door = (Arc::clone(&service), requests, naming_routes(router, &service));
@@ -161,14 +200,12 @@ pub(crate) fn all(service: Arc<Service>, stopper: Stopper) -> Routes {
     traced(entered, service, Speaks::Http)
 }
 
-fn router(routes: &'static [Route], service: &Arc<Service>) -> Router<Arc<Service>> {
+fn router(routes: &'static [Route]) -> Router<Arc<Service>> {
     let mut router = Router::new();
     for route in routes {
-        let state = (route, Arc::clone(service));
-        let method = || (route.method)().route_layer(from_fn_with_state(state.clone(), admit));
-        router = router.route(route.path, method());
+        router = router.route(route.path, (route.method)(route));
         if route.has_key {
-            router = router.route(&format!("{}{{*key}}", route.path), method());
+            router = router.route(&format!("{}{{*key}}", route.path), (route.method)(route));
         }
     }
     router.method_not_allowed_fallback(wrong_method)
@@ -201,20 +238,38 @@ async fn enter(
     in_a_place(&requests, request, run).await
 }
 
-/// Refuses a request for where it comes from, or what its client may not do.
-async fn admit(
-    State((route, service)): State<(&'static Route, Arc<Service>)>,
-    request: Request,
-    next: Next,
-) -> Response {
+/// Checks where a request comes from, what its client may do, and that it has no body that nobody reads.
+///
+/// # Errors
+/// Why it is refused.
+async fn admit(route: &Route, service: &Service, request: &mut Request) -> Result<(), Problem> {
     let link = request.extensions().get().expect("the listener sets it");
-    match route
-        .guard
-        .check(&service, link, &request)
-        .and_then(|()| check_access(route, &service, link, request.uri()))
-    {
-        Ok(()) => next.run(request).await,
-        Err(problem) => refuse(request, problem).await,
+    route.guard.check(service, link, request)?;
+    check_access(route, service, link, request.uri())?;
+    let has_arguments = route.has_key && request.method() == Method::POST;
+    if has_arguments && has_content(request.body_mut()).await {
+        let (path, uri) = (route.path, request.uri().path());
+        return Err(Problem::bad(format!(
+            "{path}KEY takes no body: give arguments in the query, as in {uri}?at=1700000000"
+        )));
+    }
+    Ok(())
+}
+
+/// Whether there is a byte in a body. Where all arguments are in the query, what it says would be ignored.
+async fn has_content(body: &mut Body) -> bool {
+    if body.is_end_stream() {
+        return false;
+    }
+    if let Some(bytes) = body.size_hint().exact() {
+        return bytes > 0;
+    }
+    loop {
+        match next_piece(body).await {
+            None => return false,
+            Some(Ok(piece)) if piece.is_empty() => {}
+            Some(_) => return true,
+        }
     }
 }
 
@@ -317,9 +372,8 @@ mod tests {
     use axum::http;
     use hyper::service::Service as _;
     use hyper_util::service::TowerToHyperService;
-    use tower::Layer as _;
+    use tower::Layer;
 
-    use super::super::dumps::next_piece;
     use super::super::listener::Speaks;
     use super::super::openapi::tests::described;
     use super::*;
@@ -350,7 +404,8 @@ mod tests {
         // Streams of events end.
         let stopper = Stopper::new();
         stopper.stop();
-        let routes = TowerToHyperService::new(Extension(link).layer(all(Arc::clone(service), stopper)));
+        let routes =
+            TowerToHyperService::new(Layer::layer(&Extension(link), all(Arc::clone(service), stopper)));
         let response = routes.call(request.expect("a request")).await.expect("it does not fail");
         let status = response.status();
         let (mut body, mut bytes) = (response.into_body(), Vec::new());

@@ -11,10 +11,8 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::mem;
 use std::sync::Arc;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use lately::{DeltaBatch, LearnedMembers, Origin, OwnMembers, SentMembers, Tier, Timestamp};
-use lately_engines::{Block, Engine, EngineError, KeyText, NamedTexts, OwnedBlock};
+use lately_engines::{Block, Engine, EngineError, KeyText, MemberText, NamedTexts, OwnedBlock};
 
 use crate::limits::{
     BLOCK_SLACK_MS, MANY_MEMBERS_BYTES, MANY_MEMBERS_EVERY_MS, MAX_CHANGED_MEMBERS, MAX_MEMBER_DELETIONS,
@@ -58,10 +56,9 @@ struct Times {
 
 impl Times {
     /// The times of a text with these members. They have followed what was deleted before the first of them was counted.
-    fn with(mut self, own: Option<OwnMembers>) -> Text {
+    fn with(self, own: Option<OwnMembers>) -> MemberText {
         let OwnMembers { bytes, since } = own.unwrap_or_default();
-        self.applied = self.applied.max(since);
-        Text { times: self, members: bytes }
+        MemberText { deleted: self.deleted, applied: self.applied.max(since), members: bytes }
     }
 }
 
@@ -73,39 +70,11 @@ impl Deletions {
     }
 }
 
-/// What a node says of the members of a key.
-#[derive(Clone, PartialEq, Eq, Debug)]
-struct Text {
-    times: Times,
-    /// See `Store::own_members`. Empty if there are none.
-    members: Vec<u8>,
-}
-
-/// The first byte of a text.
-const VERSION: u8 = 1;
-
-impl Text {
-    fn write(&self) -> String {
-        let Text { times: Times { deleted, applied }, members } = self;
-        let times = [*deleted, *applied].map(|time| time.as_millis().to_le_bytes());
-        STANDARD.encode([&[VERSION], &times[0][..], &times[1], members].concat())
-    }
-
-    fn read(text: &str) -> Option<Text> {
-        let bytes = STANDARD.decode(text).ok()?;
-        let (version, rest) = bytes.split_first()?;
-        let (times, members) = rest.split_at_checked(16)?;
-        let time = |bytes: &[u8]| Timestamp::from_millis(i64::from_le_bytes(bytes.try_into().ok()?));
-        let times = Times { deleted: time(&times[..8])?, applied: time(&times[8..])? };
-        (*version == VERSION).then(|| Text { times, members: members.to_vec() })
-    }
-}
-
 /// What all nodes say of the members of a key.
 #[derive(Default)]
 struct Texts {
-    own: Vec<(Origin, Text)>,
-    others: Vec<(Origin, Text)>,
+    own: Vec<(Origin, MemberText)>,
+    others: Vec<(Origin, MemberText)>,
     /// How many texts no node wrote.
     malformed: usize,
 }
@@ -114,7 +83,7 @@ impl Texts {
     fn read(texts: NamedTexts, outgoing: &Outgoing) -> Texts {
         let mut all = Texts::default();
         for (name, text) in texts {
-            match (name.parse::<Origin>(), Text::read(&text)) {
+            match (name.parse::<Origin>(), MemberText::read(&text)) {
                 (Ok(origin), Some(text)) if outgoing.is_own(&origin) => all.own.push((origin, text)),
                 (Ok(origin), Some(text)) => all.others.push((origin, text)),
                 _ => all.malformed += 1,
@@ -126,7 +95,7 @@ impl Texts {
     /// Until when any node has deleted the members.
     fn deleted(&self) -> Timestamp {
         let texts = self.own.iter().chain(&self.others);
-        texts.map(|(_, text)| text.times.deleted).max().unwrap_or(Timestamp::MIN)
+        texts.map(|(_, text)| text.deleted).max().unwrap_or(Timestamp::MIN)
     }
 
     /// Learns the members of other nodes, as far as they are not deleted.
@@ -140,7 +109,7 @@ impl Texts {
         let of_others: Vec<_> = self.others.iter().filter(|(_, text)| !text.members.is_empty()).collect();
         let sent = of_others.iter().map(|(_, text)| SentMembers {
             bytes: &text.members,
-            deleted_until: Some(deleted).filter(|deleted| *deleted > text.times.applied),
+            deleted_until: Some(deleted).filter(|deleted| *deleted > text.applied),
         });
         let LearnedMembers { malformed, expired, .. } = service.store.learn_members(key, tier, sent, now);
         let malformed = self.malformed + malformed;
@@ -157,7 +126,7 @@ struct Learned<'t> {
     /// What was left out, and why.
     left_out: Option<String>,
     /// Texts whose members are all older than the retention.
-    expired: Vec<&'t (Origin, Text)>,
+    expired: Vec<&'t (Origin, MemberText)>,
 }
 
 /// Of these keys, those whose class counts members.
@@ -241,7 +210,8 @@ pub(super) async fn copy_up(
         let (all, _) = texts_of(local, keys).await?;
         let texts = all.iter().flat_map(|(key, texts)| texts.iter().map(|text| (*key, text)));
         // What no node wrote stays where it is.
-        let is_ours = |name: &str, text: &str| name.parse::<Origin>().is_ok() && Text::read(text).is_some();
+        let is_ours =
+            |name: &str, text: &str| name.parse::<Origin>().is_ok() && MemberText::read(text).is_some();
         let texts = texts.filter(|(_, (name, text))| is_ours(name, text)).map(|(key, (name, text))| {
             KeyText { key, name, text: Some(text), keep_until: keep_until(service, key, now) }
         });
@@ -339,7 +309,7 @@ impl<E: Engine> Worker<E> {
                 let former = mem::take(&mut deletions.former);
                 removed.extend(former.into_iter().map(|origin| (key, origin.to_string())));
             }
-            let is_empty = text.members.is_empty() && text.times.deleted == Timestamp::MIN;
+            let is_empty = text.members.is_empty() && text.deleted == Timestamp::MIN;
             let text = (!is_empty).then(|| text.write());
             if text.as_ref().is_some_and(|text| text.len() > MANY_MEMBERS_BYTES) {
                 self.members.sent.insert(key.clone(), now);
@@ -450,7 +420,7 @@ impl<E: Engine> Worker<E> {
     async fn remove_texts(
         &mut self,
         key: &[u8],
-        expired: &[&(Origin, Text)],
+        expired: &[&(Origin, MemberText)],
         now: Timestamp,
     ) -> Result<(), EngineError> {
         let service = Arc::clone(&self.service);
@@ -460,8 +430,8 @@ impl<E: Engine> Worker<E> {
         if expired.is_empty() || sets.others().any(|levels| levels.retain_ms() > sets.own().retain_ms()) {
             return Ok(());
         }
-        let goes = |(origin, text): &&&(Origin, Text)| {
-            keep_until(&service, key, text.times.deleted) < now && cluster.is_gone(origin, now)
+        let goes = |(origin, text): &&&(Origin, MemberText)| {
+            keep_until(&service, key, text.deleted) < now && cluster.is_gone(origin, now)
         };
         let names: Vec<_> = expired.iter().filter(goes).map(|(origin, _)| origin.to_string()).collect();
         let keep_until = keep_until(&service, key, now);
@@ -492,7 +462,7 @@ impl<E: Engine> Worker<E> {
     /// Whether own members have followed the deletions until a time.
     fn has_followed(&self, key: &[u8], until: Timestamp, now: Timestamp) -> bool {
         let times = self.members.times(key);
-        times.applied >= until || times.with(self.service.store.own_members(key, now)).times.applied >= until
+        times.applied >= until || times.with(self.service.store.own_members(key, now)).applied >= until
     }
 
     /// Takes over what earlier starts of this node say of deletions. Their members are in the store.
@@ -503,8 +473,8 @@ impl<E: Engine> Worker<E> {
         }
         self.members.change(key, |Deletions { times, latest, former: names }| {
             for (_, text) in former() {
-                times.deleted = times.deleted.max(text.times.deleted);
-                times.applied = times.applied.max(text.times.applied);
+                times.deleted = times.deleted.max(text.deleted);
+                times.applied = times.applied.max(text.applied);
             }
             *latest = times.deleted.max(*latest);
             *names = former().map(|(of, _)| of.clone()).collect();
@@ -524,23 +494,5 @@ impl<E: Engine> Worker<E> {
         self.members.change(key, |deletions| deletions.follow(until));
         self.members.changed.insert(key.into());
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn texts_are_read_as_they_were_written() {
-        let at = |ms| Timestamp::from_millis(ms).expect("a time");
-        for (deleted, members) in [(Timestamp::MIN, &b""[..]), (at(1_700_000_000_123), b"\0\xff some")] {
-            let text = Text { times: Times { deleted, applied: at(7) }, members: members.into() };
-            assert_eq!(Text::read(&text.write()), Some(text));
-        }
-        let empty = STANDARD.encode([VERSION; 16]);
-        for text in ["", "?", "AQ==", &empty, &STANDARD.encode([2; 17]), &STANDARD.encode([0xff; 40])] {
-            assert_eq!(Text::read(text), None, "{text}");
-        }
     }
 }

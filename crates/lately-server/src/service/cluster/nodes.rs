@@ -90,11 +90,13 @@ impl Cluster {
         (list.read_ms.and_then(Timestamp::from_millis), list.refused.clone())
     }
 
-    /// Whether the node of an origin is not on the list, and that was read just now.
+    /// Whether an origin is of a node that is not on the list, and that was read just now. A topic of records is no node.
     pub(super) fn is_gone(&self, origin: &Origin, now: Timestamp) -> bool {
+        let is_node = self.config.kafka.as_ref().is_none_or(|kafka| kafka.may_be(origin.node()));
         let list = self.nodes.lock();
         let is_new = list.read_ms.is_some_and(|ms| now.as_millis() - ms <= millis(NODE_SILENT));
-        is_new
+        is_node
+            && is_new
             && list.nodes.len() < MAX_LISTED_NODES
             && list.nodes.iter().all(|(name, _)| name != origin.node())
     }

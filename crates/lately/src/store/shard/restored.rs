@@ -149,9 +149,13 @@ impl Shard {
         self.change_ids(context.ids, |all, known| {
             for &(mut id) in ids {
                 if context.is_clock_repaired {
-                    // The hits count as of now.
+                    // The hits count as of now, and their ids are known for as long as before.
+                    let ahead = Span::from_millis(id.at.as_millis() - now.as_millis());
                     id.at = id.at.min(now);
-                    id.until = id.until.min(now.saturating_add(settings.dedupe().unwrap_or(Span::MIN)));
+                    id.until = ahead.map_or(id.until, |ahead| id.until.saturating_sub(ahead));
+                    if let Some(dedupe) = settings.dedupe() {
+                        id.until = id.until.min(now.saturating_add(dedupe));
+                    }
                 }
                 if id.until >= now {
                     all.insert(owner, id, known);

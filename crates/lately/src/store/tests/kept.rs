@@ -43,6 +43,29 @@ fn take_back(store: &Store, key: &[u8], hits: u64, now: Timestamp, batch: &mut D
     store.take_back(key, &cells, now, batch);
 }
 
+/// Symptom: after a start, used-up limits were open again and hits were lost, although little memory was used before. Cause: while a server
+/// runs, a limit keeps the times of hits as a list. The replay knew of no limits, and made a ring of each key with many hits, a hundred times as
+/// large, so it evicted keys. Fix: a replay makes no ring that is larger than the hits without it.
+#[test]
+fn a_replay_takes_no_more_memory_than_the_limits_before_it() {
+    let fine = Settings::builder().resolution(milliseconds(10)).window(minutes(5));
+    for cost in [1, 1_000, 1 << 40] {
+        let stores = [(); 2].map(|()| Store::builder().settings(fine.clone()).build().expect("valid"));
+        let [original, copy] = stores;
+        let mut replay = replay(&copy, Portion::ALL);
+        for step in 0..300 {
+            let mut batch = DeltaBatch::default();
+            let request = |key| Op::of(Request::new(key, u64::MAX, minutes(5), cost));
+            let ops: Vec<_> = b"abcdefghijklmnopqrst".chunks(1).map(request).collect();
+            original.apply_into(&ops, after(milliseconds(1 + 800 * step)), &mut Vec::new(), &mut batch);
+            replay.record(batch.deltas()).expect("well formed");
+        }
+        copy.check_consistency();
+        let [before, after] = [&original, &copy].map(|store| store.memory().used_bytes);
+        assert!(after <= before + before / 4, "cost {cost}: {after} bytes, {before} before");
+    }
+}
+
 /// Four hits at once, and one an hour.
 fn rate() -> Rate {
     Rate::new(3, 1, hours(1)).expect("a rate")

@@ -1,7 +1,7 @@
 //! Commands about the connection and the server: `HELLO`, `CLIENT`, `INFO` and others.
 
 use lately::{Pattern, Timestamp};
-use lately_resp::command::{ClientCommand, Hello, write_help};
+use lately_resp::command::{ClientCommand, Hello, Verb, write_help};
 use lately_resp::texts::HELLO_NOAUTH;
 use lately_resp::{ArgList, Command, Encoder, Protocol, texts};
 
@@ -52,7 +52,10 @@ impl Session {
                 return Flow::Close;
             }
             Command::Command(query) => query.answer(&mut reply),
-            Command::Info { sections } => reply.verbatim(&info::text(&self.service, *sections, now)),
+            Command::Info { sections } => {
+                let may_read_all = self.principal.check(Some(Verb::Read), |_| None::<Option<()>>).is_ok();
+                reply.verbatim(&info::text(&self.service, (*sections, may_read_all), now));
+            }
             Command::ConfigGet { patterns } => self.config_get(*patterns, &mut reply),
             Command::Time => {
                 let now = self.service.time_of(now);

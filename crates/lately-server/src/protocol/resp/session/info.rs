@@ -15,9 +15,19 @@ use crate::service::process;
 use crate::service::{AlertFigures, Service};
 use crate::{REDIS_VERSION, VERSION};
 
+/// Sections about all keys. They are for clients that may read these.
+const ABOUT_KEYS: [&str; 3] = ["Limits", "Alerts", "Keyspace"];
+
 /// The named sections, or all.
-pub(super) fn text(service: &Service, sections: ArgList<'_>, now: Timestamp) -> String {
+pub(super) fn text(
+    service: &Service,
+    (sections, may_read_all): (ArgList<'_>, bool),
+    now: Timestamp,
+) -> String {
     let wanted = |name: &str| {
+        if !may_read_all && ABOUT_KEYS.contains(&name) {
+            return false;
+        }
         sections.is_empty()
             || sections.iter().any(|section| {
                 ["all", "default", "everything", name]

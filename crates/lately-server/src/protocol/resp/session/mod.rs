@@ -215,6 +215,7 @@ impl Session {
             }
             flow = match &parsed {
                 Ok(_) if is_loading && !spec_of(args).is_ok_and(|spec| spec.runs_while_loading) => {
+                    self.transaction.iter_mut().for_each(Transaction::abort);
                     Encoder::new(out, self.protocol).error(texts::LOADING);
                     Flow::Continue
                 }

@@ -30,6 +30,13 @@ pub(super) struct Execution {
     now: Timestamp,
 }
 
+impl Transaction {
+    /// A command was refused before it was queued.
+    pub(super) fn abort(&mut self) {
+        self.aborted = true;
+    }
+}
+
 impl Session {
     /// Handles a request after `MULTI`: queues it, unless it ends the transaction or the connection.
     pub(super) fn in_transaction(

@@ -111,6 +111,24 @@ fn refusal(name: &str, expected: &Expected) -> Option<String> {
     }
 }
 
+/// Symptom: a user of some keys saw the hits behind alerts on others, all limits, and the number of keys. Cause: `INFO` has no verb. Fix: these
+/// sections need `read` on all keys.
+#[test]
+fn info_has_nothing_about_keys_that_a_user_may_not_read() {
+    const ABOUT_KEYS: [&str; 3] = ["# Limits", "# Alerts", "# Keyspace"];
+    let sections = |mut talk: Talk, line: &str| {
+        let reply = talk.ask(line);
+        ABOUT_KEYS.map(|section| reply.contains(section))
+    };
+    for line in ["INFO", "INFO everything", "INFO limits alerts keyspace"] {
+        assert_eq!(sections(client(Verb::ALL, "app:*"), line), [false; 3], "{line}");
+        assert_eq!(sections(client(&[Verb::Hit], "*"), line), [false; 3], "{line}");
+        assert_eq!(sections(client(&[Verb::Read], "*"), line), [true; 3], "{line}");
+        assert_eq!(sections(Talk::new(), line), [true; 3], "{line}");
+    }
+    assert!(client(&[Verb::Hit], "app:*").ask("INFO server").contains("redis_version"));
+}
+
 #[test]
 fn the_guide_has_each_command_under_its_verb() {
     let guide = Guide::read();

@@ -386,8 +386,7 @@ fn commands_for_keys_are_refused_while_loading() {
     let storage = Some(crate::Storage::default());
     let mut talk = Talk::with(Config { storage, ..Config::default() });
     let loading = "-LOADING Lately is loading the dataset in memory|";
-    for command in
-        ["HIT k", "HITS k", "MHIT k 1", "DEL k", "SCAN 0", "DBSIZE", "FLUSHALL", "PING", "MULTI", "BGSAVE"]
+    for command in ["HIT k", "HITS k", "MHIT k 1", "DEL k", "SCAN 0", "DBSIZE", "FLUSHALL", "PING", "BGSAVE"]
     {
         talk.check(command, loading);
     }
@@ -395,6 +394,28 @@ fn commands_for_keys_are_refused_while_loading() {
     talk.check("CLIENT SETNAME me", "+OK|");
     assert_eq!(talk.info("loading"), "1");
     talk.check("NOSUCH", "-ERR unknown command 'NOSUCH', with args beginning with: |");
+}
+
+/// Symptom: of a pipeline `MULTI HIT HIT EXEC`, one hit counted, and `EXEC` was an error. Cause: `MULTI` was refused, and the load ended
+/// before the next command. Fix: as in Redis, a transaction may begin, and a command that is refused aborts it.
+#[test]
+fn a_transaction_over_the_end_of_loading_runs_not_at_all() {
+    let storage = Some(crate::Storage::default());
+    let mut talk = Talk::with(Config { storage, ..Config::default() });
+    let loading = "-LOADING Lately is loading the dataset in memory|";
+    let aborted = "-EXECABORT Transaction discarded because of previous errors.|";
+    for ends_before_exec in [false, true] {
+        for (command, expected) in [("MULTI", "+OK|"), ("HIT k", loading), ("HIT k", loading)] {
+            talk.check(command, expected);
+        }
+        if ends_before_exec {
+            talk.service.loaded_nothing();
+            talk.check("HIT k", "+QUEUED|");
+        }
+        talk.check("EXEC", aborted);
+    }
+    talk.check("HITS k", ":0|");
+    talk.check("EXEC", "-ERR EXEC without MULTI|");
 }
 
 /// 600 idle clients.
