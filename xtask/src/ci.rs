@@ -5,7 +5,7 @@ use std::path::Path;
 use clap::Args;
 
 use crate::run::Outcome;
-use crate::{clippy, doc, fmt, loom, say, test, tidy};
+use crate::{clippy, doc, fmt, loom, package, say, test, tidy};
 
 /// Whether there is a network.
 #[derive(Args)]
@@ -20,8 +20,11 @@ pub(crate) fn run(root: &Path, options: &Options) -> Outcome {
     clippy::run(root)?;
     tidy::run(root)?;
     doc::run(root)?;
+    if !options.offline {
+        package::run(root)?;
+    }
     loom::run(root)?;
     test::run_all(root, options.offline)?;
-    say::passed("fmt, clippy, tidy, doc, loom, test");
+    say::passed("ci");
     Ok(())
 }

@@ -13,6 +13,7 @@ mod fmt;
 mod fuzz;
 mod limits;
 mod loom;
+mod package;
 mod proto;
 mod run;
 mod say;
@@ -39,7 +40,7 @@ struct Arguments {
 enum Verb {
     /// Install what the tests need, then run them all
     Test(test::Options),
-    /// Run all checks: fmt, clippy, tidy, doc, loom, test
+    /// Run all checks: fmt, clippy, tidy, doc, package, loom, test
     Ci(ci::Options),
     /// Check the formatting
     Fmt,
@@ -51,6 +52,8 @@ enum Verb {
     Doc,
     /// Check licences, sources and duplicate versions of the dependencies
     Deny,
+    /// Make a package of each crate, as for a registry
+    Package,
     /// Make the Debian package
     Deb,
     /// Measure Lately and its rivals
@@ -88,6 +91,7 @@ fn dispatch(verb: &Verb) -> Outcome {
         Verb::Tidy => tidy::run(&root),
         Verb::Doc => doc::run(&root),
         Verb::Deny => deny::run(&root),
+        Verb::Package => package::run(&root),
         Verb::Deb => deb::run(&root),
         Verb::Bench(options) => bench::run(&root, options),
         Verb::Proto(options) => proto::run(&root, options),

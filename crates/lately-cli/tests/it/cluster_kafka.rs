@@ -8,8 +8,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use rdkafka::ClientConfig;
+use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::message::Message;
 use rdkafka::mocking::MockCluster;
 use rdkafka::producer::{BaseProducer, BaseRecord, DefaultProducerContext, Producer};
+use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use redis::{FromRedisValue, RedisError, RedisResult};
 use tempfile::TempDir;
@@ -96,6 +99,30 @@ impl Brokers {
 
     fn flush(&self) {
         self.producer.flush(Duration::from_secs(60)).expect("they are delivered");
+    }
+
+    /// The hits of `k0`, `k1` and so on in the topic, and how many records each of its first partitions has.
+    fn hits_of_topic(&self) -> ([u64; 5], [u64; 3]) {
+        let reader: BaseConsumer = ClientConfig::new()
+            .set("bootstrap.servers", &self.address)
+            .set("group.id", "a look at the topic")
+            .create()
+            .expect("a consumer");
+        let mut partitions = TopicPartitionList::new();
+        for partition in 0..3 {
+            partitions.add_partition_offset("hits", partition, Offset::Beginning).expect("an offset");
+        }
+        reader.assign(&partitions).expect("partitions");
+        let (mut hits, mut records) = ([0; 5], [0; 3]);
+        while let Some(Ok(record)) = reader.poll(Duration::from_secs(5)) {
+            let text = |bytes: Option<&[u8]>| String::from_utf8_lossy(bytes.unwrap_or_default()).into_owned();
+            let key: usize = text(record.key()).trim_start_matches('k').parse().expect("a number");
+            let n: u64 =
+                text(record.payload()).trim_matches(|c: char| !c.is_ascii_digit()).parse().expect("hits");
+            hits[key] += n;
+            records[usize::try_from(record.partition()).expect("small")] += 1;
+        }
+        (hits, records)
     }
 }
 
@@ -186,10 +213,17 @@ impl Sent {
         brokers.flush();
     }
 
-    fn is_counted(&self, nodes: &[&Running]) {
+    fn is_counted(&self, brokers: &Brokers, nodes: &[&Running]) {
         for (key, hits) in self.hits.iter().enumerate() {
             for window in ["1h", "7d", "10m"] {
-                assert!(all_say(nodes, &format!("HITS k{key} {window}"), *hits), "k{key} {window} {hits}");
+                let line = format!("HITS k{key} {window}");
+                if !all_say(nodes, &line, *hits) {
+                    let answers: Vec<u64> = nodes.iter().map(|node| node.ask(&line)).collect();
+                    let (sent, topic) = (self.hits, brokers.hits_of_topic());
+                    panic!(
+                        "{line}: the servers say {answers:?}; sent were {sent:?}; the topic has {topic:?}"
+                    );
+                }
             }
         }
     }
@@ -207,7 +241,7 @@ fn each_record_counts_once_over_fifty_quick_kills() {
         nodes[victim] = brokers.node(names[victim], "", None);
     }
     sent.send(&brokers, 200);
-    sent.is_counted(&nodes.iter().collect::<Vec<_>>());
+    sent.is_counted(&brokers, &nodes.iter().collect::<Vec<_>>());
 }
 
 /// Servers are killed 50 times, each time while they count.
@@ -232,7 +266,7 @@ fn each_record_counts_once_over_fifty_kills() {
         nodes[victim] = brokers.node(names[victim], "", None);
     }
     sent.send(&brokers, 200);
-    sent.is_counted(&nodes.iter().collect::<Vec<_>>());
+    sent.is_counted(&brokers, &nodes.iter().collect::<Vec<_>>());
 }
 
 /// The broker is killed and started again while servers count, and records are written meanwhile.
@@ -242,7 +276,7 @@ fn each_record_counts_once_over_restarts_of_the_broker() {
     let mut sent = Sent::new(70);
     let mut nodes = vec![brokers.node("a", "", None), brokers.node("b", "", None)];
     sent.send(&brokers, 500);
-    sent.is_counted(&nodes.iter().collect::<Vec<_>>());
+    sent.is_counted(&brokers, &nodes.iter().collect::<Vec<_>>());
     for round in 0..4 {
         let before: u64 = nodes.iter().map(records).sum();
         sent.send(&brokers, 2_000);
@@ -260,11 +294,11 @@ fn each_record_counts_once_over_restarts_of_the_broker() {
             nodes.push(brokers.node("b", "", None));
         }
         sent.send(&brokers, 200);
-        sent.is_counted(&nodes.iter().collect::<Vec<_>>());
+        sent.is_counted(&brokers, &nodes.iter().collect::<Vec<_>>());
     }
     // A new server has it all from the topics.
     let next = brokers.node("c", "role = \"serve\"\n", None);
-    sent.is_counted(&[&next]);
+    sent.is_counted(&brokers, &[&next]);
 }
 
 /// The records that a server has read.
@@ -656,16 +690,16 @@ fn servers_that_only_count_take_over_from_each_other() {
     let mut counting: Vec<Running> = names.iter().map(|name| brokers.node(name, role, None)).collect();
     let reader = brokers.node("c", "role = \"serve\"\n", None);
     sent.send(&brokers, 500);
-    sent.is_counted(&[&reader]);
+    sent.is_counted(&brokers, &[&reader]);
     for round in 0..6 {
         sent.send(&brokers, 200);
         if round % 2 == 0 {
-            sent.is_counted(&[&reader]);
+            sent.is_counted(&brokers, &[&reader]);
         }
         counting[round % 2] = brokers.node(names[round % 2], role, None);
     }
     sent.send(&brokers, 200);
-    sent.is_counted(&[&reader]);
+    sent.is_counted(&brokers, &[&reader]);
     let one = &counting[0];
     for line in ["HIT k0", "HITS k0", "LIMIT k0 5 1m", "DEL k0", "TOP 5", "MHITS 1h k0", "DBSIZE"] {
         let why = refused(one, line);
@@ -683,5 +717,5 @@ fn servers_that_only_count_take_over_from_each_other() {
     let both = brokers.node("d", "", None);
     counting.into_iter().for_each(drop);
     sent.send(&brokers, 200);
-    sent.is_counted(&[&reader, &both]);
+    sent.is_counted(&brokers, &[&reader, &both]);
 }

@@ -18,6 +18,8 @@ pub(super) struct Children {
     /// Those that came since the start, by the number of their replica.
     following: HashMap<u64, Child>,
     by_name: BTreeMap<String, Known>,
+    /// The replicas of those that have stopped, and when. A question of theirs may arrive after their last report.
+    left_ms: HashMap<u64, i64>,
     keep: Option<KeepChildren>,
 }
 
@@ -41,7 +43,7 @@ impl Children {
     pub(super) fn new(names: Vec<String>, keep: Option<KeepChildren>, now_ms: i64) -> Children {
         let known = |name| (name, Known { is_complete: false, seen_ms: now_ms });
         let by_name = names.into_iter().take(MAX_PEER_FOLLOWERS).map(known).collect();
-        Children { following: HashMap::new(), by_name, keep }
+        Children { following: HashMap::new(), by_name, left_ms: HashMap::new(), keep }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -67,7 +69,10 @@ impl Children {
     ///
     /// # Errors
     /// Why it gets nothing.
-    pub(super) fn meet(&mut self, name: &str, now_ms: i64) -> Result<(), String> {
+    pub(super) fn meet(&mut self, name: &str, life: u64, now_ms: i64) -> Result<(), String> {
+        if self.left_ms.contains_key(&life) {
+            return Ok(());
+        }
         if let Some(known) = self.by_name.get_mut(name) {
             known.seen_ms = now_ms;
             return Ok(());
@@ -83,7 +88,10 @@ impl Children {
     }
 
     /// A child has stopped.
-    pub(super) fn leave(&mut self, name: &str, life: u64) -> io::Result<()> {
+    pub(super) fn leave(&mut self, name: &str, life: u64, now_ms: i64) -> io::Result<()> {
+        if self.left_ms.len() < MAX_PEER_FOLLOWERS {
+            self.left_ms.insert(life, now_ms);
+        }
         self.following.remove(&life);
         self.by_name.remove(name);
         self.kept()
@@ -94,6 +102,7 @@ impl Children {
         let before = self.by_name.len();
         self.by_name.retain(|_, known| now_ms - known.seen_ms < PEER_CHILD_GONE_MS);
         self.following.retain(|_, child| now_ms - child.asked_ms < PEER_CHILD_GONE_MS);
+        self.left_ms.retain(|_, left_ms| now_ms - *left_ms < PEER_SILENT_MS);
         if self.by_name.len() < before { self.kept() } else { Ok(()) }
     }
 
@@ -131,5 +140,21 @@ impl Children {
     /// Whether a replica is that of a child that came since the start.
     pub(super) fn name(&self, life: u64) -> Option<&str> {
         self.following.get(&life).map(|child| child.name.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_that_stopped_does_not_come_back_with_a_late_question() {
+        let mut children = Children::new(Vec::new(), None, 0);
+        children.meet("edge", 7, 0).expect("room");
+        children.leave("edge", 7, 10).expect("nothing is kept");
+        children.meet("edge", 7, 11).expect("it gets its answer");
+        assert!(children.is_empty());
+        children.meet("edge", 8, 12).expect("room");
+        assert!(!children.is_empty(), "the next start is another replica");
     }
 }

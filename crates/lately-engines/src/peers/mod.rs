@@ -374,7 +374,7 @@ impl Shared {
             return Err(Refusal::Wrong("the question is none".to_owned()));
         }
         self.check_node(&request.node, request.follower)?;
-        if request.is_child { self.meet(&request.node) } else { Ok(()) }
+        if request.is_child { self.meet(&request.node, request.follower) } else { Ok(()) }
     }
 
     fn check_protocol(&self, theirs: u32) -> Result<(), Refusal> {
@@ -397,8 +397,8 @@ impl Shared {
     }
 
     /// A child is here.
-    fn meet(&self, node: &str) -> Result<(), Refusal> {
-        lock(&self.children).meet(node, self.now().as_millis()).map_err(Refusal::Wrong)
+    fn meet(&self, node: &str, life: u64) -> Result<(), Refusal> {
+        lock(&self.children).meet(node, life, self.now().as_millis()).map_err(Refusal::Wrong)
     }
 
     /// The number after which a question asks.
@@ -556,7 +556,7 @@ impl Shared {
         let ReportRequest { protocol, ref node, life, ref answer, has_others, is_leaving } = *report;
         self.check_protocol(protocol)?;
         self.check_node(node, life)?;
-        self.meet(node)?;
+        self.meet(node, life)?;
         let mut following = lock(&self.children).following(life);
         if let Some(answer) = answer {
             if answer.life != life || answer.node != *node {
@@ -571,7 +571,7 @@ impl Shared {
         children.note((node, life), &following, has_others, now_ms);
         let with_seen = children.has_others(life);
         if is_leaving {
-            children.leave(node, life).map_err(|error| Refusal::Wrong(error.to_string()))?;
+            children.leave(node, life, now_ms).map_err(|error| Refusal::Wrong(error.to_string()))?;
         }
         drop(children);
         Ok(self.ask(&following, with_seen, false).1)
@@ -908,7 +908,7 @@ impl Engine for Peers {
         let _ = self.shared.arrived(last, true).await;
         // A parent need not wait for this node then.
         self.shared.is_leaving.send_replace(true);
-        let _ = timeout(PEER_WAIT, self.shared.contacts_are(Contacts::have_left)).await;
+        let _ = timeout(ENGINE_TIMEOUT, self.shared.contacts_are(Contacts::have_left)).await;
     }
 
     async fn read(&mut self, blocks: &[Block<'_>]) -> Result<Vec<Told>, EngineError> {
