@@ -5,7 +5,8 @@ const MAX_DIGITS: usize = 19;
 
 /// Parses an integer. `None` if `text` is not one or does not fit.
 #[inline]
-pub(crate) fn parse_integer(text: &[u8]) -> Option<i64> {
+#[must_use]
+pub fn parse_integer(text: &[u8]) -> Option<i64> {
     let (is_negative, digits) = match text {
         [b'-', digits @ ..] => (true, digits),
         digits => (false, digits),

@@ -11,7 +11,7 @@ mod decimal;
 mod error;
 mod frame;
 mod inline;
-mod integer;
+pub mod integer;
 pub mod limits;
 mod reply;
 mod request;

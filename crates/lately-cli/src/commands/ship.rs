@@ -97,10 +97,16 @@ pub(crate) fn run(ship: &Ship) -> Result<Outcome, CliError> {
     let mut sender = Sender::new(Link::new(&ship.server, events, stop), state, &ship.prefix);
     let (files, _) = log_file::once(ship.logs.files(), |_| true);
     let mut logs: Vec<Log<'_>> = files.iter().map(|path| Log::new(path, how, clock.now())).collect();
+    logs.iter().try_for_each(|log| log.keep_first_mark(&mut sender.state))?;
     let sent = send_all(&mut logs, &mut sender, &clock, ship.once);
     sender.state.save()?;
     sent?;
     report(&sender);
+    if sender.link.connection() == 0 && !sender.state.is_kept() {
+        output::message(
+            &"lately: ship: the server was never reached: the next start sends no file that is rotated by then; with --state it does",
+        );
+    }
     let failed = logs.iter().filter(|log| log.has_failed()).count();
     let mut read = ship.logs.reading("ship");
     for log in logs {

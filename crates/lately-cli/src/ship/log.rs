@@ -25,6 +25,7 @@ use crate::ship::name::Names;
 use crate::ship::part::{Filled, Found, Part, PartError, id_of, modified_ns};
 use crate::ship::rotated::is_rotated;
 use crate::ship::sender::{Position, Sender, Sent, unreadable};
+use crate::ship::state::State;
 
 /// The options for reading logs.
 #[derive(Clone, Copy)]
@@ -554,16 +555,36 @@ impl<'a> Log<'a> {
                 part.sent
             ));
         }
-        // The mark is before the last write of the current file, whose lines may be sent later. It is after the times of files that were
-        // rotated before the start, also if those times are cut later.
+        self.mark = sender.advance(&self.log_source(), 0, self.first_mark(written_ns, rotated))?;
+        Ok(self.mark.is_some())
+    }
+
+    /// The mark of a first start. It is before the last write of the current file, whose lines may be sent later. It is after the times of
+    /// files that were rotated before the start, also if those times are cut later.
+    fn first_mark(&self, written_ns: u64, rotated: &[(SystemTime, u64, PathBuf)]) -> u64 {
         let before_ns = written_ns.saturating_sub(1);
         let started_ms = self.started.saturating_sub(FILE_TIME_SLACK).as_millis();
         let started_ns = u64::try_from(started_ms).unwrap_or(0) * 1_000_000;
         let mut before_start = rotated.iter().map(|(_, modified_ns, _)| *modified_ns).rev();
         let newest = before_start.find(|modified_ns| *modified_ns < started_ns);
         let least = newest.map_or(started_ns, |newest| started_ns.min(newest + COARSE_FILE_TIME_NS));
-        self.mark = sender.advance(&self.log_source(), 0, before_ns.min(least))?;
-        Ok(self.mark.is_some())
+        before_ns.min(least)
+    }
+
+    /// Writes the mark of a first start to the file of --state, before a server is asked: if none answers until the end, the next start is
+    /// not the first.
+    pub(crate) fn keep_first_mark(&self, state: &mut State) -> Result<(), CliError> {
+        let source = self.log_source();
+        if !state.is_kept() || state.get(&source).is_some() {
+            return Ok(());
+        }
+        let Ok(found) = Found::open(self.path.to_owned(), self.how.has_own_times) else { return Ok(()) };
+        if found.is_compressed {
+            return Ok(());
+        }
+        let Ok(written_ns) = modified_ns(&found.metadata) else { return Ok(()) };
+        state.set(&source, self.first_mark(written_ns, &self.rotated_files()));
+        state.save()
     }
 
     /// The rotated files in the folder of the log, by the time of their last write.

@@ -48,6 +48,11 @@ impl State {
         Ok(state)
     }
 
+    /// Whether there is a file.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.path.is_some()
+    }
+
     /// The position of a source, if it is kept.
     pub(crate) fn get(&self, source: &str) -> Option<u64> {
         self.positions.iter().rev().find(|(known, _)| known == source).map(|(_, position)| *position)

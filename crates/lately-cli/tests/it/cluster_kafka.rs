@@ -219,9 +219,13 @@ impl Sent {
                 let line = format!("HITS k{key} {window}");
                 if !all_say(nodes, &line, *hits) {
                     let answers: Vec<u64> = nodes.iter().map(|node| node.ask(&line)).collect();
+                    let fresh = brokers.node("fresh", "role = \"serve\"\n", None);
+                    let has_it = all_say(&[&fresh], &line, *hits);
+                    let states: Vec<String> = nodes.iter().map(|node| state(node)).collect();
                     let (sent, topic) = (self.hits, brokers.hits_of_topic());
                     panic!(
-                        "{line}: the servers say {answers:?}; sent were {sent:?}; the topic has {topic:?}"
+                        "{line}: the servers say {answers:?}, a new one is right: {has_it}; sent were {sent:?}; the topic has {topic:?}\n{}",
+                        states.join("\n")
                     );
                 }
             }
@@ -299,6 +303,14 @@ fn each_record_counts_once_over_restarts_of_the_broker() {
     // A new server has it all from the topics.
     let next = brokers.node("c", "role = \"serve\"\n", None);
     sent.is_counted(&brokers, &[&next]);
+}
+
+/// What a server says of Kafka.
+fn state(node: &Running) -> String {
+    let metrics = node.get("/metrics");
+    let lines =
+        metrics.lines().filter(|line| line.starts_with("lately_kafka") || line.starts_with("lately_engine"));
+    format!("{}\n{}", node.get("/readyz"), lines.collect::<Vec<_>>().join("\n"))
 }
 
 /// The records that a server has read.

@@ -445,6 +445,40 @@ fn rotations_before_the_first_answer_lose_nothing() {
     assert_eq!(counts(&server), writer.keys);
 }
 
+/// Symptom: lines of a log that was rotated were never sent. Cause: `ship` had ended before the server answered for the first time, so
+/// nothing knew that it had started. Fix: the file of `--state` knows.
+#[test]
+fn a_rotation_before_the_first_answer_is_sent_after_another_start() {
+    let mut writer = Writer::new(5);
+    let (log, address) = (writer.path(), serve().resp.clone());
+    let state = writer.path().with_file_name("state");
+    let [log, state] = [log, state].map(|path| path.to_str().expect("text").to_owned());
+    writer.write();
+    for is_running in [true, false] {
+        let mut shipping = Shipping::start(&address, &[&log, "--state", &state]);
+        shipping.wait_for("it is tried again");
+        if is_running {
+            writer.rotate();
+            writer.write();
+        }
+        let messages = shipping.end();
+        assert!(!messages.contains("never reached"), "{messages}");
+    }
+    writer.rotate();
+    writer.write();
+    let server = serve_at(&address);
+    let shipping = Shipping::start(&address, &[&log, "--state", &state]);
+    assert!(has_all(&server, writer.lines), "{:?} of {}", counts(&server), writer.lines);
+    shipping.end();
+    assert_eq!(counts(&server), writer.keys);
+    // Without the file, the end says what the next start does not know.
+    drop(server);
+    let mut shipping = Shipping::start(&address, &[&log]);
+    shipping.wait_for("it is tried again");
+    let messages = shipping.end();
+    assert!(messages.contains("the server was never reached"), "{messages}");
+}
+
 /// Starts a server without data at an address that is free.
 fn serve_at(address: &str) -> Running {
     start(&["serve", "--resp", address, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--in-memory"])

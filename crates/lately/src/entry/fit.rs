@@ -434,6 +434,23 @@ mod tests {
                 false,
             ),
         ];
+        let past = LimitWindow::ending_at(
+            Timestamp::from_millis(last_ms).expect("a time"),
+            Span::from_millis(last_ms - at_ms + 1).expect("a span"),
+            now,
+        );
+        if entry.coarse().is_none() {
+            let (mut rest, mut left) = (entry.clone(), spans(&entry));
+            let is_of_them = |start_ms, end_ms| start_ms >= at_ms && end_ms - 1 <= last_ms;
+            let taken = remove(&mut left, is_of_them, hits, true);
+            let ranges = entry.newest_until(past, last_ms, hits);
+            for (range, hits) in &ranges {
+                let given = rest.take_back(*range, *hits, settings, now);
+                prop_assert_eq!(given.map_or(0, |given| given.hits), *hits);
+            }
+            prop_assert_eq!(ranges.iter().map(|(_, hits)| hits).sum::<u64>(), taken);
+            prop_assert_eq!(with_hits(spans(&rest)), with_hits(left));
+        }
         for (take, is_of_them, is_newest_first) in ways {
             let mut rest = entry.clone();
             // A copy has other buffers than those that are accounted for.

@@ -36,6 +36,11 @@ impl LimitWindow {
         self.from_ms
     }
 
+    /// Its end, if that is before the time from which it is seen.
+    pub(crate) fn past_ms(self) -> Option<i64> {
+        Some(self.at_ms).filter(|at_ms| *at_ms < self.from_ms + self.age_ms)
+    }
+
     /// The window of a frame that was made for a limit.
     fn of(frame: &Frame) -> Option<LimitWindow> {
         let window = Span::from_millis(frame.to_ms - frame.from_ms)?;

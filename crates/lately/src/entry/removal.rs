@@ -4,6 +4,7 @@
 //! what is removed of a part is a range of ranks, counted from its oldest hit.
 
 use std::array;
+use std::cmp::Reverse;
 use std::ops::Range;
 
 use super::coarse::Coarse;
@@ -48,6 +49,30 @@ impl Entry {
     ) -> Option<GivenBack> {
         let first_ms = window.first_ms();
         self.take_newest(|pane| pane.start_ms >= first_ms, hits, settings, now)
+    }
+
+    /// The hits that are certainly between the start of the window of a limit and a time, the newest first: at most `hits`. As ranges for
+    /// [`Entry::take_back`], with the hits of each. The entry must keep moments.
+    pub(crate) fn newest_until(
+        &self,
+        window: LimitWindow,
+        last_ms: i64,
+        hits: u64,
+    ) -> Vec<((i64, i64), u64)> {
+        let (first_ms, is_later) = (window.first_ms(), |pane: &Pane| pane.end_ms() - 1 > last_ms);
+        let parts = self.newest_first().into_iter();
+        let mut panes: Vec<Pane> = parts
+            .flat_map(|panes| panes.skip_while(is_later).take_while(|pane| pane.start_ms >= first_ms))
+            .collect();
+        panes.sort_by_key(|pane| Reverse(pane.start_ms));
+        let mut left = hits;
+        // A range for each: those of several parts may overlap.
+        let ranges = panes.into_iter().map_while(|pane| {
+            let taken = pane.hits.min(left);
+            left -= taken;
+            (taken > 0).then_some(((pane.start_ms, pane.end_ms() - 1), taken))
+        });
+        ranges.collect()
     }
 
     /// Removes hits again that were in a window that begins at `from_ms`, the newest first: at most `hits`. Panes that begin before it

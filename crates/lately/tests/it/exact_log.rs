@@ -79,7 +79,10 @@ impl ExactLog {
             (request.at.map_or(now_ms, Timestamp::as_millis), request.window.as_millis());
         self.0.sort_by_key(|(ms, _)| *ms);
         let mut left = if request.is_peek { 0 } else { request.cost };
-        for (_, hits) in self.0.iter_mut().rev().take_while(|(ms, _)| *ms > at_ms - window_ms) {
+        // Hits later than a request of the past are not in its window.
+        let last_ms = if at_ms < now_ms { at_ms } else { i64::MAX };
+        let is_in = |ms: i64| at_ms - window_ms < ms && ms <= last_ms;
+        for (_, hits) in self.0.iter_mut().rev().filter(|(ms, _)| is_in(*ms)) {
             let taken = left.min(*hits);
             *hits -= taken;
             left -= taken;

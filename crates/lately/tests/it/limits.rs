@@ -617,6 +617,32 @@ fn a_refund_gives_back_what_the_window_has() {
     assert!(store.is_empty());
 }
 
+/// Symptom: a refund at an earlier time took hits that came after it, and the limit admitted as many again. Cause: the window of a limit
+/// has all later hits, so that it never admits too many, and a refund took from that window. Fix: it takes what came by then.
+#[test]
+fn a_refund_of_the_past_takes_no_later_hit() {
+    for resolution in [span(1_000), hours(1)] {
+        for before in [0_i64, 5, 700] {
+            let store = Store::builder().resolution(resolution).build().expect("valid");
+            let (then, now) = (time(START_MS), time(START_MS + 86_400_000));
+            for ms in 0..before {
+                store.hit_n(b"k", 1, Some(time(START_MS - before + ms)), then).expect("counted");
+            }
+            for _ in 0..5 {
+                assert!(store.limit(b"k", 5, span(60_000), 1, now).expect("decided").is_allowed());
+            }
+            let refund = Request { at: Some(then), ..request(5, 60_000, 3) };
+            store.refund(refund, now).expect("decided");
+            assert!(!store.limit(b"k", 5, span(60_000), 1, now).expect("decided").is_allowed());
+            // Those of the 700 are in panes, which may reach past the window.
+            let (all, left) =
+                (store.hits(b"k", span(604_800_000), now).estimate, (before - 3).max(0).unsigned_abs() + 5);
+            assert!(all == left || (before == 700 && (left..=705).contains(&all)), "{all} of {before}");
+            store.check_consistency();
+        }
+    }
+}
+
 /// Symptom: a refund took hits that were not in its window, so that the day had fewer than there were. Cause: it took as
 /// many as may be in the window. Fix: it takes those that are certainly in it.
 #[test]

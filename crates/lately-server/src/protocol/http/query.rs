@@ -9,6 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use lately::limits::{MAX_KEY_BYTES, MAX_TOTAL};
 use lately::{HitError, Span, Timestamp};
+use lately_resp::integer::parse_integer;
 use memchr::memchr;
 use percent_encoding::percent_decode_str;
 
@@ -160,7 +161,7 @@ impl<'u> Query<'u> {
     /// A number of hits.
     pub(super) fn count(&mut self, name: &str) -> Result<Option<u64>, Problem> {
         self.one(name, |name, text| {
-            let count = text.parse().ok().filter(|count| *count <= MAX_TOTAL);
+            let count = parse_integer(text.as_bytes()).and_then(|count| u64::try_from(count).ok());
             count.ok_or_else(|| {
                 let text = shown(text);
                 Problem::bad(format!(
@@ -173,7 +174,7 @@ impl<'u> Query<'u> {
     /// A number of hits, or below 0 of hits to give back.
     pub(super) fn signed_count(&mut self, name: &str) -> Result<Option<i64>, Problem> {
         self.one(name, |name, text| {
-            let count = text.parse().ok().filter(|count| *count > i64::MIN && !text.starts_with('+'));
+            let count = parse_integer(text.as_bytes()).filter(|count| *count > i64::MIN);
             count.ok_or_else(|| {
                 let text = shown(text);
                 Problem::bad(format!(
@@ -252,5 +253,21 @@ mod tests {
         // The path has a key.
         check("/v1/hits/a?key_b64=Lg==", None);
         check("/v1/hits/a/?key_b64=Lg==", None);
+    }
+
+    #[test]
+    fn numbers_are_those_of_the_commands() {
+        let check = |text: &str, expected: [Option<i64>; 2]| {
+            let uri: Uri = format!("/?n={text}").parse().expect("a target");
+            let query = || Query::of(&uri, "n").ok().expect("a query");
+            let count = query().count("n").ok().flatten().map(|count| i64::try_from(count).expect("it fits"));
+            assert_eq!([count, query().signed_count("n").ok().flatten()], expected, "{text}");
+        };
+        check("0", [Some(0); 2]);
+        check("9223372036854775807", [Some(i64::MAX); 2]);
+        check("-9223372036854775807", [None, Some(-i64::MAX)]);
+        for bad in ["", "%2b5", "+5", "05", "-0", "5.0", "9223372036854775808", "-9223372036854775808"] {
+            check(bad, [None; 2]);
+        }
     }
 }

@@ -11,6 +11,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::{StatusCode, Uri};
 use axum::response::IntoResponse;
 use lately::limits::MAX_KEY_BYTES;
+use lately_resp::integer::parse_integer;
 use lately_resp::limits::MAX_TOP_KEYS;
 use serde::Serialize;
 use serde_json::Number;
@@ -102,7 +103,8 @@ pub(super) async fn top(
 }
 
 fn count_of(name: &str, text: &str) -> Result<usize, Problem> {
-    text.parse().ok().filter(|count| *count <= MAX_TOP_KEYS).ok_or_else(|| {
+    let count = parse_integer(text.as_bytes()).and_then(|count| usize::try_from(count).ok());
+    count.filter(|count| *count <= MAX_TOP_KEYS).ok_or_else(|| {
         let text = shown(text);
         Problem::bad(format!("invalid {name} '{text}': give how many keys are wanted, 0 to {MAX_TOP_KEYS}"))
     })

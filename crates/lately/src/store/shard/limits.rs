@@ -300,9 +300,16 @@ impl Shard {
         let give = |entry: &mut Entry, settings: &Settings, now| entry.give_back(window, hits, settings, now);
         self.keep_moments(place, context.classes);
         let slot = self.slot_at(place)?;
-        let settings = context.classes.settings(slot.class);
-        let most = slot.state.hits().certain_hits(window, settings).min(hits);
-        if most == slot.state.hits().total() && !slot.outlives_hits(self.now, 0) {
+        let (settings, entry) = (context.classes.settings(slot.class), slot.state.hits());
+        if let Some(last_ms) = window.past_ms().filter(|last_ms| *last_ms < entry.newest_ms()) {
+            // Later hits stay, so these are not the newest.
+            for (range, hits) in entry.newest_until(window, last_ms, hits) {
+                self.take_range_back((key, place), range, hits, context);
+            }
+            return Some(place);
+        }
+        let most = entry.certain_hits(window, settings).min(hits);
+        if most == entry.total() && !slot.outlives_hits(self.now, 0) {
             // A key without hits may expire, and its next hits are of another generation. So this generation ends.
             self.forget(place, Forgotten::Deleted, context);
             return None;
@@ -375,23 +382,34 @@ impl Shard {
                 return taken;
             }
         }
-        let mut all_taken = Vec::with_capacity(cells.len());
-        for of in cells {
-            let taken =
-                self.change(place, context.classes, |entry, settings, now| take(entry, of, settings, now));
-            all_taken.push(hits_of(&taken));
-            let Some(GivenBack { entry, hits }) = taken else { continue };
-            if let Some(batch) = context.deltas.as_deref_mut() {
-                batch.given_back.push((entry, self.side.places.owner_and_members(place)));
-            }
-            let [from, to] = [of.0.start_ms, of.0.end_ms() - 1]
-                .map(|ms| Timestamp::from_millis(ms).unwrap_or(Timestamp::MIN));
-            self.record_change(context, |shard| {
-                let generation = shard.generation_at(place);
-                Delta::TakenBack { key, generation, from, to, hits }
-            });
+        let range = |cell: &Cell| (cell.start_ms, cell.end_ms() - 1);
+        cells
+            .iter()
+            .map(|(cell, hits)| self.take_range_back((key, place), range(cell), *hits, context))
+            .collect()
+    }
+
+    /// Takes hits of the key at `place` out of a range of milliseconds, at most `hits`. Others are left. Returns how many it took.
+    fn take_range_back(
+        &mut self,
+        (key, place): (&[u8], u32),
+        (from_ms, last_ms): (i64, i64),
+        hits: u64,
+        context: &mut Context<'_>,
+    ) -> u64 {
+        let taken = self.change(place, context.classes, |entry, settings, now| {
+            entry.take_back((from_ms, last_ms), hits, settings, now)
+        });
+        let Some(GivenBack { entry, hits }) = taken else { return 0 };
+        if let Some(batch) = context.deltas.as_deref_mut() {
+            batch.given_back.push((entry, self.side.places.owner_and_members(place)));
         }
-        all_taken
+        let [from, to] = [from_ms, last_ms].map(|ms| Timestamp::from_millis(ms).unwrap_or(Timestamp::MIN));
+        self.record_change(context, |shard| {
+            let generation = shard.generation_at(place);
+            Delta::TakenBack { key, generation, from, to, hits }
+        });
+        hits
     }
 
     /// Replays that hits were taken back.

@@ -1113,7 +1113,10 @@ proptest! {
                 }
                 _ => {
                     let window = [minutes(1), hours(1), hours(6)][usize::from(kind) % 3];
-                    let request = Request::new(key, 9, window, hits);
+                    // Some refunds are of a time before other hits.
+                    let back = milliseconds(u64::from(ms) * 300);
+                    let at = (kind > 8).then(|| now.saturating_sub(back));
+                    let request = Request { at, ..Request::new(key, 9, window, hits) };
                     let op = if kind < 7 { Op::of(request) } else { Op::Refund(Box::new(request)) };
                     original.apply_into(&[op], now, &mut Vec::new(), batch);
                 }
