@@ -97,14 +97,19 @@ pub(crate) fn run(ship: &Ship) -> Result<Outcome, CliError> {
     let mut sender = Sender::new(Link::new(&ship.server, events, stop), state, &ship.prefix);
     let (files, _) = log_file::once(ship.logs.files(), |_| true);
     let mut logs: Vec<Log<'_>> = files.iter().map(|path| Log::new(path, how, clock.now())).collect();
-    logs.iter().try_for_each(|log| log.keep_first_mark(&mut sender.state))?;
+    logs.iter().for_each(|log| log.set_start(&mut sender.state));
+    // A failure is reported in each round.
+    let saved = sender.state.save();
+    if ship.once {
+        saved?;
+    }
     let sent = send_all(&mut logs, &mut sender, &clock, ship.once);
     sender.state.save()?;
     sent?;
     report(&sender);
-    if sender.link.connection() == 0 && !sender.state.is_kept() {
+    if !sender.state.is_kept() && logs.iter().any(Log::was_never_answered) {
         output::message(
-            &"lately: ship: the server was never reached: the next start sends no file that is rotated by then; with --state it does",
+            &"lately: ship: no server has answered: if this was the first start, the next one sends no file that is rotated by then; with --state it does",
         );
     }
     let failed = logs.iter().filter(|log| log.has_failed()).count();

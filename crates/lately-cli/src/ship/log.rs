@@ -555,36 +555,50 @@ impl<'a> Log<'a> {
                 part.sent
             ));
         }
-        self.mark = sender.advance(&self.log_source(), 0, self.first_mark(written_ns, rotated))?;
+        let mut mark = self.first_mark(Some(written_ns), rotated);
+        // A start that no server saw was earlier.
+        mark = sender.state.get(&self.start_source()).map_or(mark, |kept| kept.min(mark));
+        self.mark = sender.advance(&self.log_source(), 0, mark)?;
         Ok(self.mark.is_some())
     }
 
     /// The mark of a first start. It is before the last write of the current file, whose lines may be sent later. It is after the times of
     /// files that were rotated before the start, also if those times are cut later.
-    fn first_mark(&self, written_ns: u64, rotated: &[(SystemTime, u64, PathBuf)]) -> u64 {
-        let before_ns = written_ns.saturating_sub(1);
+    fn first_mark(&self, written_ns: Option<u64>, rotated: &[(SystemTime, u64, PathBuf)]) -> u64 {
         let started_ms = self.started.saturating_sub(FILE_TIME_SLACK).as_millis();
         let started_ns = u64::try_from(started_ms).unwrap_or(0) * 1_000_000;
         let mut before_start = rotated.iter().map(|(_, modified_ns, _)| *modified_ns).rev();
         let newest = before_start.find(|modified_ns| *modified_ns < started_ns);
         let least = newest.map_or(started_ns, |newest| started_ns.min(newest + COARSE_FILE_TIME_NS));
-        before_ns.min(least)
+        written_ns.map_or(least, |written_ns| least.min(written_ns.saturating_sub(1)))
     }
 
-    /// Writes the mark of a first start to the file of --state, before a server is asked: if none answers until the end, the next start is
-    /// not the first.
-    pub(crate) fn keep_first_mark(&self, state: &mut State) -> Result<(), CliError> {
-        let source = self.log_source();
-        if !state.is_kept() || state.get(&source).is_some() {
-            return Ok(());
+    /// The name of the mark of the first start in the file of --state.
+    fn start_source(&self) -> String {
+        format!("{}:start", self.log_source())
+    }
+
+    /// Sets the mark of a first start in the file of --state, before a server is asked: if none answers until the end, the next start goes on
+    /// from there.
+    pub(crate) fn set_start(&self, state: &mut State) {
+        let source = self.start_source();
+        if state.get(&source).is_some() || state.get(&self.log_source()).is_some() {
+            return;
         }
-        let Ok(found) = Found::open(self.path.to_owned(), self.how.has_own_times) else { return Ok(()) };
-        if found.is_compressed {
-            return Ok(());
+        let found = Found::open(self.path.to_owned(), self.how.has_own_times).ok();
+        if found.as_ref().is_some_and(|found| found.is_compressed) {
+            return;
         }
-        let Ok(written_ns) = modified_ns(&found.metadata) else { return Ok(()) };
+        // A file without a line that could be sent may be older than rotated ones.
+        let found =
+            found.filter(|found| self.how.names.of(folder(&self.place), &found.head, false).is_some());
+        let written_ns = found.and_then(|found| modified_ns(&found.metadata).ok());
         state.set(&source, self.first_mark(written_ns, &self.rotated_files()));
-        state.save()
+    }
+
+    /// Whether no server has answered what it knows of the log.
+    pub(crate) fn was_never_answered(&self) -> bool {
+        self.polled_on == 0 && !self.has_failed
     }
 
     /// The rotated files in the folder of the log, by the time of their last write.

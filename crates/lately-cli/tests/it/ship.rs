@@ -462,21 +462,52 @@ fn a_rotation_before_the_first_answer_is_sent_after_another_start() {
             writer.write();
         }
         let messages = shipping.end();
-        assert!(!messages.contains("never reached"), "{messages}");
+        assert!(!messages.contains("no server has answered"), "{messages}");
     }
     writer.rotate();
     writer.write();
     let server = serve_at(&address);
     let shipping = Shipping::start(&address, &[&log, "--state", &state]);
     assert!(has_all(&server, writer.lines), "{:?} of {}", counts(&server), writer.lines);
-    shipping.end();
+    let messages = shipping.end();
+    assert!(!messages.contains("missing"), "{messages}");
     assert_eq!(counts(&server), writer.keys);
     // Without the file, the end says what the next start does not know.
     drop(server);
     let mut shipping = Shipping::start(&address, &[&log]);
     shipping.wait_for("it is tried again");
     let messages = shipping.end();
-    assert!(messages.contains("the server was never reached"), "{messages}");
+    assert!(messages.contains("no server has answered"), "{messages}");
+}
+
+/// What was rotated before the first start is not sent, also if the log is empty then and the rotated file has later lines.
+#[test]
+fn a_file_that_was_rotated_before_the_first_start_is_not_sent_with_a_state_either() {
+    for has_line in [false, true] {
+        let mut writer = Writer::new(5);
+        let (log, state) = (writer.path(), writer.path().with_file_name("state"));
+        let [log, state] = [log, state].map(|path| path.to_str().expect("text").to_owned());
+        writer.write();
+        writer.rotate();
+        let (rotated, mut expected) = (writer.lines, 0);
+        let written =
+            fs::metadata(writer.rotated(1)).and_then(|metadata| metadata.modified()).expect("a time");
+        set_time(writer.rotated(1), written - Duration::from_secs(10));
+        fs::write(&log, "").expect("room");
+        set_time(&log, written - Duration::from_secs(60));
+        if has_line {
+            writer.write();
+            expected = writer.lines - rotated;
+        }
+        let server = serve();
+        let shipping = Shipping::start(&server.resp, &[&log, "--state", &state]);
+        assert!(has_all(&server, expected));
+        writer.write();
+        assert!(has_all(&server, writer.lines - rotated), "{:?}", counts(&server));
+        let messages = shipping.end();
+        assert!(!messages.contains("missing"), "{messages}");
+        assert!(has_all(&server, writer.lines - rotated), "{:?}", counts(&server));
+    }
 }
 
 /// Starts a server without data at an address that is free.
@@ -495,7 +526,7 @@ fn copy_and_truncate(ledger: &Ledger, log: &str, name: &str, keeps_time: bool) {
     File::options().write(true).open(log).and_then(|file| file.set_len(0)).expect("truncated");
 }
 
-fn set_time(path: &str, written: SystemTime) {
+fn set_time(path: impl AsRef<Path>, written: SystemTime) {
     let file = File::options().append(true).open(path).expect("it is there");
     file.set_modified(written).expect("a time");
 }
@@ -604,7 +635,7 @@ fn files_with_cut_times_are_sent() {
         for number in [6, 5] {
             ledger.append("a.log", 10);
             ledger.rename("a.log", &format!("a.log.{number}"));
-            set_time(&ledger.path(&format!("a.log.{number}")), after(10 - number));
+            set_time(ledger.path(&format!("a.log.{number}")), after(10 - number));
         }
         ledger.append("a.log", 10);
         set_time(&log, after(20));

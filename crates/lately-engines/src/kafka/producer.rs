@@ -1,15 +1,16 @@
 //! Writing records, and waiting until the brokers have them.
 
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rdkafka::ClientConfig;
 use rdkafka::client::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
-use rdkafka::message::{DeliveryResult, Header, OwnedHeaders};
+use rdkafka::message::{DeliveryResult, Header, Message as _, OwnedHeaders};
 use rdkafka::producer::{BaseRecord, Producer as _, ProducerContext, ThreadedProducer};
 use tokio::time::timeout;
 
@@ -51,6 +52,29 @@ struct Context {
     failure: Failure,
     is_broken: Arc<AtomicBool>,
     has_refused: Arc<AtomicBool>,
+    places: Mutex<Places>,
+}
+
+/// The place of the last record in each partition of a topic. A broker that was sent a batch again may say that it had it already, and
+/// not where: it may then lack it, if it was killed between noting the number of the batch and writing it. The library takes that for
+/// written, and counts the places from -1 on. So a record is only certain if its place is behind that of the one before it.
+#[derive(Default)]
+struct Places(HashMap<i32, Vec<(String, i64)>>);
+
+impl Places {
+    /// Whether a record is in the topic for certain. After one that is not, no other of the partition is.
+    fn is_certain(&mut self, topic: &str, partition: i32, offset: i64) -> bool {
+        let topics = self.0.entry(partition).or_default();
+        let known = topics.iter().position(|(name, _)| name == topic);
+        let index = known.unwrap_or(topics.len());
+        if known.is_none() {
+            topics.push((topic.to_owned(), -1));
+        }
+        let last = &mut topics[index].1;
+        let is_certain = offset > *last;
+        *last = if is_certain { offset } else { i64::MAX };
+        is_certain
+    }
 }
 
 /// Whether the brokers take nothing more from a producer after this error.
@@ -111,9 +135,20 @@ impl ProducerContext for Context {
     type DeliveryOpaque = Arc<Delivery>;
 
     fn delivery(&self, result: &DeliveryResult<'_>, delivery: Arc<Delivery>) {
-        let error = result.as_ref().err().map(|(error, _)| error);
-        error.into_iter().for_each(|error| self.note(error));
-        delivery.note(error.map(ToString::to_string));
+        let failed = match result {
+            Err((error, _)) => {
+                self.note(error);
+                Some(error.to_string())
+            }
+            Ok(record) => {
+                let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+                let is_certain = places.is_certain(record.topic(), record.partition(), record.offset());
+                // What follows in the same batch is not certain, either. Another producer begins anew.
+                self.is_broken.fetch_or(!is_certain, Relaxed);
+                (!is_certain).then(|| "the brokers say that they have a record, and not where".to_owned())
+            }
+        };
+        delivery.note(failed);
     }
 }
 
@@ -145,6 +180,7 @@ impl Producer {
             failure: failure.clone(),
             is_broken: Arc::clone(&is_broken),
             has_refused: Arc::clone(&has_refused),
+            places: Mutex::default(),
         };
         let producer = settings
             .create_with_context(context)
@@ -228,5 +264,23 @@ impl Producer {
             }
         }
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Symptom: counts were lost when a broker was killed as it wrote them. Cause: it noted the number of a batch first, and answered a
+    /// second attempt that it had the batch. Fix: a record whose place is not known is written again.
+    #[test]
+    fn a_record_is_certain_only_behind_the_one_before_it() {
+        let mut places = Places::default();
+        for (offset, is_certain) in [(7, true), (8, true), (-1, false), (0, false), (9, false)] {
+            assert_eq!(places.is_certain("state", 1, offset), is_certain, "{offset}");
+        }
+        for (topic, offset, is_certain) in [("state", 0, true), ("dead", -1, false), ("dead", 0, false)] {
+            assert_eq!(places.is_certain(topic, 2, offset), is_certain, "{topic} {offset}");
+        }
     }
 }

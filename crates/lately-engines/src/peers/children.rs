@@ -19,7 +19,7 @@ pub(super) struct Children {
     following: HashMap<u64, Child>,
     by_name: BTreeMap<String, Known>,
     /// The replicas of those that have stopped, and when. A question of theirs may arrive after their last report.
-    left_ms: HashMap<u64, i64>,
+    stopped_ms: HashMap<u64, i64>,
     keep: Option<KeepChildren>,
 }
 
@@ -43,7 +43,7 @@ impl Children {
     pub(super) fn new(names: Vec<String>, keep: Option<KeepChildren>, now_ms: i64) -> Children {
         let known = |name| (name, Known { is_complete: false, seen_ms: now_ms });
         let by_name = names.into_iter().take(MAX_PEER_FOLLOWERS).map(known).collect();
-        Children { following: HashMap::new(), by_name, left_ms: HashMap::new(), keep }
+        Children { following: HashMap::new(), by_name, stopped_ms: HashMap::new(), keep }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -70,7 +70,7 @@ impl Children {
     /// # Errors
     /// Why it gets nothing.
     pub(super) fn meet(&mut self, name: &str, life: u64, now_ms: i64) -> Result<(), String> {
-        if self.left_ms.contains_key(&life) {
+        if self.stopped_ms.contains_key(&life) {
             return Ok(());
         }
         if let Some(known) = self.by_name.get_mut(name) {
@@ -89,8 +89,11 @@ impl Children {
 
     /// A child has stopped.
     pub(super) fn leave(&mut self, name: &str, life: u64, now_ms: i64) -> io::Result<()> {
-        if self.left_ms.len() < MAX_PEER_FOLLOWERS {
-            self.left_ms.insert(life, now_ms);
+        if self.stopped_ms.contains_key(&life) {
+            return Ok(());
+        }
+        if self.stopped_ms.len() < MAX_PEER_FOLLOWERS {
+            self.stopped_ms.insert(life, now_ms);
         }
         self.following.remove(&life);
         self.by_name.remove(name);
@@ -102,7 +105,7 @@ impl Children {
         let before = self.by_name.len();
         self.by_name.retain(|_, known| now_ms - known.seen_ms < PEER_CHILD_GONE_MS);
         self.following.retain(|_, child| now_ms - child.asked_ms < PEER_CHILD_GONE_MS);
-        self.left_ms.retain(|_, left_ms| now_ms - *left_ms < PEER_SILENT_MS);
+        self.stopped_ms.retain(|_, stopped_ms| now_ms - *stopped_ms < PEER_SILENT_MS);
         if self.by_name.len() < before { self.kept() } else { Ok(()) }
     }
 
@@ -155,6 +158,7 @@ mod tests {
         children.meet("edge", 7, 11).expect("it gets its answer");
         assert!(children.is_empty());
         children.meet("edge", 8, 12).expect("room");
+        children.leave("edge", 7, 13).expect("it is said again");
         assert!(!children.is_empty(), "the next start is another replica");
     }
 }

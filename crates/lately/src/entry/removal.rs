@@ -51,8 +51,9 @@ impl Entry {
         self.take_newest(|pane| pane.start_ms >= first_ms, hits, settings, now)
     }
 
-    /// The hits that are certainly between the start of the window of a limit and a time, the newest first: at most `hits`. As ranges for
-    /// [`Entry::take_back`], with the hits of each. The entry must keep moments.
+    /// The newest hits that are certainly between the start of the window of a limit and a time: at most `hits`. As ranges for
+    /// [`Entry::take_back`] in this order, with the hits of each. The entry must keep moments. Where it has coarse panes, which overlap
+    /// others, only moments are among them.
     pub(crate) fn newest_until(
         &self,
         window: LimitWindow,
@@ -60,19 +61,30 @@ impl Entry {
         hits: u64,
     ) -> Vec<((i64, i64), u64)> {
         let (first_ms, is_later) = (window.first_ms(), |pane: &Pane| pane.end_ms() - 1 > last_ms);
-        let parts = self.newest_first().into_iter();
+        let parts = self.newest_first().into_iter().skip(if self.coarse().is_some() { PARTS - 1 } else { 1 });
         let mut panes: Vec<Pane> = parts
             .flat_map(|panes| panes.skip_while(is_later).take_while(|pane| pane.start_ms >= first_ms))
             .collect();
         panes.sort_by_key(|pane| Reverse(pane.start_ms));
         let mut left = hits;
-        // A range for each: those of several parts may overlap.
-        let ranges = panes.into_iter().map_while(|pane| {
+        let taken = panes.into_iter().map_while(|pane| {
             let taken = pane.hits.min(left);
             left -= taken;
             (taken > 0).then_some(((pane.start_ms, pane.end_ms() - 1), taken))
         });
-        ranges.collect()
+        let mut ranges: Vec<_> = taken.collect();
+        // All but the oldest are whole. If no other pane is between them, they are one range.
+        if let [whole @ .., oldest] = &ranges[..]
+            && let (Some(((first_ms, _), _)), Some(((_, last_ms), _))) = (whole.last(), whole.first())
+        {
+            let (from_ms, until_ms, sum) = (*first_ms, *last_ms, whole.iter().map(|(_, hits)| hits).sum());
+            let is_of_them = |pane: &Pane| pane.end_ms() - 1 <= until_ms || pane.start_ms <= from_ms;
+            let between = self.ending_after(from_ms).map(|panes| panes.take_while(is_of_them));
+            if between.into_iter().flatten().map(|pane| pane.hits).sum::<u64>() == sum {
+                ranges = vec![((from_ms, until_ms), sum), *oldest];
+            }
+        }
+        ranges
     }
 
     /// Removes hits again that were in a window that begins at `from_ms`, the newest first: at most `hits`. Panes that begin before it

@@ -9,7 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use lately::limits::{MAX_KEY_BYTES, MAX_TOTAL};
 use lately::{HitError, Span, Timestamp};
-use lately_resp::integer::parse_integer;
+use lately_resp::parse_integer;
 use memchr::memchr;
 use percent_encoding::percent_decode_str;
 

@@ -303,10 +303,13 @@ impl Shard {
         let (settings, entry) = (context.classes.settings(slot.class), slot.state.hits());
         if let Some(last_ms) = window.past_ms().filter(|last_ms| *last_ms < entry.newest_ms()) {
             // Later hits stay, so these are not the newest.
-            for (range, hits) in entry.newest_until(window, last_ms, hits) {
-                self.take_range_back((key, place), range, hits, context);
+            let (ranges, total) = (entry.newest_until(window, last_ms, hits), entry.total());
+            if ranges.iter().map(|(_, hits)| hits).sum::<u64>() < total {
+                for (range, hits) in ranges {
+                    self.take_range_back((key, place), range, hits, context);
+                }
+                return Some(place);
             }
-            return Some(place);
         }
         let most = entry.certain_hits(window, settings).min(hits);
         if most == entry.total() && !slot.outlives_hits(self.now, 0) {
