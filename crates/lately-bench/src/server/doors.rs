@@ -212,7 +212,7 @@ fn envoy(options: &Options) -> Result<Vec<Row>, Failure> {
     let mut command = Command::new(program);
     command.arg("-c").arg(&file).args(["--concurrency", "1", "--disable-hot-restart", "--log-level", "off"]);
     let _envoy = Process::listening(&mut command, door, None)?;
-    let seconds = options.pick(10, 3);
+    let seconds = options.pick(30, 3);
     let before = ours.cpu_ns()?;
     let mut load = Command::new("h2load");
     load.args(["--h1", "-t", "1", "-c", "50", "-m", "1", "--rps", "100", "-D", &seconds.to_string()]);

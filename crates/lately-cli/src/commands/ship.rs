@@ -98,10 +98,9 @@ pub(crate) fn run(ship: &Ship) -> Result<Outcome, CliError> {
     let (files, _) = log_file::once(ship.logs.files(), |_| true);
     let mut logs: Vec<Log<'_>> = files.iter().map(|path| Log::new(path, how, clock.now())).collect();
     logs.iter().for_each(|log| log.set_start(&mut sender.state));
-    // A failure is reported in each round.
-    let saved = sender.state.save();
-    if ship.once {
-        saved?;
+    match sender.state.save() {
+        Err(error) if ship.once => return Err(error),
+        saved => saved.err().iter().for_each(report_unsaved),
     }
     let sent = send_all(&mut logs, &mut sender, &clock, ship.once);
     sender.state.save()?;
@@ -168,11 +167,12 @@ fn send_all(
             Err(error) if is_once => return Err(error),
             // The server has the positions, too. The next round tries to save them again.
             saved => {
-                let cause = saved.err().map(|error| error.to_string());
-                if let Some(cause) = cause.as_ref().filter(|_| unsaved != cause) {
-                    output::message(&cause.lines().next().unwrap_or_default());
+                if let Err(error) = &saved
+                    && unsaved.as_ref() != Some(&error.to_string())
+                {
+                    report_unsaved(error);
                 }
-                unsaved = cause;
+                unsaved = saved.err().map(|error| error.to_string());
             }
         }
         if !is_once {
@@ -189,6 +189,10 @@ fn send_all(
             sender.link.pause(SHIP_EVERY);
         }
     }
+}
+
+fn report_unsaved(error: &CliError) {
+    output::message(&error.to_string().lines().next().unwrap_or_default());
 }
 
 /// The lines and hits of followed logs that do not count.

@@ -432,6 +432,9 @@ impl<'a> Log<'a> {
     ) -> Result<bool, CliError> {
         let Some(position) = sender.position(&self.log_source())? else { return Ok(false) };
         self.mark = position.at;
+        if self.mark.is_some() {
+            sender.state.remove(&self.start_source());
+        }
         self.must_poll_again = false;
         self.has_waiting = false;
         let connection = sender.link.connection();
@@ -543,21 +546,27 @@ impl<'a> Log<'a> {
         rotated: &[(SystemTime, u64, PathBuf)],
         sender: &mut Sender<'_>,
     ) -> Result<bool, CliError> {
-        let current = self.parts.iter().find(|part| self.current == Some(part.id) && !part.is_compressed());
-        let Some((part, written_ns)) = current.and_then(|part| Some((part, part.modified_ns().ok()?))) else {
-            return Ok(true);
-        };
-        // The file was just found.
-        if part.sent > 0 && part.connection == 0 {
-            output::message(&format_args!(
-                "lately: ship: {} begins as a file that was sent under another name: lines up to byte {} are not sent again",
-                log_file::name(self.path),
-                part.sent
-            ));
-        }
-        let mut mark = self.first_mark(Some(written_ns), rotated);
         // A start that no server saw was earlier.
-        mark = sender.state.get(&self.start_source()).map_or(mark, |kept| kept.min(mark));
+        let start = sender.state.get(&self.start_source());
+        let current = self.parts.iter().find(|part| self.current == Some(part.id) && !part.is_compressed());
+        let mark = match current.and_then(|part| Some((part, part.modified_ns().ok()?))) {
+            Some((part, written_ns)) => {
+                // The file was just found.
+                if part.sent > 0 && part.connection == 0 {
+                    output::message(&format_args!(
+                        "lately: ship: {} begins as a file that was sent under another name: lines up to byte {} are not sent again",
+                        log_file::name(self.path),
+                        part.sent
+                    ));
+                }
+                let mark = self.first_mark(Some(written_ns), rotated);
+                start.map_or(mark, |start| start.min(mark))
+            }
+            None => match start {
+                Some(start) => start,
+                None => return Ok(true),
+            },
+        };
         self.mark = sender.advance(&self.log_source(), 0, mark)?;
         Ok(self.mark.is_some())
     }

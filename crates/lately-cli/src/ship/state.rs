@@ -71,6 +71,13 @@ impl State {
         self.is_saved = false;
     }
 
+    /// Drops the position of a source.
+    pub(crate) fn remove(&mut self, source: &str) {
+        let before = self.positions.len();
+        self.positions.retain(|(known, _)| known != source);
+        self.is_saved &= self.positions.len() == before;
+    }
+
     /// Saves the positions atomically, if they have changed.
     pub(crate) fn save(&mut self) -> Result<(), CliError> {
         let Some(path) = self.path.as_ref().filter(|_| !self.is_saved) else { return Ok(()) };

@@ -465,9 +465,12 @@ fn a_rotation_before_the_first_answer_is_sent_after_another_start() {
         assert!(!messages.contains("no server has answered"), "{messages}");
     }
     writer.rotate();
-    writer.write();
+    // The new log has no line yet.
+    fs::write(&log, "").expect("room");
     let server = serve_at(&address);
     let shipping = Shipping::start(&address, &[&log, "--state", &state]);
+    assert!(has_all(&server, writer.lines), "{:?} of {}", counts(&server), writer.lines);
+    writer.write();
     assert!(has_all(&server, writer.lines), "{:?} of {}", counts(&server), writer.lines);
     let messages = shipping.end();
     assert!(!messages.contains("missing"), "{messages}");

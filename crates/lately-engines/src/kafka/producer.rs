@@ -55,24 +55,22 @@ struct Context {
     places: Mutex<Places>,
 }
 
-/// The place of the last record in each partition of a topic. A broker that was sent a batch again may say that it had it already, and
-/// not where: it may then lack it, if it was killed between noting the number of the batch and writing it. The library takes that for
-/// written, and counts the places from -1 on. So a record is only certain if its place is behind that of the one before it.
+/// For each partition of a topic, the next place of records that are not certain. A broker that was sent a batch again may say that it had
+/// it already, and not where: it may then lack it, if it was killed between noting the number of the batch and writing it. The library takes
+/// that for written, and counts the places of the batch from a number below 0 on.
 #[derive(Default)]
 struct Places(HashMap<i32, Vec<(String, i64)>>);
 
 impl Places {
-    /// Whether a record is in the topic for certain. After one that is not, no other of the partition is.
-    fn is_certain(&mut self, topic: &str, partition: i32, offset: i64) -> bool {
-        let topics = self.0.entry(partition).or_default();
-        let known = topics.iter().position(|(name, _)| name == topic);
-        let index = known.unwrap_or(topics.len());
-        if known.is_none() {
-            topics.push((topic.to_owned(), -1));
+    /// Whether a record is in the topic for certain. The records of a batch come one after the other.
+    fn is_certain(&mut self, topic: &str, partition: i32, place: i64) -> bool {
+        let uncertain = self.0.entry(partition).or_default();
+        let known = uncertain.iter().position(|(name, _)| name == topic);
+        let is_certain = place >= 0 && known.is_none_or(|index| uncertain[index].1 != place);
+        known.into_iter().for_each(|index| _ = uncertain.swap_remove(index));
+        if !is_certain {
+            uncertain.push((topic.to_owned(), place + 1));
         }
-        let last = &mut topics[index].1;
-        let is_certain = offset > *last;
-        *last = if is_certain { offset } else { i64::MAX };
         is_certain
     }
 }
@@ -143,7 +141,7 @@ impl ProducerContext for Context {
             Ok(record) => {
                 let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
                 let is_certain = places.is_certain(record.topic(), record.partition(), record.offset());
-                // What follows in the same batch is not certain, either. Another producer begins anew.
+                // Another producer begins anew.
                 self.is_broken.fetch_or(!is_certain, Relaxed);
                 (!is_certain).then(|| "the brokers say that they have a record, and not where".to_owned())
             }
@@ -274,13 +272,22 @@ mod tests {
     /// Symptom: counts were lost when a broker was killed as it wrote them. Cause: it noted the number of a batch first, and answered a
     /// second attempt that it had the batch. Fix: a record whose place is not known is written again.
     #[test]
-    fn a_record_is_certain_only_behind_the_one_before_it() {
+    fn a_record_is_certain_if_its_place_is_known() {
         let mut places = Places::default();
-        for (offset, is_certain) in [(7, true), (8, true), (-1, false), (0, false), (9, false)] {
-            assert_eq!(places.is_certain("state", 1, offset), is_certain, "{offset}");
-        }
-        for (topic, offset, is_certain) in [("state", 0, true), ("dead", -1, false), ("dead", 0, false)] {
-            assert_eq!(places.is_certain(topic, 2, offset), is_certain, "{topic} {offset}");
+        for (topic, partition, place, is_certain) in [
+            ("state", 1, 7, true),
+            ("state", 1, -1, false),
+            ("state", 2, 0, true),
+            ("dead", 1, 0, true),
+            ("state", 1, 0, false),
+            ("state", 1, 1, false),
+            ("state", 1, 8, true),
+            ("state", 1, 2, true),
+            ("state", 1, -1_001, false),
+            ("state", 1, -1_000, false),
+            ("state", 1, 9, true),
+        ] {
+            assert_eq!(places.is_certain(topic, partition, place), is_certain, "{topic} {partition} {place}");
         }
     }
 }

@@ -89,15 +89,16 @@ impl Children {
 
     /// A child has stopped.
     pub(super) fn leave(&mut self, name: &str, life: u64, now_ms: i64) -> io::Result<()> {
+        self.following.remove(&life);
         if self.stopped_ms.contains_key(&life) {
             return Ok(());
         }
+        self.by_name.remove(name);
+        self.kept()?;
         if self.stopped_ms.len() < MAX_PEER_FOLLOWERS {
             self.stopped_ms.insert(life, now_ms);
         }
-        self.following.remove(&life);
-        self.by_name.remove(name);
-        self.kept()
+        Ok(())
     }
 
     /// Lets those go that were away for long.
@@ -122,6 +123,9 @@ impl Children {
         has_others: bool,
         now_ms: i64,
     ) {
+        if self.stopped_ms.contains_key(&life) {
+            return;
+        }
         if let Some(known) = self.by_name.get_mut(name) {
             known.is_complete |= following.is_complete();
         }

@@ -375,7 +375,7 @@ mod tests {
         hits: u64,
         is_newest_first: bool,
     ) -> u64 {
-        spans.sort_by_key(|span| if is_newest_first { (span.0, -span.1) } else { (span.1, 0) });
+        spans.sort_by_key(|span| if is_newest_first { (span.0, -span.1) } else { (span.1, -span.0) });
         let mut left = hits;
         let take = |span: &mut (i64, i64, u64)| {
             let taken = if is_of_them(span.0, span.1) { left.min(span.2) } else { 0 };

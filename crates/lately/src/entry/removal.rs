@@ -128,7 +128,8 @@ impl Entry {
         self.keep_moments(settings, now);
         let is_of_them = |pane: &Pane| pane.end_ms() - 1 <= last_ms || pane.start_ms <= from_ms;
         let parts = self.ending_after(from_ms).map(|panes| panes.take_while(is_of_them));
-        let taken = shares(parts, hits, |part, pane| (pane.end_ms(), part));
+        // Of two that end at once, the narrower one: its hits are known better.
+        let taken = shares(parts, hits, |part, pane| (pane.end_ms(), -pane.start_ms, part));
         let before = self.ended_by(from_ms);
         self.take(array::from_fn(|part| before[part]..before[part] + taken[part]), settings, now)
     }
