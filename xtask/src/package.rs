@@ -11,7 +11,7 @@ const PRIVATE: [&str; 3] = ["lately-bench", "test-support", "xtask"];
 pub(crate) fn run(root: &Path) -> Outcome {
     say::step("package");
     let mut command = cargo(root);
-    // The tests build the same files.
+    // What is in them is built by the tests.
     command.args(["package", "--workspace", "--locked", "--no-verify", "--allow-dirty", "--quiet"]);
     command.args(PRIVATE.iter().flat_map(|name| ["--exclude", name]));
     run::run(&mut command, "package")

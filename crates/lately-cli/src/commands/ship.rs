@@ -97,11 +97,6 @@ pub(crate) fn run(ship: &Ship) -> Result<Outcome, CliError> {
     let mut sender = Sender::new(Link::new(&ship.server, events, stop), state, &ship.prefix);
     let (files, _) = log_file::once(ship.logs.files(), |_| true);
     let mut logs: Vec<Log<'_>> = files.iter().map(|path| Log::new(path, how, clock.now())).collect();
-    logs.iter().for_each(|log| log.set_start(&mut sender.state));
-    match sender.state.save() {
-        Err(error) if ship.once => return Err(error),
-        saved => saved.err().iter().for_each(report_unsaved),
-    }
     let sent = send_all(&mut logs, &mut sender, &clock, ship.once);
     sender.state.save()?;
     sent?;
@@ -144,6 +139,8 @@ fn send_all(
     is_once: bool,
 ) -> Result<(), CliError> {
     let (mut losses, mut unsaved) = (Losses::default(), None);
+    logs.iter().for_each(|log| log.set_start(&mut sender.state));
+    save(&mut sender.state, &mut unsaved, is_once)?;
     loop {
         // After a signal there is one more round, for the lines that are already there.
         let is_last = sender.link.is_to_stop();
@@ -163,18 +160,7 @@ fn send_all(
                 Err(error) => return Err(error),
             }
         }
-        match sender.state.save() {
-            Err(error) if is_once => return Err(error),
-            // The server has the positions, too. The next round tries to save them again.
-            saved => {
-                if let Err(error) = &saved
-                    && unsaved.as_ref() != Some(&error.to_string())
-                {
-                    report_unsaved(error);
-                }
-                unsaved = saved.err().map(|error| error.to_string());
-            }
-        }
+        save(&mut sender.state, &mut unsaved, is_once)?;
         if !is_once {
             losses.report(sender, logs, clock.now());
         }
@@ -191,8 +177,18 @@ fn send_all(
     }
 }
 
-fn report_unsaved(error: &CliError) {
-    output::message(&error.to_string().lines().next().unwrap_or_default());
+/// Saves the positions. Without `--once` an error is no end: the server has the positions, too, and the next round tries again. It is reported
+/// once while it lasts; `unsaved` is the last one.
+fn save(state: &mut State, unsaved: &mut Option<String>, is_once: bool) -> Result<(), CliError> {
+    let cause = match state.save() {
+        Err(error) if is_once => return Err(error),
+        saved => saved.err().map(|error| error.to_string()),
+    };
+    if let Some(cause) = cause.as_ref().filter(|_| *unsaved != cause) {
+        output::message(&cause.lines().next().unwrap_or_default());
+    }
+    *unsaved = cause;
+    Ok(())
 }
 
 /// The lines and hits of followed logs that do not count.

@@ -560,13 +560,11 @@ impl<'a> Log<'a> {
                     ));
                 }
                 let mark = self.first_mark(Some(written_ns), rotated);
-                start.map_or(mark, |start| start.min(mark))
+                Some(start.map_or(mark, |start| start.min(mark)))
             }
-            None => match start {
-                Some(start) => start,
-                None => return Ok(true),
-            },
+            None => start,
         };
+        let Some(mark) = mark else { return Ok(true) };
         self.mark = sender.advance(&self.log_source(), 0, mark)?;
         Ok(self.mark.is_some())
     }

@@ -141,9 +141,12 @@ impl ProducerContext for Context {
             Ok(record) => {
                 let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
                 let is_certain = places.is_certain(record.topic(), record.partition(), record.offset());
-                // Another producer begins anew.
-                self.is_broken.fetch_or(!is_certain, Relaxed);
-                (!is_certain).then(|| "the brokers say that they have a record, and not where".to_owned())
+                drop(places);
+                (!is_certain).then(|| {
+                    // Another producer begins anew.
+                    self.is_broken.store(true, Relaxed);
+                    "the brokers say that they have a record, and not where".to_owned()
+                })
             }
         };
         delivery.note(failed);
