@@ -505,9 +505,10 @@ impl<D: Disk> Journal<D> {
         self.checkpoint_bytes.store(checkpoint_bytes, Relaxed);
         self.checkpoints.fetch_add(1, Relaxed);
         self.checkpoint_ms.store(self.store.now().as_millis(), Relaxed);
-        self.log_bytes.store(self.log().end(), Relaxed);
         // A file that cannot be removed is removed at the next start.
         let _ = remove_before(&self.disk, segment);
+        // The log is short when its room is free.
+        self.log_bytes.store(self.log().end(), Relaxed);
         self.keep_reserve();
     }
 }

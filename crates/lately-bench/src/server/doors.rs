@@ -215,7 +215,9 @@ fn envoy(options: &Options) -> Result<Vec<Row>, Failure> {
     let seconds = options.pick(30, 3);
     let before = ours.cpu_ns()?;
     let mut load = Command::new("h2load");
-    load.args(["--h1", "-t", "1", "-c", "50", "-m", "1", "--rps", "100", "-D", &seconds.to_string()]);
+    load.args(["--h1", "-t", "1", "-c", "50", "-m", "1", "--rps", "100"]);
+    // Connections a millisecond apart: otherwise all of them send at the same moment, each hundredth of a second.
+    load.args(["-r", "1", "--rate-period", "1ms", "-n", &(ENVOY_RATE * seconds).to_string()]);
     let output = load.arg(format!("http://{door}/")).stdin(Stdio::null()).output();
     let output = output.map_err(|error| Failure::new(format!("h2load did not start: {error}")))?;
     let spent = ours.cpu_ns()? - before;
