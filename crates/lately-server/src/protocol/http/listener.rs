@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
@@ -13,7 +14,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, ready};
 
 use axum::body::Body;
 use axum::body::HttpBody;
@@ -22,7 +23,6 @@ use axum::http::header::CONNECTION;
 use axum::http::{HeaderValue, StatusCode, Version};
 use axum::response::Response;
 use hyper::body::Incoming;
-use hyper::rt::Executor;
 use hyper::server::conn::{http1, http2};
 use hyper::service::Service as HyperService;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -38,6 +38,7 @@ use tower::util::BoxCloneSyncService;
 use super::arrivals::{Arrival, Arrivals, Ways};
 use super::heads::{Checked, Start};
 use super::http2_places::Http2Places;
+use super::http2_requests::Http2Requests;
 use super::pace::{Pace, TooSlow, Upload};
 use super::problem::raw_problem;
 use super::requests::{most_calls, most_requests};
@@ -319,14 +320,45 @@ impl Serving {
 /// What connections of HTTP/2 need.
 #[derive(Clone)]
 struct Http2 {
-    builder: http2::Builder<AtOnce>,
+    speaks: Speaks,
+    ceiling_bytes: u64,
     places: Arc<Http2Places>,
 }
 
 impl Http2 {
     fn new(speaks: Speaks, ceiling_bytes: u64) -> Http2 {
-        let places = Http2Places::new(speaks.most_of_http2(ceiling_bytes));
-        Http2 { builder: http2_builder(speaks, ceiling_bytes), places }
+        Http2 { speaks, ceiling_bytes, places: Http2Places::new(speaks.most_of_http2(ceiling_bytes)) }
+    }
+
+    /// The settings of a connection with these requests.
+    fn builder(&self, requests: Http2Requests) -> http2::Builder<Http2Requests> {
+        let mut builder = http2::Builder::new(requests);
+        let (bounds, share) = self.speaks.sent_ahead();
+        let part_bytes = self.ceiling_bytes / share / self.speaks.most_of_http2(self.ceiling_bytes) as u64;
+        let connection_bytes =
+            u32::try_from(part_bytes).unwrap_or(u32::MAX).clamp(*bounds.start(), *bounds.end());
+        let (requests, stream_bytes) = match self.speaks {
+            Speaks::Http => (most_requests(self.ceiling_bytes), connection_bytes / HTTP2_STREAM_SHARE),
+            Speaks::Grpc => {
+                builder
+                    .timer(TokioTimer::new())
+                    .keep_alive_interval(GRPC_PING_EVERY)
+                    .keep_alive_timeout(GRPC_PING_TIMEOUT);
+                let stream_bytes = (connection_bytes / GRPC_STREAM_SHARE).max(GRPC_STREAM_BYTES);
+                (most_calls(self.ceiling_bytes) / GRPC_UNARY_PART, stream_bytes)
+            }
+        };
+        let streams =
+            u32::try_from(requests / HTTP2_STREAMS_SHARE).unwrap_or(u32::MAX).min(MAX_HTTP2_STREAMS);
+        builder
+            .max_header_list_size(u32::try_from(MAX_HTTP_HEAD_BYTES).expect("it is small"))
+            .max_concurrent_streams(streams)
+            .max_pending_accept_reset_streams(MAX_HTTP2_RESETS)
+            .max_local_error_reset_streams(MAX_HTTP2_ERRORS)
+            .initial_stream_window_size(stream_bytes)
+            .initial_connection_window_size(connection_bytes)
+            .max_send_buf_size(HTTP2_SEND_BYTES);
+        builder
     }
 }
 
@@ -481,12 +513,14 @@ async fn answer(
     let io = TokioIo::new(Checked::new(socket, start, has_fragment));
     // An error is the client's: it has gone, or was answered.
     if place.is_some() {
-        let mut connection = pin!(http2.builder.serve_connection(io, service));
+        let requests = Http2Requests::default();
+        let mut connection = pin!(http2.builder(requests.clone()).serve_connection(io, service));
         tokio::select! {
-            _ = connection.as_mut() => return,
-            () = stopper.stopped() => connection.as_mut().graceful_shutdown(),
+            _ = poll_fn(|context| requests.poll(connection.as_mut(), context)) => return,
+            () = stopper.stopped() => {}
         }
-        let _ = connection.await;
+        connection.as_mut().graceful_shutdown();
+        let _ = poll_fn(|context| requests.poll(connection.as_mut(), context)).await;
     } else {
         let mut connection = pin!(http1_builder().serve_connection(io, service));
         tokio::select! {
@@ -494,22 +528,6 @@ async fn answer(
             () = stopper.stopped() => connection.as_mut().graceful_shutdown(),
         }
         let _ = connection.await;
-    }
-}
-
-/// Runs the requests of connections of HTTP/2. Each begins as soon as its head was read. If it were only queued, a server at
-/// work for many connections would first read the heads of all their requests, and the memory for them has no place yet.
-#[derive(Clone, Copy, Debug)]
-struct AtOnce;
-
-impl<F: Future<Output = ()> + Send + 'static> Executor<F> for AtOnce {
-    fn execute(&self, request: F) {
-        let mut request = Box::pin(request);
-        // A task of its own polls what waits again, with its own waker.
-        let mut context = Context::from_waker(Waker::noop());
-        if request.as_mut().poll(&mut context).is_pending() {
-            tokio::spawn(request);
-        }
     }
 }
 
@@ -524,54 +542,11 @@ fn http1_builder() -> http1::Builder {
     builder
 }
 
-fn http2_builder(speaks: Speaks, ceiling_bytes: u64) -> http2::Builder<AtOnce> {
-    let mut builder = http2::Builder::new(AtOnce);
-    let (bounds, share) = speaks.sent_ahead();
-    let part_bytes = ceiling_bytes / share / speaks.most_of_http2(ceiling_bytes) as u64;
-    let connection_bytes =
-        u32::try_from(part_bytes).unwrap_or(u32::MAX).clamp(*bounds.start(), *bounds.end());
-    let (requests, stream_bytes) = match speaks {
-        Speaks::Http => (most_requests(ceiling_bytes), connection_bytes / HTTP2_STREAM_SHARE),
-        Speaks::Grpc => {
-            builder
-                .timer(TokioTimer::new())
-                .keep_alive_interval(GRPC_PING_EVERY)
-                .keep_alive_timeout(GRPC_PING_TIMEOUT);
-            let stream_bytes = (connection_bytes / GRPC_STREAM_SHARE).max(GRPC_STREAM_BYTES);
-            (most_calls(ceiling_bytes) / GRPC_UNARY_PART, stream_bytes)
-        }
-    };
-    let streams = u32::try_from(requests / HTTP2_STREAMS_SHARE).unwrap_or(u32::MAX).min(MAX_HTTP2_STREAMS);
-    builder
-        .max_header_list_size(u32::try_from(MAX_HTTP_HEAD_BYTES).expect("it is small"))
-        .max_concurrent_streams(streams)
-        .max_pending_accept_reset_streams(MAX_HTTP2_RESETS)
-        .max_local_error_reset_streams(MAX_HTTP2_ERRORS)
-        .initial_stream_window_size(stream_bytes)
-        .initial_connection_window_size(connection_bytes)
-        .max_send_buf_size(HTTP2_SEND_BYTES);
-    builder
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::protocol::fixture::{engine_of, service};
     use std::future::pending;
-
-    /// Symptom: clients of HTTP/2 took more memory than the ceiling allows, by requests alone. Cause: all heads of all
-    /// connections were read before the first request began. Fix: each request begins at once.
-    #[test]
-    fn a_request_begins_before_the_next_is_read() {
-        let begun = Arc::new(AtomicUsize::new(0));
-        let count = {
-            let begun = Arc::clone(&begun);
-            async move { _ = begun.fetch_add(1, Relaxed) }
-        };
-        // Without a runtime: nothing is queued.
-        AtOnce.execute(count);
-        assert_eq!(begun.load(Relaxed), 1);
-    }
 
     /// Symptom: each connection that had ended took 9 KiB, without end: a server with a ceiling of 64 MiB took 209 MiB after 20,000
     /// of them. Cause: they were forgotten only once the listener had no room for another. Fix: they are forgotten as they end.
@@ -766,20 +741,5 @@ mod tests {
         check(Speaks::Http, 1_024, true, HTTP_CONNECTION_BYTES + TLS_BYTES);
         check(Speaks::Grpc, 1, false, 5_461);
         check(Speaks::Grpc, 1_024, false, HTTP_CONNECTION_BYTES);
-    }
-
-    #[test]
-    fn a_request_that_waits_goes_on() {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        runtime.block_on(async {
-            let (sender, receiver) = tokio::sync::oneshot::channel();
-            let (done, is_done) = tokio::sync::oneshot::channel();
-            AtOnce.execute(async move {
-                let received: u32 = receiver.await.expect("it is sent");
-                done.send(received).expect("it is awaited");
-            });
-            sender.send(7).expect("it waits");
-            assert_eq!(is_done.await, Ok(7));
-        });
     }
 }

@@ -10,6 +10,7 @@ mod events;
 mod guard;
 mod heads;
 mod http2_places;
+mod http2_requests;
 mod keys;
 mod listener;
 mod login;
