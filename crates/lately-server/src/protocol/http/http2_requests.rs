@@ -3,8 +3,10 @@
 
 use std::mem;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
 
 use hyper::rt::Executor;
 
@@ -15,25 +17,20 @@ type Request = Pin<Box<dyn Future<Output = ()> + Send>>;
 pub(super) struct Http2Requests(Arc<Mutex<Vec<Request>>>);
 
 impl Http2Requests {
-    /// Polls a connection, and then begins what it has read. If requests were only queued, a server at work for many connections
-    /// would first read the heads of all their requests, and the memory for them has no place yet. If each began when its head was
-    /// read, each answer would take a call of the system of its own.
-    pub(super) fn poll<C: Future>(
-        &self,
-        connection: Pin<&mut C>,
-        context: &mut Context<'_>,
-    ) -> Poll<C::Output> {
-        // An answer wakes the connection.
-        let ended = connection.poll(context);
+    /// Begins those that were read. If they were only queued, a server at work for many connections would first read the heads of
+    /// all their requests, and the memory for them has no place yet. If each began when its head was read, each answer would
+    /// take a call of the system of its own. Returns whether there were some.
+    fn begin(&self) -> bool {
         let requests = mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        let are_some = !requests.is_empty();
         for mut request in requests {
             // A task of its own polls what waits again, with its own waker.
-            let mut at_once = Context::from_waker(Waker::noop());
-            if request.as_mut().poll(&mut at_once).is_pending() {
+            let mut context = Context::from_waker(Waker::noop());
+            if request.as_mut().poll(&mut context).is_pending() {
                 tokio::spawn(request);
             }
         }
-        ended
+        are_some
     }
 }
 
@@ -43,10 +40,76 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Http2Requests {
     }
 }
 
+/// Wakes the task of a connection, but not for the answers that are sent before its poll ends.
+struct Bell {
+    task: Mutex<Waker>,
+    is_polled: AtomicBool,
+    has_rung: AtomicBool,
+}
+
+impl Bell {
+    fn task(&self) -> MutexGuard<'_, Waker> {
+        self.task.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Bell>) {
+        // Each sets its own flag before it reads the other one: a wake is seen by the poll, or wakes the task.
+        self.has_rung.store(true, SeqCst);
+        if !self.is_polled.load(SeqCst) {
+            self.task().wake_by_ref();
+        }
+    }
+}
+
+/// A connection with its requests.
+pub(super) struct Http2Connection<C> {
+    connection: Pin<Box<C>>,
+    requests: Http2Requests,
+    bell: Arc<Bell>,
+}
+
+impl<C: Future> Http2Connection<C> {
+    /// Polls a connection, which runs its requests by `requests`.
+    pub(super) fn new(connection: C, requests: Http2Requests) -> Http2Connection<C> {
+        let (is_polled, has_rung) = (AtomicBool::new(false), AtomicBool::new(false));
+        let bell = Bell { task: Mutex::new(Waker::noop().clone()), is_polled, has_rung };
+        Http2Connection { connection: Box::pin(connection), requests, bell: Arc::new(bell) }
+    }
+
+    pub(super) fn inner(&mut self) -> Pin<&mut C> {
+        self.connection.as_mut()
+    }
+}
+
+impl<C: Future> Future for Http2Connection<C> {
+    type Output = C::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<C::Output> {
+        let bell = Arc::clone(&self.bell);
+        bell.task().clone_from(context.waker());
+        bell.is_polled.store(true, SeqCst);
+        let waker = Waker::from(Arc::clone(&bell));
+        let mut bell_context = Context::from_waker(&waker);
+        let mut ended = self.connection.as_mut().poll(&mut bell_context);
+        if self.requests.begin() && ended.is_pending() {
+            // Now it sends their answers. Whatever has woken it before this is seen by it.
+            bell.has_rung.store(false, SeqCst);
+            ended = self.connection.as_mut().poll(&mut bell_context);
+            self.requests.begin();
+        }
+        bell.is_polled.store(false, SeqCst);
+        if bell.has_rung.swap(false, SeqCst) {
+            context.waker().wake_by_ref();
+        }
+        ended
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::future::poll_fn;
-    use std::pin::pin;
     use std::sync::atomic::AtomicUsize;
     use std::sync::atomic::Ordering::Relaxed;
 
@@ -54,26 +117,71 @@ mod tests {
 
     use super::*;
 
+    /// Counts how often it is woken.
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Woken>) {
+            self.0.fetch_add(1, Relaxed);
+        }
+    }
+
     /// Symptom: clients of HTTP/2 took more memory than the ceiling allows, by requests alone. Cause: all heads of all
     /// connections were read before the first request began. Fix: each request begins before another connection is read.
     #[test]
     fn a_request_begins_before_another_connection_is_read() {
         let (requests, begun) = (Http2Requests::default(), Arc::new(AtomicUsize::new(0)));
-        let mut connection = pin!(poll_fn(|_| -> Poll<()> {
-            for _ in 0..3 {
-                let begun = Arc::clone(&begun);
-                requests.execute(async move { _ = begun.fetch_add(1, Relaxed) });
+        let (executor, count) = (requests.clone(), Arc::clone(&begun));
+        let mut polls = 0;
+        let connection = poll_fn(move |_| -> Poll<()> {
+            polls += 1;
+            if polls == 1 {
+                for _ in 0..3 {
+                    let begun = Arc::clone(&count);
+                    executor.execute(async move { _ = begun.fetch_add(1, Relaxed) });
+                }
+            } else {
+                // None begins before the connection has read all: their answers are sent together, by the second poll.
+                assert_eq!((polls, count.load(Relaxed)), (2, 3));
             }
-            // None begins before the connection has read all: their answers are sent together.
-            assert!(begun.load(Relaxed).is_multiple_of(3));
             Poll::Pending
-        }));
-        let mut context = Context::from_waker(Waker::noop());
-        for polls in 1..4 {
-            // Without a runtime: nothing is queued.
-            assert_eq!(requests.poll(connection.as_mut(), &mut context), Poll::Pending);
-            assert_eq!(begun.load(Relaxed), 3 * polls);
-        }
+        });
+        // Without a runtime: nothing is queued.
+        let mut connection = Http2Connection::new(connection, requests);
+        let polled = Pin::new(&mut connection).poll(&mut Context::from_waker(Waker::noop()));
+        assert_eq!((polled, begun.load(Relaxed)), (Poll::Pending, 3));
+    }
+
+    /// An answer that the same poll sends does not wake the task. Everything else does.
+    #[test]
+    fn a_wake_is_missed_only_if_the_poll_has_seen_it() {
+        let requests = Http2Requests::default();
+        let (executor, wakers) = (requests.clone(), Arc::new(Mutex::new(Vec::<Waker>::new())));
+        let kept = Arc::clone(&wakers);
+        let mut polls = 0;
+        let connection = poll_fn(move |context| -> Poll<()> {
+            polls += 1;
+            let waker = context.waker().clone();
+            kept.lock().expect("no panic").push(waker.clone());
+            // 1 reads a request, 2 sends its answer. 3 is out of its budget, and wants to be polled again.
+            match polls {
+                1 => executor.execute(async move { waker.wake() }),
+                3 => waker.wake(),
+                _ => {}
+            }
+            Poll::Pending
+        });
+        let mut connection = Http2Connection::new(connection, requests);
+        let woken = Arc::<Woken>::default();
+        let waker = Waker::from(Arc::clone(&woken));
+        let mut poll = || {
+            assert!(Pin::new(&mut connection).poll(&mut Context::from_waker(&waker)).is_pending());
+            woken.0.load(Relaxed)
+        };
+        assert_eq!([poll(), poll(), poll()], [0, 1, 1]);
+        wakers.lock().expect("no panic")[0].wake_by_ref();
+        assert_eq!(woken.0.load(Relaxed), 2, "between two polls");
     }
 
     /// A client may send a request and go. The request counts, and goes on after it has waited.
@@ -82,13 +190,14 @@ mod tests {
         let (sender, receiver) = oneshot::channel();
         let (done, is_done) = oneshot::channel();
         let requests = Http2Requests::default();
-        let mut connection = pin!(async {
-            requests.execute(async move {
+        let executor = requests.clone();
+        let connection = async move {
+            executor.execute(async move {
                 let received: u32 = receiver.await.expect("it is sent");
                 done.send(received).expect("it is awaited");
             });
-        });
-        poll_fn(|context| requests.poll(connection.as_mut(), context)).await;
+        };
+        Http2Connection::new(connection, requests).await;
         sender.send(7).expect("it waits");
         assert_eq!(is_done.await, Ok(7));
     }

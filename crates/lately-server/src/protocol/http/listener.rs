@@ -6,7 +6,6 @@
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
@@ -38,7 +37,7 @@ use tower::util::BoxCloneSyncService;
 use super::arrivals::{Arrival, Arrivals, Ways};
 use super::heads::{Checked, Start};
 use super::http2_places::Http2Places;
-use super::http2_requests::Http2Requests;
+use super::http2_requests::{Http2Connection, Http2Requests};
 use super::pace::{Pace, TooSlow, Upload};
 use super::problem::raw_problem;
 use super::requests::{most_calls, most_requests};
@@ -514,13 +513,13 @@ async fn answer(
     // An error is the client's: it has gone, or was answered.
     if place.is_some() {
         let requests = Http2Requests::default();
-        let mut connection = pin!(http2.builder(requests.clone()).serve_connection(io, service));
+        let connection = http2.builder(requests.clone()).serve_connection(io, service);
+        let mut connection = Http2Connection::new(connection, requests);
         tokio::select! {
-            _ = poll_fn(|context| requests.poll(connection.as_mut(), context)) => return,
-            () = stopper.stopped() => {}
+            _ = &mut connection => return,
+            () = stopper.stopped() => connection.inner().graceful_shutdown(),
         }
-        connection.as_mut().graceful_shutdown();
-        let _ = poll_fn(|context| requests.poll(connection.as_mut(), context)).await;
+        let _ = connection.await;
     } else {
         let mut connection = pin!(http1_builder().serve_connection(io, service));
         tokio::select! {
