@@ -203,8 +203,7 @@ impl RedisCluster {
     #[must_use]
     pub fn start(program: &RedisProgram) -> RedisCluster {
         let arguments = ["--cluster-enabled", "yes", "--cluster-port", "{other}"];
-        let more = ["--cluster-node-timeout", "1000", "--repl-diskless-sync-delay", "0"];
-        let arguments = [&arguments[..], &more].concat();
+        let arguments = [&arguments[..], &["--repl-diskless-sync-delay", "0"]].concat();
         let servers: Vec<_> = (0..6).map(|_| RedisServer::start_program(program, &arguments)).collect();
         let (masters, replicas) = servers.split_at(3);
         for (epoch, server) in (1..).zip(&servers) {
@@ -236,6 +235,10 @@ impl RedisCluster {
                         && ports.iter().all(|port| slots.contains(port))
                 })
         });
+        // Not before: a server gives up a meeting that takes longer, for good.
+        for server in &cluster.servers {
+            server.succeed("CONFIG SET cluster-node-timeout 1000");
+        }
         cluster
     }
 

@@ -2,6 +2,8 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::os::unix::ffi::OsStrExt;
 
 use crate::common::{command, lately};
@@ -426,4 +428,56 @@ fn config_files() {
         "2:8: invalid name 'log in': give 1 to 64 letters, digits, or any of _ - . :",
     );
     check("[server\nresp = \"x\"\n", "1:8: `[server` has no end: close it with ]");
+}
+
+/// A head that is refused before any route is asked has a document, too. It comes after the answers to the requests before it.
+#[test]
+fn heads_of_http() {
+    let server = serve();
+    let answer_to = |head: &str| {
+        let mut socket = TcpStream::connect(&server.http).expect("it listens");
+        socket.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").expect("it reads");
+        let (mut answer, mut room) = (Vec::new(), [0; 4 << 10]);
+        while !answer.ends_with(b"ok\n") {
+            let count = socket.read(&mut room).expect("an answer");
+            assert!(count > 0, "{:?}", String::from_utf8_lossy(&answer));
+            answer.extend_from_slice(&room[..count]);
+        }
+        socket.write_all(head.as_bytes()).expect("it reads");
+        answer.clear();
+        socket.read_to_end(&mut answer).expect("the connection ends in order");
+        String::from_utf8(answer).expect("text")
+    };
+    let bounds = "the head of a request has at most 16 KiB and 100 headers";
+    let no_request = "this is no request of HTTP/1.1: a line such as 'GET /v1/hits/a HTTP/1.1', then headers";
+    let long = "x".repeat(17 << 10);
+    for (head, status, title, detail) in [
+        (format!("GET /v1/hits/k HTTP/1.1\r\na: {long}\r\n\r\n"), 431, "too large", bounds),
+        (format!("GET /v1/hits/{long} HTTP/1.1\r\n\r\n"), 431, "too large", bounds),
+        (format!("GET / HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(101)), 431, "too large", bounds),
+        ("GET\r\n\r\n".to_owned(), 400, "invalid request", no_request),
+        ("GET / HTTP/1.1\r\nno colon\r\n\r\n".to_owned(), 400, "invalid request", no_request),
+        ("GET / HTTP/9.9\r\n\r\n".to_owned(), 400, "invalid request", no_request),
+        ("\u{1}\u{2}\u{3} / HTTP/1.1\r\n\r\n".to_owned(), 400, "invalid request", no_request),
+        (
+            "GET / HTTP/1.1\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n".to_owned(),
+            400,
+            "invalid request",
+            no_request,
+        ),
+        (
+            "POST /v1/hit/a#b HTTP/1.1\r\n\r\n".to_owned(),
+            400,
+            "invalid target",
+            "a target has no '#': write %23 for one in a key",
+        ),
+    ] {
+        let answer = answer_to(&head);
+        let (head_of_answer, body) = answer.split_once("\r\n\r\n").expect(&answer);
+        assert!(head_of_answer.starts_with(&format!("HTTP/1.1 {status} ")), "{head:.40}: {answer}");
+        assert!(head_of_answer.contains("\r\ncontent-type: application/problem+json\r\n"), "{answer}");
+        let expected = format!(r#"{{"title":"{title}","status":{status},"detail":"{detail}"}}"#);
+        assert_eq!(body, expected, "{head:.40}");
+    }
+    assert_eq!(server.ask::<u64>("DBSIZE"), 0);
 }

@@ -1,17 +1,19 @@
-//! Looks for a `#` in the targets of requests. A target has no fragment (RFC 9112, 3.2), and the library cuts one off without a
-//! word: `POST /v1/hit/a#b` would count a hit of `a`.
+//! The heads of HTTP/1 requests that are refused before they are read. A target with a `#` is: it has no fragment (RFC 9112, 3.2),
+//! and the library cuts one off without a word: `POST /v1/hit/a#b` would count a hit of `a`. The library refuses others itself,
+//! with an empty answer: a document that says why takes its place.
 
 use std::io;
 use std::pin::Pin;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::OnceLock;
 use std::task::{Context, Poll};
 
+use axum::http::StatusCode;
 use memchr::memchr;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
+use super::problem::raw_problem;
 use super::stream::Stream;
-use crate::limits::HTTP_SLICE_BYTES;
+use crate::limits::{HTTP_SLICE_BYTES, MAX_HTTP_HEAD_BYTES, MAX_HTTP_HEADERS};
 
 /// The start of every HTTP/2 connection (RFC 9113, 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -41,21 +43,74 @@ impl Start {
     }
 }
 
-/// The socket of a client. After [`HTTP_SLICE_BYTES`] others have their turn. In HTTP/1 a read fails once a target has a `#`.
+/// Why the head of a request is refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Refusal {
+    /// Its target has a `#`.
+    Fragment,
+    /// The library refuses it with this status.
+    Head(StatusCode),
+}
+
+impl Refusal {
+    /// The refusal in an answer of the library: it has no content, and all errors of the routes have some.
+    fn of_answer(answer: &[u8]) -> Option<Refusal> {
+        let status = answer.strip_prefix(b"HTTP/1.1 ")?.get(..3).filter(|status| status[0] == b'4')?;
+        let end = memchr::memmem::find(answer, b"\r\n\r\n")?;
+        memchr::memmem::find(&answer[..end + 2], b"\r\ncontent-length: 0\r\n")?;
+        StatusCode::from_bytes(status).ok().map(Refusal::Head)
+    }
+
+    pub(super) fn problem(self) -> Vec<u8> {
+        let (status, title, detail) = match self {
+            Refusal::Fragment => {
+                let detail = "a target has no '#': write %23 for one in a key";
+                (StatusCode::BAD_REQUEST, "invalid target", detail.to_owned())
+            }
+            Refusal::Head(status @ StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE) => {
+                let kib = MAX_HTTP_HEAD_BYTES >> 10;
+                let detail =
+                    format!("the head of a request has at most {kib} KiB and {MAX_HTTP_HEADERS} headers");
+                (status, "too large", detail)
+            }
+            Refusal::Head(status @ StatusCode::URI_TOO_LONG) => (
+                status,
+                "too large",
+                format!("the head of a request has at most {} KiB", MAX_HTTP_HEAD_BYTES >> 10),
+            ),
+            Refusal::Head(status) => {
+                let detail =
+                    "this is no request of HTTP/1.1: a line such as 'GET /v1/hits/a HTTP/1.1', then headers";
+                (status, "invalid request", detail.to_owned())
+            }
+        };
+        raw_problem(status, title, &detail)
+    }
+}
+
+/// The socket of a client. After [`HTTP_SLICE_BYTES`] others have their turn. In HTTP/1 a read fails once a target has a `#`, and
+/// an empty refusal of the library is kept back: the document that takes its place is sent when the connection has ended.
 pub(super) struct Checked<'s> {
     /// Bytes that were read already.
     start: Vec<u8>,
     socket: &'s mut Stream,
     heads: Heads,
-    has_fragment: &'s AtomicBool,
+    is_http2: bool,
+    refusal: &'s OnceLock<Refusal>,
     /// Bytes that were read in this slice.
     slice_bytes: usize,
 }
 
 impl<'s> Checked<'s> {
-    pub(super) fn new(socket: &'s mut Stream, start: Start, has_fragment: &'s AtomicBool) -> Checked<'s> {
+    pub(super) fn new(socket: &'s mut Stream, start: Start, refusal: &'s OnceLock<Refusal>) -> Checked<'s> {
         let heads = if start.is_http2 { Heads::Body } else { Heads::default() };
-        Checked { start: start.bytes, socket, heads, has_fragment, slice_bytes: 0 }
+        Checked { start: start.bytes, socket, heads, is_http2: start.is_http2, refusal, slice_bytes: 0 }
+    }
+
+    /// Whether this answer is kept back.
+    fn keeps_back(&self, answer: &[u8]) -> bool {
+        let refusal = if self.is_http2 { None } else { Refusal::of_answer(answer) };
+        refusal.is_some_and(|refusal| self.refusal.set(refusal).is_ok())
     }
 }
 
@@ -83,7 +138,8 @@ impl AsyncRead for Checked<'_> {
         let read_bytes = buf.filled().len() - before;
         self.slice_bytes = if polled.is_ready() { self.slice_bytes + read_bytes } else { 0 };
         if self.heads.has_fragment(&buf.filled()[before..]) {
-            self.has_fragment.store(true, Relaxed);
+            // The first refusal is the answer.
+            let _ = self.refusal.set(Refusal::Fragment);
             return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
         }
         polled
@@ -92,6 +148,9 @@ impl AsyncRead for Checked<'_> {
 
 impl AsyncWrite for Checked<'_> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        if self.keeps_back(bytes) {
+            return Poll::Ready(Ok(bytes.len()));
+        }
         Pin::new(&mut *self.socket).poll_write(cx, bytes)
     }
 
@@ -100,6 +159,9 @@ impl AsyncWrite for Checked<'_> {
         cx: &mut Context<'_>,
         pieces: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        if pieces.first().is_some_and(|piece| self.keeps_back(piece)) {
+            return Poll::Ready(Ok(pieces.iter().map(|piece| piece.len()).sum()));
+        }
         Pin::new(&mut *self.socket).poll_write_vectored(cx, pieces)
     }
 
@@ -113,7 +175,7 @@ impl AsyncWrite for Checked<'_> {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         // The answer is still to come.
-        if self.has_fragment.load(Relaxed) {
+        if self.refusal.get().is_some() {
             return Poll::Ready(Ok(()));
         }
         Pin::new(&mut *self.socket).poll_shutdown(cx)
@@ -198,6 +260,19 @@ fn is_of_body(header: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Symptom: 431 and some 400 had no content. Cause: the library answers them before any route is asked.
+    #[test]
+    fn an_empty_refusal_of_the_library_is_replaced() {
+        let refusal = |answer: &str| Refusal::of_answer(answer.as_bytes());
+        let empty =
+            "HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+        assert_eq!(refusal(empty), Some(Refusal::Head(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE)));
+        assert_eq!(refusal("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"), None);
+        assert_eq!(refusal("HTTP/1.1 404 Not Found\r\ncontent-length: 7\r\n\r\n"), None);
+        // Content is not searched.
+        assert_eq!(refusal("HTTP/1.1 404 Not Found\r\n\r\n\r\ncontent-length: 0\r\n"), None);
+    }
 
     #[test]
     fn a_fragment_is_found_only_in_targets() {

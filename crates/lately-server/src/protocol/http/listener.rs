@@ -10,9 +10,9 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 
 use axum::body::Body;
@@ -35,7 +35,7 @@ use tower::Service as _;
 use tower::util::BoxCloneSyncService;
 
 use super::arrivals::{Arrival, Arrivals, Ways};
-use super::heads::{Checked, Start};
+use super::heads::{Checked, Refusal, Start};
 use super::http2_places::Http2Places;
 use super::http2_requests::{Http2Connection, Http2Requests};
 use super::pace::{Pace, TooSlow, Upload};
@@ -448,8 +448,8 @@ async fn serve_one(
         () = stopper.stopped() => return,
     };
     let (Ok(()), Some(mut socket)) = (shaken, accepted) else { return };
-    let has_fragment = AtomicBool::new(false);
-    let answer = answer((&mut socket, http2), service, stopper, &has_fragment);
+    let refusal = OnceLock::new();
+    let answer = answer((&mut socket, http2), service, stopper, &refusal);
     let answered = tokio::select! {
         answered = while_it_keeps_up(&pace, answer) => answered,
         () = pace.ended() => return,
@@ -459,11 +459,11 @@ async fn serve_one(
             let detail = format!("the server ended the upload: {too_slow}: {became}");
             raw_problem(StatusCode::REQUEST_TIMEOUT, "too slow", &detail)
         }
-        Ok(()) if has_fragment.load(Relaxed) => {
-            let detail = "a target has no '#': write %23 for one in a key";
-            raw_problem(StatusCode::BAD_REQUEST, "invalid target", &detail)
-        }
-        _ => return,
+        Ok(()) => match refusal.get() {
+            Some(refusal) => refusal.problem(),
+            None => return,
+        },
+        Err((_, None)) => return,
     };
     // The server does not wait for a slow client.
     let _ = timeout(LINGER, async { socket.write_all(&problem).await.and(socket.shutdown().await) }).await;
@@ -493,7 +493,7 @@ async fn answer(
     (socket, http2): (&mut Stream, Http2),
     service: Linked,
     stopper: Stopper,
-    has_fragment: &AtomicBool,
+    refusal: &OnceLock<Refusal>,
 ) {
     let start = tokio::select! {
         start = timeout(HTTP_TIMEOUT, Start::read(socket)) => start,
@@ -509,7 +509,7 @@ async fn answer(
     } else {
         None
     };
-    let io = TokioIo::new(Checked::new(socket, start, has_fragment));
+    let io = TokioIo::new(Checked::new(socket, start, refusal));
     // An error is the client's: it has gone, or was answered.
     if place.is_some() {
         let requests = Http2Requests::default();
