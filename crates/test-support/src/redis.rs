@@ -203,7 +203,9 @@ impl RedisCluster {
     #[must_use]
     pub fn start(program: &RedisProgram) -> RedisCluster {
         let arguments = ["--cluster-enabled", "yes", "--cluster-port", "{other}"];
-        let arguments = [&arguments[..], &["--repl-diskless-sync-delay", "0"]].concat();
+        // A replica that has not heard of its master for long takes its place, too.
+        let more = ["--repl-diskless-sync-delay", "0", "--cluster-replica-validity-factor", "0"];
+        let arguments = [&arguments[..], &more].concat();
         let servers: Vec<_> = (0..6).map(|_| RedisServer::start_program(program, &arguments)).collect();
         let (masters, replicas) = servers.split_at(3);
         for (epoch, server) in (1..).zip(&servers) {
@@ -246,6 +248,16 @@ impl RedisCluster {
     #[must_use]
     pub fn urls(&self) -> Vec<String> {
         self.servers[..3].iter().map(RedisServer::url).collect()
+    }
+
+    /// What each server that answers knows of the others, for a test that fails.
+    #[must_use]
+    pub fn state(&self) -> String {
+        let answers = self.servers.iter().map(|server| match TcpStream::connect(server.address) {
+            Ok(_) => ["CLUSTER NODES", "INFO replication"].map(|words| server.command(words)).concat(),
+            Err(error) => format!("{error}\n"),
+        });
+        answers.zip(&self.servers).map(|(answer, server)| format!("{}: {answer}", server.address)).collect()
     }
 
     /// The master of a third of the slots, as it was at the start.

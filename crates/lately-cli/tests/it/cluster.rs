@@ -798,7 +798,12 @@ fn all_know_all_after_a_failover(program: &RedisProgram) {
     redis.kill_master(0);
     redis.replica(0).signal("CONT");
     hit(100);
-    assert!(all_know(111));
+    assert!(
+        all_know(111),
+        "{}\n{:?}",
+        redis.state(),
+        nodes.each_ref().map(|node| node.ask::<String>("INFO cluster"))
+    );
     assert!(slots_of(&redis.replica(0).address().to_string(), "0-5460"));
     // A node without counts of its own learns all of it from the cluster.
     let fourth = node_of(&redis.urls()[1..], "d");
