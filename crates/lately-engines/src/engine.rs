@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-use lately::{Cell, LevelsId, Origin, Tally, Timestamp};
+use lately::{Cell, LevelsId, Origin, Span, Tally, Timestamp};
 
 use crate::EngineError;
 use crate::layout::CELLS_OF_A_BLOCK;
@@ -106,6 +106,12 @@ pub trait Engine: Send {
         std::future::ready(())
     }
 
+    /// Visits keys whose hits this node counts although none of its clients has sent them, such as those of records: the keys of a page,
+    /// counted from 0. Returns whether there are more pages.
+    fn visit_records(&self, _page: usize, _visit: &mut VisitRecords<'_>) -> bool {
+        false
+    }
+
     /// The servers that share the data, as they were last known. Empty before they are known.
     fn servers(&self) -> Vec<Server> {
         Vec::new()
@@ -149,6 +155,10 @@ pub trait Engine: Send {
         count: usize,
     ) -> impl Future<Output = Result<(Vec<OwnedBlock>, Option<Place>), EngineError>> + Send;
 }
+
+/// Gets a key of records, and a function that returns its hits in a window that ends at a time. These are all hits of that window, and some of
+/// the two cells that its ends cut.
+pub type VisitRecords<'v> = dyn FnMut(&[u8], &dyn Fn(Span, Timestamp) -> u64) + 'v;
 
 /// Names and texts, in any order.
 pub type NamedTexts = Vec<(String, String)>;

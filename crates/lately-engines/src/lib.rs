@@ -24,7 +24,8 @@ mod url;
 
 pub use calls::{NodeMethods, NodeResponse, answer_node, call_node, connect_node, reason, serve_nodes};
 pub use engine::{
-    Away, Block, Engine, KeyText, Known, List, NamedTexts, OwnedBlock, Place, Server, Told, Write,
+    Away, Block, Engine, KeyText, Known, List, NamedTexts, OwnedBlock, Place, Server, Told, VisitRecords,
+    Write,
 };
 pub use error::EngineError;
 pub use kafka::{

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::{
     Away, Block, Engine, EngineError, KeyText, List, NamedTexts, OwnedBlock, Peers, Place, Postgres, Redis,
-    Server, Told, Write,
+    Server, Told, VisitRecords, Write,
 };
 
 /// An engine of one of the kinds that a config can name.
@@ -132,6 +132,10 @@ impl Engine for Remote {
 
     async fn close(&mut self) {
         with!(self, engine => engine.close().await);
+    }
+
+    fn visit_records(&self, page: usize, visit: &mut VisitRecords<'_>) -> bool {
+        with!(self, engine => engine.visit_records(page, visit))
     }
 
     fn servers(&self) -> Vec<Server> {

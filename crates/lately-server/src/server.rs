@@ -336,7 +336,7 @@ struct Exchange {
 
 impl Exchange {
     /// `None` if there are no other nodes.
-    fn new(service: &Service, peers: Option<TcpListener>) -> Result<Option<Exchange>, ServerError> {
+    fn new(service: &Arc<Service>, peers: Option<TcpListener>) -> Result<Option<Exchange>, ServerError> {
         let Some(cluster) = &service.cluster else { return Ok(None) };
         let engine = cluster::engine(service, cluster).map_err(|error| match error {
             EngineError::Tls(error) => ServerError::PeerTls(error),

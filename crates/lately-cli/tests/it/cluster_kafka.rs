@@ -192,6 +192,78 @@ fn top_names_the_keys_of_clients_over_kafka() {
     check_top(&[&brokers.node("a", "", None), &brokers.node("b", "", None)]);
 }
 
+/// All know these: nodes that count the records, one that only counts, one that only answers, and one that takes over.
+#[test]
+fn top_and_alerts_know_the_hits_of_records() {
+    let brokers = Brokers::start(4);
+    let more = "[[alert]]\nname = \"busy\"\nmatch = \"page*\"\nabove = 500\nwindow = \"10m\"\n\
+                [[alert]]\nname = \"silent\"\nmatch = \"beat\"\nbelow = 1\nwindow = \"5s\"\n";
+    let start = |name: &str, role: &str| brokers.node(name, &format!("role = \"{role}\"\n{more}"), None);
+    let (one, counting) = (start("a", "both"), start("b", "ingest"));
+    let reader = start("c", "serve");
+    let beat = |times: usize| (0..times).for_each(|_| brokers.hit("beat", "", 1));
+    beat(1);
+    for number in 0..40 {
+        brokers.hit(&format!("filler{number}"), "{\"n\":9}", number % 4);
+    }
+    for partition in 0..4 {
+        brokers.hit(&format!("page{partition}"), &format!("{{\"n\":{}}}", 100 + partition), partition);
+        brokers.hit("pages", "{\"n\":20}", partition);
+    }
+    brokers.flush();
+    let top = |node: &Running, question: &str| node.ask::<Vec<(String, u64)>>(question);
+    let page = |number: u64, hits| (format!("page{number}"), hits);
+    let mut expected = vec![page(3, 103), page(2, 102), page(1, 101), page(0, 100), ("pages".to_owned(), 80)];
+    for node in [&one, &reader] {
+        for window in ["10m", "7d"] {
+            let question = format!("TOP 5 {window}");
+            assert!(becomes(|| top(node, &question) == expected), "{:?}", top(node, &question));
+        }
+    }
+    // Their sum is that of the total, which has no other hits.
+    let alerts = |node: &Running| {
+        let answer = http(node, "GET", "/v1/alerts", "");
+        (answer.contains("\"name\":\"busy\",\"state\":\"firing\""), answer)
+    };
+    let hits = |answer: &str| answer.contains("\"hits\":486,");
+    for node in [&one, &reader] {
+        assert!(becomes(|| hits(&alerts(node).1)), "{}", alerts(node).1);
+        assert!(!alerts(node).0, "486 are not more than 500");
+    }
+    // Clients count, too.
+    reader.ask::<u64>("HIT page0 20");
+    expected[3] = page(0, 120);
+    expected.sort_by(|(one, more), (other, hits)| hits.cmp(more).then(one.cmp(other)));
+    for node in [&one, &reader] {
+        assert!(becomes(|| alerts(node).0), "{}", alerts(node).1);
+        assert!(becomes(|| top(node, "TOP 5 10m") == expected), "{:?}", top(node, "TOP 5 10m"));
+    }
+    // A total is no key for records.
+    brokers.hit("\0alert:page*", "{\"n\":1000}", 0);
+    brokers.flush();
+    let dead = |node: &Running| node.get("/metrics").contains("lately_kafka_dead_letters_total 1");
+    assert!(becomes(|| dead(&one) || dead(&counting)));
+    assert!(alerts(&reader).1.contains("\"hits\":506,"), "{}", alerts(&reader).1);
+    // Whoever counts the partitions next goes on with totals and lists.
+    [one, counting].into_iter().for_each(drop);
+    let next = start("d", "both");
+    brokers.hit("page0", "{\"n\":30}", 0);
+    brokers.flush();
+    expected[0] = page(0, 150);
+    for node in [&next, &reader] {
+        assert!(becomes(|| alerts(node).1.contains("\"hits\":536,")), "{}", alerts(node).1);
+        assert!(becomes(|| top(node, "TOP 5 10m") == expected), "{:?}", top(node, "TOP 5 10m"));
+    }
+    // A heartbeat that is in the topic is heard.
+    let is_silent = |node: &Running| alerts(node).1.contains("\"name\":\"silent\",\"state\":\"firing\"");
+    assert!(becomes(|| is_silent(&next)));
+    assert!(becomes(|| {
+        beat(1);
+        brokers.flush();
+        !is_silent(&next)
+    }));
+}
+
 /// The hits that were sent, by key.
 struct Sent {
     rng: Rng,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
-use lately::{Clock, Settings};
+use lately::{Clock, HitError, Settings};
 
 use crate::limits::MAX_KAFKA_TOPIC_BYTES;
 
@@ -64,6 +64,16 @@ pub enum GroupProtocol {
 pub trait Classes: Send + Sync {
     /// Calls back with the class of a key.
     fn with(&self, key: &[u8], call: &mut dyn FnMut(&Settings));
+
+    /// Why records may not have a key.
+    fn refusal(&self, _key: &[u8]) -> Option<HitError> {
+        None
+    }
+
+    /// The keys that count hits of a key, too, each with the hits that it counts. All nodes that count have the same.
+    fn totals(&self, _key: &[u8], _hits: u64) -> Vec<(Box<[u8]>, u64)> {
+        Vec::new()
+    }
 }
 
 /// The part of a config that is about topics and the group.

@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasher, RandomState};
 
 use lately::limits::MAX_ORIGINS;
-use lately::{Cell, LevelsId, Origin, Tally, Timestamp};
+use lately::{Cell, LevelsId, Origin, Span, Tally, Timestamp};
 
 use crate::layout::CELLS_OF_A_BLOCK;
-use crate::limits::KAFKA_PARTS;
+use crate::limits::{KAFKA_PARTS, KAFKA_SLACK_MS};
 use crate::noted::Noted;
-use crate::{Block, EngineError, Known, OwnedBlock, Told};
+use crate::{Block, EngineError, Known, OwnedBlock, Told, VisitRecords};
 
 use super::partition::AHEAD_BYTES;
 
@@ -138,6 +138,30 @@ impl HeldBlock {
     fn cell(&mut self, origin: OriginNumber, place: u8) -> Option<&mut HeldCell> {
         self.cells.iter_mut().find(|cell| cell.origin == origin && cell.place == place)
     }
+}
+
+/// The hits of origins in a window of a key. Each level has all hits: of those that are kept for as long as the window, the narrowest one
+/// is read. Cells that an end of the window cuts count as a whole.
+fn hits_in(blocks: &[HeldBlock], origins: &[OriginNumber], (window, at): (Span, Timestamp)) -> u64 {
+    let (window_ms, until_ms) = (window.as_millis(), at.as_millis());
+    let width_of = |levels: LevelsId| {
+        let of_levels = blocks.iter().filter(move |block| block.id.levels == levels);
+        let lasts = |block: &&HeldBlock| {
+            block.keep_until_ms.saturating_sub(block.id.end_ms() + KAFKA_SLACK_MS) >= window_ms
+        };
+        let narrowest = of_levels.clone().filter(lasts).map(|block| block.id.width_ms).min();
+        narrowest.or_else(|| of_levels.map(|block| block.id.width_ms).max())
+    };
+    let mut hits = 0_u64;
+    for block in blocks.iter().filter(|block| width_of(block.id.levels) == Some(block.id.width_ms)) {
+        for cell in block.cells.iter().filter(|cell| origins.contains(&cell.origin)) {
+            let Cell { start_ms, width_ms } = block.id.cell(cell.place);
+            if start_ms <= until_ms && start_ms + width_ms > until_ms.saturating_sub(window_ms) {
+                hits = hits.saturating_add(cell.counted.saturating_sub(cell.deleted));
+            }
+        }
+    }
+    hits
 }
 
 impl Counts {
@@ -335,6 +359,16 @@ impl Counts {
             }
         }
         (listed, None)
+    }
+
+    /// Visits the keys of a part that have counts of these origins. Returns whether there are more parts.
+    pub(super) fn visit(&self, part: usize, origins: &[OriginNumber], visit: &mut VisitRecords<'_>) -> bool {
+        for (key, blocks) in self.parts.get(part).into_iter().flatten() {
+            if blocks.iter().any(|block| block.cells.iter().any(|cell| origins.contains(&cell.origin))) {
+                visit(key, &|window, at| hits_in(blocks, origins, (window, at)));
+            }
+        }
+        part + 1 < self.parts.len()
     }
 
     /// Notes that blocks were written.

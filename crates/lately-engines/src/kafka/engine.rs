@@ -15,7 +15,9 @@ use tokio::time::timeout;
 
 use crate::engine::CLAIM_LEAST;
 use crate::limits::{ENGINE_TIMEOUT, KAFKA_STOP};
-use crate::{Block, Engine, EngineError, KeyText, List, NamedTexts, OwnedBlock, Place, Told, Write};
+use crate::{
+    Block, Engine, EngineError, KeyText, List, NamedTexts, OwnedBlock, Place, Told, VisitRecords, Write,
+};
 
 use super::address::Brokers;
 use super::client;
@@ -492,6 +494,10 @@ impl Engine for Kafka {
 
     fn problem(&self) -> Option<String> {
         lock(&self.shared.problems).values().next().cloned()
+    }
+
+    fn visit_records(&self, page: usize, visit: &mut VisitRecords<'_>) -> bool {
+        self.shared.state().visit_records(page, visit)
     }
 
     async fn close(&mut self) {

@@ -431,7 +431,11 @@ fn take(
     let hit = Hit::read(&record).and_then(|hit| {
         let mut checked = Ok(None);
         shared.classes.with(hit.key, &mut |class| checked = hit.check(&record, class));
-        checked.map(|id| (Taken { key: hit.key, at: hit.at, hits: hit.hits, id }, hit.member))
+        let id = checked?;
+        if let Some(error) = shared.classes.refusal(hit.key) {
+            return Err(error.to_string());
+        }
+        Ok((Taken { key: hit.key, at: hit.at, hits: hit.hits, id, totals: &[] }, hit.member))
     });
     let mut state = shared.state();
     let Ok((partition, _)) = state.partition(number) else { return None };
@@ -447,6 +451,8 @@ fn take(
     shared.stats.records.fetch_add(1, Relaxed);
     match hit {
         Ok((hit, member)) => {
+            let totals = shared.classes.totals(hit.key, hit.hits);
+            let hit = Taken { totals: &totals, ..hit };
             let counts = partition.take(offset, Some(hit), shared.now());
             let stats = &shared.stats;
             (if counts { &stats.hits } else { &stats.repeated }).fetch_add(hit.hits, Relaxed);

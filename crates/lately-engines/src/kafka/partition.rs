@@ -95,6 +95,8 @@ pub(super) struct Taken<'t> {
     pub(super) at: Timestamp,
     pub(super) hits: u64,
     pub(super) id: Option<HitId>,
+    /// The keys that count these hits, too, each with its part of them.
+    pub(super) totals: &'t [(Box<[u8]>, u64)],
 }
 
 /// How far a partition is complete.
@@ -147,6 +149,11 @@ impl Partition {
             gathered_until: 0,
             is_owned: false,
         }
+    }
+
+    /// Its origin, if this node counts it.
+    pub(super) fn owned_origin(&self) -> Option<OriginNumber> {
+        self.is_owned.then_some(self.origin)
     }
 
     /// The first offset of which it matters whether a block has it.
@@ -221,10 +228,13 @@ impl Partition {
             return false;
         }
         self.gathered_until = offset + 1;
-        let Some(Taken { key, at, hits, id }) = hit else { return false };
+        let Some(Taken { key, at, hits, id, totals }) = hit else { return false };
         let counts = id.is_none_or(|id| self.ids.take(offset, at, &id, now));
         if counts {
             self.gathered.add(key, Gather { offset, at, hits });
+            for (total, hits) in totals {
+                self.gathered.add(total, Gather { offset, at, hits: *hits });
+            }
         }
         counts
     }

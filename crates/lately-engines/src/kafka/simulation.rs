@@ -9,7 +9,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use lately::{Cell, Levels, SentMembers, Settings, Store, Tier, Timestamp};
+use lately::{Cell, Levels, SentMembers, Settings, Span, Store, Tier, Timestamp};
 use test_support::{ReportOnPanic, Rng, print_uncaptured, seeds};
 
 use crate::MemberText;
@@ -24,7 +24,9 @@ use super::state::State;
 use super::state_record::StateRecord;
 
 const TOPIC: &str = "hits";
-const KEYS: [&[u8]; 4] = [b"a", b"b", b"c", b"login:alice"];
+const KEYS: [&[u8]; 5] = [b"a", b"b", b"c", b"login:alice", b"total"];
+/// The last key counts the hits of every other one, and has no records itself.
+const TOTAL: usize = KEYS.len() - 1;
 const IDS: [&[u8]; 6] = [b"0", b"1", b"2", b"3", b"4", b"5"];
 /// Members of hits. More of them in a key would be estimated.
 const MEMBERS: usize = 40;
@@ -52,8 +54,12 @@ impl Hit {
         let key = KEYS[key];
         let fingerprint = |id: usize| Fingerprint::of(key, IDS[id]);
         let known = |fingerprint| HitId { fingerprint, came_ms, span_ms, known_ms: span_ms };
-        Taken { key, at: at(at_ms), hits, id: id.map(fingerprint).map(known) }
+        Taken { key, at: at(at_ms), hits, id: id.map(fingerprint).map(known), totals: &[] }
     }
+}
+
+fn is_in_total(hit: &Hit) -> bool {
+    hit.key.is_multiple_of(2)
 }
 
 struct Node {
@@ -69,7 +75,8 @@ struct Node {
 impl Node {
     fn take(&mut self, number: usize, hit: &Hit, (span_ms, class): (i64, &Settings)) {
         let offset = i64::try_from(number).expect("small");
-        let taken = hit.taken(span_ms);
+        let totals = [(Box::from(KEYS[TOTAL]), hit.hits)];
+        let taken = Taken { totals: &totals[..usize::from(is_in_total(hit))], ..hit.taken(span_ms) };
         let (partition, _) = self.state.partition(0).expect("there is room");
         let is_again = offset < partition.gathered_until();
         let counts = if is_again {
@@ -329,7 +336,7 @@ impl World {
                 let came_ms = NOW_MS - 600_000 + (5_000 * records).min(600_000) - before(60_000);
                 let at_ms = if before(4) == 0 { came_ms - before(240_000) } else { came_ms };
                 let id = Some(self.below(2 * IDS.len())).filter(|id| *id < IDS.len());
-                let (key, hits) = (self.below(KEYS.len()), 1 + self.rng.below(3));
+                let (key, hits) = (self.below(TOTAL), 1 + self.rng.below(3));
                 let member = u8::try_from(self.below(2 * MEMBERS))
                     .ok()
                     .filter(|member| usize::from(*member) < MEMBERS);
@@ -393,10 +400,43 @@ impl World {
             for level in self.settings.levels().as_slice() {
                 let (id, place) =
                     BlockId::of(self.settings.levels().id(), Cell::of(hit.at_ms, level.width_ms));
-                *truth.entry((hit.key, id, place)).or_default() += hit.hits;
+                for key in [Some(hit.key), is_in_total(&hit).then_some(TOTAL)].into_iter().flatten() {
+                    *truth.entry((key, id, place)).or_default() += hit.hits;
+                }
             }
         }
         truth
+    }
+}
+
+/// Checks what a node that counts all records says of their keys.
+fn check_records(state: &State, hits: &[Hit], levels: &Levels) {
+    for window in [lately::seconds(30), lately::minutes(2), lately::minutes(10), lately::days(1)] {
+        let window_ms = window.as_millis();
+        let level = levels.as_slice().iter().find(|level| level.until_age_ms >= window_ms).expect("a level");
+        let mut seen = HashSet::new();
+        let mut visit = |key: &[u8], hits_in: &dyn Fn(Span, Timestamp) -> u64| {
+            let number = KEYS.iter().position(|other| *other == key).expect("a key");
+            let sum = |wider_ms: i64| {
+                let within = |hit: &&Hit| {
+                    let is_of_key = hit.key == number || (number == TOTAL && is_in_total(hit));
+                    let from_ms = NOW_MS - window_ms - wider_ms;
+                    is_of_key && (from_ms..NOW_MS + wider_ms).contains(&(hit.at_ms - 1))
+                };
+                hits.iter().filter(within).map(|hit| hit.hits).sum::<u64>()
+            };
+            let found = hits_in(window, at(NOW_MS));
+            assert!(
+                (sum(0)..=sum(level.width_ms)).contains(&found),
+                "{number} {window}: {found}, not {}",
+                sum(0)
+            );
+            assert!(seen.insert(number), "{number} was visited twice");
+        };
+        let pages = (0..).take_while(|page| state.visit_records(*page, &mut visit)).count();
+        assert_eq!(pages, if seen.is_empty() { 0 } else { KAFKA_PARTS - 1 });
+        let keys = hits.iter().flat_map(|hit| [Some(hit.key), is_in_total(hit).then_some(TOTAL)]);
+        assert_eq!(seen, keys.flatten().collect());
     }
 }
 
@@ -471,6 +511,7 @@ fn play(seed: u64) -> usize {
         world.count(last);
     }
     assert_eq!(held(&world.nodes[last].state.counts), truth, "seed {seed}");
+    check_records(&world.nodes[last].state, &world.counted(hits), world.settings.levels());
     // So do all others, once they have read everything.
     let mut are_members_checked = false;
     for node in 0..world.nodes.len() {

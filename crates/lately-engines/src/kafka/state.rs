@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use lately::{Origin, Settings, Timestamp};
 
-use crate::Write;
 use crate::limits::{
     KAFKA_ASKED_WITHIN_MS, KAFKA_IDS_FORGOTTEN_AT_ONCE, KAFKA_IDS_PART, KAFKA_MEMBERS_PART, KAFKA_PARTS,
     KAFKA_TEXTS_PART, KAFKA_TIDIED_TEXTS, MAX_PEER_TEXTS, MAX_PEER_TEXTS_BYTES,
 };
+use crate::{VisitRecords, Write};
 
 use super::config::Classes;
 use super::counts::{BlockId, Count, Counts, NoRoom};
@@ -143,6 +143,12 @@ impl State {
             self.partitions.insert(number, Partition::new(number, origin));
         }
         Ok((self.partitions.get_mut(&number).expect("it is there"), &mut self.counts))
+    }
+
+    /// Visits keys with records that this node counts: those of a page. Returns whether there are more pages.
+    pub(super) fn visit_records(&self, page: usize, visit: &mut VisitRecords<'_>) -> bool {
+        let origins: Vec<_> = self.partitions.values().filter_map(Partition::owned_origin).collect();
+        !origins.is_empty() && self.counts.visit(page, &origins, visit)
     }
 
     /// Merges a record of a partition of the state topic.

@@ -24,7 +24,10 @@ fn batch() -> Batch {
 fn assert_counted(disk: &SimDisk, batches: &[Batch]) {
     let (life, recovery) = start(&disk.copy()).expect("a start");
     assert_eq!(recovery.losses, []);
-    assert_eq!(difference(&keys(), &life.store, &reference(batches), &Members::default(), time(0)), None);
+    assert_eq!(
+        difference(&keys(), &life.store, &reference(batches), &Members::default(), true, time(0)),
+        None
+    );
 }
 
 #[test]

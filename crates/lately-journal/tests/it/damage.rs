@@ -220,7 +220,7 @@ fn now(made: &Made) -> lately::Timestamp {
 
 #[track_caller]
 fn assert_same(found: &Store, wanted: &Store, made: &Made, what: impl Debug) {
-    assert_eq!(difference(&names(), found, wanted, &Members::default(), now(made)), None, "{what:?}");
+    assert_eq!(difference(&names(), found, wanted, &Members::default(), true, now(made)), None, "{what:?}");
 }
 
 /// The counts of each key.

@@ -67,7 +67,7 @@ fn repeated_failed_syncs_leave_a_readable_log() {
             let least = 1 + usize::from(is_acknowledged);
             let fits = |batches: usize| {
                 let wanted = reference(std::iter::repeat_n(&batch, batches));
-                difference(&keys(), &life.store, &wanted, &Members::default(), time(0)).is_none()
+                difference(&keys(), &life.store, &wanted, &Members::default(), true, time(0)).is_none()
             };
             assert!((least..=2).any(fits), "{durability:?}, {seed}");
         }

@@ -482,12 +482,14 @@ pub(crate) fn members_of(batch: &Batch) -> Members {
     batch.actions.iter().filter_map(member).collect()
 }
 
-/// The first answer in which two stores differ, for keys over many windows. Members of `refused` hits may be there, too.
+/// The first answer in which two stores differ, for keys over many windows. Members of `refused` hits may be there, too. Denials are
+/// compared on demand.
 pub(crate) fn difference(
     keys: &[Vec<u8>],
     found: &Store,
     wanted: &Store,
     refused: &Members,
+    has_denials: bool,
     now: Timestamp,
 ) -> Option<String> {
     for source in 0..SOURCES {
@@ -529,7 +531,8 @@ pub(crate) fn difference(
             }
             for window in windows {
                 let counts = |store: &Store| {
-                    (store.count(key, Some(window), at, now), store.denied(key, Some(window), at, now))
+                    let denied = has_denials.then(|| store.denied(key, Some(window), at, now));
+                    (store.count(key, Some(window), at, now), denied)
                 };
                 let (found, wanted) = (counts(found), counts(wanted));
                 // Hits that leave the retention may be gone early: when newer ones were given back, the key was dropped with

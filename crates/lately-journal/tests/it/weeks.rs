@@ -94,7 +94,7 @@ fn check_recovered(disk: &SimDisk, batches: &[Batch]) {
             assert_eq!(count(&again.store), count(&wanted), "key {index}, {hours_ago} hours ago");
         }
     }
-    assert_eq!(difference(&keys, &again.store, &wanted, &Members::default(), now), None);
+    assert_eq!(difference(&keys, &again.store, &wanted, &Members::default(), true, now), None);
     let all: u64 = keys.iter().map(|key| wanted.count(key, Some(days(7)), None, now).estimate).sum();
     assert!(all > 40_000, "{all}");
 }

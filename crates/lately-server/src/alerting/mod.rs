@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use lately::Cursor;
+use lately_resp::command::Verb;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::time::MissedTickBehavior;
 
@@ -55,6 +56,10 @@ async fn tidy(service: Arc<Service>) {
 
 /// Evaluates the rules until the server stops. Each alert that starts or ends goes to `changed`.
 async fn evaluate(service: Arc<Service>, stopper: Stopper, changed: UnboundedSender<Notice>) {
+    if service.refusal(Some(Verb::Read)).is_some() {
+        // It counts for the alerts of other nodes, and does not know all hits itself.
+        return stopper.stopped().await;
+    }
     let mut ticks = tokio::time::interval(ALERTS_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut has_begun = false;

@@ -563,11 +563,15 @@ fn kafka_has_keys_of_its_own() {
     assert_eq!(kafka("role = \"produce\"").role, KafkaRole::Produce);
     assert_eq!(kafka("session = \"5m\"").session.as_secs(), 300);
     let alert = "[[alert]]\nname = \"many\"\nmatch = \"*\"\nabove = 5\nwindow = \"10s\"\n";
+    let history = "[[history]]\nname = \"p\"\nurl = \"http://127.0.0.1:9090/api/v1/write\"\nmatch = \"*\"\n";
     check(
-        &format!("{good}role = \"ingest\"\n{alert}"),
-        "[[alert]] needs counts, and a node with role = \"ingest\" knows those of some partitions only",
+        &format!("{good}role = \"ingest\"\n{history}"),
+        "[[history]] needs counts, and a node with role = \"ingest\" knows those of some partitions only",
     );
-    assert_eq!(kafka(&format!("role = \"produce\"\n{alert}")).role, KafkaRole::Produce);
+    assert_eq!(kafka(&format!("role = \"serve\"\n{history}")).role, KafkaRole::Serve);
+    for role in ["ingest", "produce"] {
+        assert_eq!(kafka(&format!("role = \"{role}\"\n{alert}")).role.name(), role);
+    }
     let owners = "peer = \"127.0.0.1:0\"\nowners = { eu-1 = \"a:1\", eu-2 = \"b:1\" }\n";
     check(
         &format!("{good}role = \"produce\"\n{owners}"),

@@ -251,6 +251,16 @@ impl Alerts {
         self.has_any.load(Relaxed)
     }
 
+    /// The totals that count hits of a key, each with the hits that it counts.
+    #[cfg(feature = "kafka")]
+    pub(super) fn totals_of(&self, key: &[u8], hits: u64) -> Vec<(Box<[u8]>, u64)> {
+        if !self.has_any() {
+            return Vec::new();
+        }
+        let totals = self.totals.read().unwrap_or_else(PoisonError::into_inner);
+        totals.of(key).map(|index| (totals.all[index].key.clone(), hits.min(MAX_ALERT_WEIGHT))).collect()
+    }
+
     /// A feed of the alerts that start or end from now on. A reader that is too far behind gets an error.
     pub(crate) fn subscribe(&self) -> broadcast::Receiver<Arc<Notice>> {
         self.notices.subscribe()

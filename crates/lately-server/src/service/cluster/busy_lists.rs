@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lately::limits::MAX_KEY_BYTES;
-use lately::{Cursor, Origin, Span, Tier, Timestamp};
+use lately::{Count, Cursor, Origin, Span, Tier, Timestamp};
 use lately_engines::{Engine, EngineError, List};
 use serde::{Deserialize, Serialize};
 
@@ -88,7 +88,7 @@ struct Published {
 struct BusyList {
     #[serde(flatten)]
     of: Asked,
-    /// Most hits first.
+    /// A key is there once for the hits of clients, and once for those of records.
     keys: Vec<BusyKey>,
     /// The most hits that the node has counted of another key. `None` if that is not known.
     others: Option<u64>,
@@ -97,11 +97,25 @@ struct BusyList {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 struct BusyKey(#[serde(with = "bytes_as_text")] Box<[u8]>, u64);
 
-/// A walk over the keys of this node.
+/// A walk over the keys of this node, and then over those of records that it counts.
 struct Round {
     at: Timestamp,
-    cursor: Cursor,
-    lists: Vec<(Asked, Ranking)>,
+    place: Place,
+    lists: Vec<Ranked>,
+}
+
+#[derive(Clone, Copy)]
+enum Place {
+    Keys(Cursor),
+    /// A page of the engine.
+    Records(usize),
+}
+
+/// A list that is being made.
+struct Ranked {
+    of: Asked,
+    keys: Ranking,
+    records: Ranking,
 }
 
 /// Any bytes as text: a character for each.
@@ -208,14 +222,15 @@ impl BusyLists {
     }
 
     /// Walks over some keys. Returns what is to be published at the end of a walk.
-    fn walk(&self, service: &Service, now: Timestamp) -> Option<Published> {
+    fn walk(&self, engine: &impl Engine, service: &Service, now: Timestamp) -> Option<Published> {
         // Questions are answered meanwhile.
         let round = self.lock().take_round(service, now);
         let mut round = round?;
-        let is_over = round.step(service, now);
+        let is_over = round.step(engine, service, now);
         let mut state = self.lock();
         if !is_over {
-            state.round_bytes = round.lists.iter().map(|(_, ranking)| ranking.held_bytes()).sum();
+            let bytes = |list: &Ranked| list.keys.held_bytes() + list.records.held_bytes();
+            state.round_bytes = round.lists.iter().map(bytes).sum();
             state.round = Some(round);
             return None;
         }
@@ -223,11 +238,7 @@ impl BusyLists {
         let asked = state.asked.iter().map(|(asked, _)| asked.clone()).collect();
         let is_watched = state.is_watched_here(now);
         drop(state);
-        let list = |(of, ranking): (Asked, Ranking)| {
-            let (keys, others) = ranking.into_keys();
-            BusyList { of, keys: keys.into_iter().map(|(key, hits)| BusyKey(key, hits)).collect(), others }
-        };
-        let lists = round.lists.into_iter().map(list).collect();
+        let lists = round.lists.into_iter().map(Ranked::into_list).collect();
         Some(Published { at_ms: round.at.as_millis(), lists, asked, is_watched })
     }
 }
@@ -295,25 +306,71 @@ impl State {
         }
         let part = most_bytes(service) / self.nodes().count().max(1);
         let most_bytes = (BUSY_TEXT_BYTES.min(part) / of.len()).min(BUSY_LIST_BYTES);
+        let has_records = service.cluster.as_ref().is_some_and(|cluster| cluster.config.kafka.is_some());
+        let most_bytes = if has_records { most_bytes / 2 } else { most_bytes };
         let nodes = i64::try_from(self.nodes().count()).unwrap_or(i64::MAX);
         self.next_round_ms = now.as_millis() + BUSY_EVERY_MS.max(nodes.saturating_mul(BUSY_NODE_MS));
-        let lists = of.into_iter().map(|of| (of, Ranking::new(usize::MAX, most_bytes)));
-        Round { at: now, cursor: Cursor::START, lists: lists.collect() }
+        let ranking = || Ranking::new(usize::MAX, most_bytes);
+        let lists = of.into_iter().map(|of| Ranked { of, keys: ranking(), records: ranking() });
+        Round { at: now, place: Place::Keys(Cursor::START), lists: lists.collect() }
+    }
+}
+
+impl Ranked {
+    fn into_list(self) -> BusyList {
+        let ((keys, others), (records, other_records)) = (self.keys.into_keys(), self.records.into_keys());
+        let keys = keys.into_iter().chain(records).map(|(key, hits)| BusyKey(key, hits)).collect();
+        let others = others.zip(other_records).map(|(one, other)| one.saturating_add(other));
+        BusyList { of: self.of, keys, others }
     }
 }
 
 impl Round {
     /// Walks over some keys. True at the end.
-    fn step(&mut self, service: &Service, now: Timestamp) -> bool {
-        let page = service.store.scan(self.cursor, None, BUSY_STEP, now);
-        for key in page.keys.iter().filter(|key| !is_total(key)) {
-            for (of, ranking) in self.lists.iter_mut().filter(|(of, _)| key.starts_with(&of.prefix)) {
-                ranking.rank(key, &service.store.own_count(key, of.window(), Some(self.at), now));
+    fn step(&mut self, engine: &impl Engine, service: &Service, now: Timestamp) -> bool {
+        match self.place {
+            Place::Keys(cursor) => {
+                let page = service.store.scan(cursor, None, BUSY_STEP, now);
+                for key in page.keys.iter().filter(|key| !is_total(key)) {
+                    for Ranked { of, keys, .. } in lists_of(&mut self.lists, key) {
+                        keys.rank(key, &service.store.own_count(key, of.window(), Some(self.at), now));
+                    }
+                }
+                let is_over = page.next == Cursor::START;
+                self.place = if is_over { Place::Records(0) } else { Place::Keys(page.next) };
+                // Most engines have no records.
+                is_over && self.step(engine, service, now)
+            }
+            Place::Records(first) => {
+                let (at, mut visited) = (self.at, 0);
+                for page in first.. {
+                    let has_more = engine.visit_records(page, &mut |key, hits| {
+                        visited += 1;
+                        for Ranked { of, records, .. } in lists_of(&mut self.lists, key) {
+                            let window = of.window().unwrap_or_else(|| service.default_window(key));
+                            let most = hits(window, at);
+                            let count = Count { estimate: most, lower: 0, upper: Some(most), cell: window };
+                            records.rank(key, &count);
+                        }
+                    });
+                    if !has_more {
+                        return true;
+                    }
+                    if visited >= BUSY_STEP {
+                        self.place = Place::Records(page + 1);
+                        return false;
+                    }
+                }
+                true
             }
         }
-        self.cursor = page.next;
-        page.next == Cursor::START
     }
+}
+
+/// The lists that a key may be on.
+fn lists_of<'l>(lists: &'l mut [Ranked], key: &[u8]) -> impl Iterator<Item = &'l mut Ranked> {
+    let is_total = is_total(key);
+    lists.iter_mut().filter(move |list| !is_total && key.starts_with(&list.of.prefix))
 }
 
 impl Cluster {
@@ -327,7 +384,7 @@ impl Cluster {
         state.watched = Some(now);
         let is_missing = |(node, _): &(String, bool)| state.nodes().all(|(_, name, _)| name != node);
         let mut sums: HashMap<&[u8], u64> = HashMap::new();
-        // Which nodes other data centres have is not known, and hits of records are in no list.
+        // Which nodes other data centres have is not known. With Kafka, another node may count a partition than did when the lists were made.
         let knows_all = self.upstream.is_none() && self.config.kafka.is_none();
         let knows_all = knows_all && state.engines[0].is_new(now) && !state.engines[0].is_cut;
         let knows_all = knows_all && !nodes.is_empty() && !nodes.iter().any(is_missing);
@@ -383,7 +440,7 @@ pub(super) async fn renew(
     if service.is_loading() {
         return;
     }
-    let done = match cluster.busy.walk(service, now) {
+    let done = match cluster.busy.walk(engine, service, now) {
         Some(published) => store(engine, service, cluster, published).await,
         None => Ok(()),
     };

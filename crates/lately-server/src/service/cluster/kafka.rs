@@ -3,19 +3,28 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lately::{Settings, Store};
+use lately::{HitError, Settings};
 use lately_engines::{Classes, EngineError, Kafka, KafkaConfig, KafkaHits, KafkaTopic, Remote, WriteHits};
 
 use super::Cluster;
 use crate::limits::{KAFKA_KEPT_LONGER, MESH_SHARE};
 use crate::service::Service;
+use crate::service::alerts::{RESERVED, is_total};
 
-/// The classes of the store.
-struct OfStore(Arc<Store>);
+/// The classes of a service, and the totals of its alerts.
+struct OfService(Arc<Service>);
 
-impl Classes for OfStore {
+impl Classes for OfService {
     fn with(&self, key: &[u8], call: &mut dyn FnMut(&Settings)) {
-        call(self.0.settings_of(key));
+        call(self.0.store.settings_of(key));
+    }
+
+    fn refusal(&self, key: &[u8]) -> Option<HitError> {
+        is_total(key).then_some(RESERVED)
+    }
+
+    fn totals(&self, key: &[u8], hits: u64) -> Vec<(Box<[u8]>, u64)> {
+        self.0.alerts.totals_of(key, hits)
     }
 }
 
@@ -42,7 +51,11 @@ pub(super) fn hit_writer(cluster: &Cluster, kafka: &KafkaTopic) -> Box<dyn Write
 ///
 /// # Errors
 /// An address is invalid.
-pub(super) fn engine(service: &Service, cluster: &Cluster, topic: KafkaTopic) -> Result<Remote, EngineError> {
+pub(super) fn engine(
+    service: &Arc<Service>,
+    cluster: &Cluster,
+    topic: KafkaTopic,
+) -> Result<Remote, EngineError> {
     let kafka = Kafka::new(KafkaConfig {
         urls: cluster.config.urls.clone(),
         topic,
@@ -52,7 +65,7 @@ pub(super) fn engine(service: &Service, cluster: &Cluster, topic: KafkaTopic) ->
         held_bytes: Arc::clone(&cluster.mesh_bytes),
         stats: Arc::clone(&cluster.kafka_stats),
         gate: Arc::clone(&cluster.hit_gate),
-        classes: Arc::new(OfStore(Arc::clone(&service.store))),
+        classes: Arc::new(OfService(Arc::clone(service))),
         clock: Arc::clone(&service.clock),
     })?;
     Ok(Remote::Kafka(Box::new(kafka)))

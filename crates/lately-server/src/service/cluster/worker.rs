@@ -139,7 +139,7 @@ pub(crate) fn start(service: &Service) -> Result<(), ClusterError> {
 ///
 /// # Errors
 /// A file of TLS between nodes cannot be used.
-pub(crate) fn engine(service: &Service, cluster: &Cluster) -> Result<Remote, EngineError> {
+pub(crate) fn engine(service: &Arc<Service>, cluster: &Cluster) -> Result<Remote, EngineError> {
     #[cfg(feature = "kafka")]
     if let Some(topic) = &cluster.config.kafka {
         return super::kafka::engine(service, cluster, topic.clone());
