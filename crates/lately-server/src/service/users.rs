@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use super::access::{Keys, Principal, Verbs};
-use super::password::{Keyed, Password};
+use super::password::{Keyed, Password, first_line};
 use crate::config::{self, FileError};
 
 /// A user, and what it may do.
@@ -30,8 +30,8 @@ pub(crate) struct Users {
 
 struct Entry {
     user: Arc<User>,
-    /// The keyed hash of the password file, to find out whether it has changed.
-    content: ring::hmac::Tag,
+    /// The keyed hash of the line of the password file that counts, to find out whether it has changed.
+    line: ring::hmac::Tag,
 }
 
 /// The current users.
@@ -54,7 +54,7 @@ impl CurrentUsers {
         Arc::clone(&self.users.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Reads the password files of these users. Who has the same file content as now keeps its password, and need not be
+    /// Reads the password files of these users. Who has the same first line as now keeps its password, and need not be
     /// verified again. It takes long for new passwords.
     ///
     /// # Errors
@@ -64,9 +64,9 @@ impl CurrentUsers {
         let (mut by_name, mut by_cost) = (HashMap::new(), BTreeMap::new());
         for config in users {
             let content = config::read_file(&config.password_file)?;
-            let tag = self.keyed.tag(&content);
+            let tag = self.keyed.tag(first_line(&content));
             let before = current.by_name.get(&config.name);
-            let password = match before.filter(|before| before.content.as_ref() == tag.as_ref()) {
+            let password = match before.filter(|before| before.line.as_ref() == tag.as_ref()) {
                 Some(before) => Arc::clone(&before.user.password),
                 None => Arc::new(Password::of_file(&config.password_file, &content)?),
             };
@@ -77,7 +77,7 @@ impl CurrentUsers {
                 keys: Keys::of(&config.keys),
                 password,
             };
-            by_name.insert(config.name.clone(), Entry { user: Arc::new(user), content: tag });
+            by_name.insert(config.name.clone(), Entry { user: Arc::new(user), line: tag });
         }
         Ok(Users { by_name, by_cost: by_cost.into_values().collect(), is_open: users.is_empty() })
     }

@@ -4,8 +4,8 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::OnceLock;
-use std::task::{Context, Poll};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
 
 use axum::http::StatusCode;
 use memchr::memchr;
@@ -53,10 +53,10 @@ pub(super) enum Refusal {
 }
 
 impl Refusal {
-    /// The refusal in an answer of the library: it has no content, and all errors of the routes have some.
+    /// The refusal, if all of this is an answer of the library: it has no content, and all errors of the routes have some.
     fn of_answer(answer: &[u8]) -> Option<Refusal> {
         let status = answer.strip_prefix(b"HTTP/1.1 ")?.get(..3).filter(|status| status[0] == b'4')?;
-        let end = memchr::memmem::find(answer, b"\r\n\r\n")?;
+        let end = memchr::memmem::find(answer, b"\r\n\r\n").filter(|end| end + 4 == answer.len())?;
         memchr::memmem::find(&answer[..end + 2], b"\r\ncontent-length: 0\r\n")?;
         StatusCode::from_bytes(status).ok().map(Refusal::Head)
     }
@@ -96,21 +96,51 @@ pub(super) struct Checked<'s> {
     socket: &'s mut Stream,
     heads: Heads,
     is_http2: bool,
-    refusal: &'s OnceLock<Refusal>,
+    refusal: &'s Mutex<Option<Refusal>>,
+    /// What looks like a refusal. It was a part of some content if the library then reads or writes more: it is sent before that.
+    kept_back: Vec<u8>,
     /// Bytes that were read in this slice.
     slice_bytes: usize,
 }
 
 impl<'s> Checked<'s> {
-    pub(super) fn new(socket: &'s mut Stream, start: Start, refusal: &'s OnceLock<Refusal>) -> Checked<'s> {
+    pub(super) fn new(
+        socket: &'s mut Stream,
+        start: Start,
+        refusal: &'s Mutex<Option<Refusal>>,
+    ) -> Checked<'s> {
         let heads = if start.is_http2 { Heads::Body } else { Heads::default() };
-        Checked { start: start.bytes, socket, heads, is_http2: start.is_http2, refusal, slice_bytes: 0 }
+        let (is_http2, start) = (start.is_http2, start.bytes);
+        Checked { start, socket, heads, is_http2, refusal, kept_back: Vec::new(), slice_bytes: 0 }
+    }
+
+    fn refusal(&self) -> MutexGuard<'_, Option<Refusal>> {
+        self.refusal.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether this answer is kept back.
-    fn keeps_back(&self, answer: &[u8]) -> bool {
+    fn keeps_back(&mut self, answer: &[u8]) -> bool {
         let refusal = if self.is_http2 { None } else { Refusal::of_answer(answer) };
-        refusal.is_some_and(|refusal| self.refusal.set(refusal).is_ok())
+        let is_kept = refusal.is_some() && self.refusal().is_none();
+        if is_kept {
+            *self.refusal() = refusal;
+            self.kept_back = answer.to_vec();
+        }
+        is_kept
+    }
+
+    /// Sends what was kept back: the library goes on, so it was no refusal.
+    fn poll_release(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.kept_back.is_empty() {
+            *self.refusal() = None;
+        }
+        while !self.kept_back.is_empty() {
+            match ready!(Pin::new(&mut *self.socket).poll_write(cx, &self.kept_back))? {
+                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                count => _ = self.kept_back.drain(..count),
+            }
+        }
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -126,6 +156,9 @@ impl AsyncRead for Checked<'_> {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
+        if let Poll::Ready(released) = self.poll_release(cx) {
+            released?;
+        }
         let before = buf.filled().len();
         let polled = if self.start.is_empty() {
             Pin::new(&mut *self.socket).poll_read(cx, buf)
@@ -139,7 +172,7 @@ impl AsyncRead for Checked<'_> {
         self.slice_bytes = if polled.is_ready() { self.slice_bytes + read_bytes } else { 0 };
         if self.heads.has_fragment(&buf.filled()[before..]) {
             // The first refusal is the answer.
-            let _ = self.refusal.set(Refusal::Fragment);
+            self.refusal().get_or_insert(Refusal::Fragment);
             return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
         }
         polled
@@ -148,6 +181,7 @@ impl AsyncRead for Checked<'_> {
 
 impl AsyncWrite for Checked<'_> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        ready!(self.poll_release(cx))?;
         if self.keeps_back(bytes) {
             return Poll::Ready(Ok(bytes.len()));
         }
@@ -159,8 +193,11 @@ impl AsyncWrite for Checked<'_> {
         cx: &mut Context<'_>,
         pieces: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        if pieces.first().is_some_and(|piece| self.keeps_back(piece)) {
-            return Poll::Ready(Ok(pieces.iter().map(|piece| piece.len()).sum()));
+        ready!(self.poll_release(cx))?;
+        if let [piece] = pieces
+            && self.keeps_back(piece)
+        {
+            return Poll::Ready(Ok(piece.len()));
         }
         Pin::new(&mut *self.socket).poll_write_vectored(cx, pieces)
     }
@@ -175,7 +212,7 @@ impl AsyncWrite for Checked<'_> {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         // The answer is still to come.
-        if self.refusal.get().is_some() {
+        if self.refusal().is_some() {
             return Poll::Ready(Ok(()));
         }
         Pin::new(&mut *self.socket).poll_shutdown(cx)
@@ -188,8 +225,10 @@ const HEADER_START_BYTES: usize = 32;
 /// Where in the requests of a connection the bytes are.
 #[derive(Default)]
 enum Heads {
-    /// In the line with the target, or before it.
+    /// Before a request, where empty lines are skipped (RFC 9112, 2.2).
     #[default]
+    Before,
+    /// In the line with the target.
     Request,
     /// In a header, which starts so.
     Header(HeaderStart),
@@ -211,7 +250,11 @@ impl Heads {
             let end = memchr(b'\n', bytes);
             let (line, rest) = bytes.split_at(end.unwrap_or(bytes.len()));
             bytes = rest.get(1..).unwrap_or_default();
+            if matches!(self, Heads::Before) && line != b"\r" && !line.is_empty() {
+                *self = Heads::Request;
+            }
             match self {
+                Heads::Before => {}
                 Heads::Request if memchr(b'#', line).is_some() => return true,
                 Heads::Request if end.is_some() => *self = Heads::Header(HeaderStart::default()),
                 Heads::Request => {}
@@ -230,7 +273,7 @@ impl Heads {
     fn end_header(&mut self) {
         let Heads::Header(start) = self else { return };
         match start.bytes[..start.len].trim_ascii() {
-            b"" => *self = Heads::Request,
+            b"" => *self = Heads::Before,
             header if is_of_body(header) => *self = Heads::Body,
             _ => start.len = 0,
         }
@@ -254,7 +297,7 @@ fn is_of_body(header: &[u8]) -> bool {
         start.eq_ignore_ascii_case(name).then(|| rest.trim_ascii())
     };
     value_of(b"transfer-encoding:").is_some()
-        || value_of(b"content-length:").is_some_and(|length| length != b"0")
+        || value_of(b"content-length:").is_some_and(|length| length.iter().any(|digit| *digit != b'0'))
 }
 
 #[cfg(test)]
@@ -270,6 +313,7 @@ mod tests {
         assert_eq!(refusal(empty), Some(Refusal::Head(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE)));
         assert_eq!(refusal("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"), None);
         assert_eq!(refusal("HTTP/1.1 404 Not Found\r\ncontent-length: 7\r\n\r\n"), None);
+        assert_eq!(refusal(&format!("{empty}more")), None);
         // Content is not searched.
         assert_eq!(refusal("HTTP/1.1 404 Not Found\r\n\r\n\r\ncontent-length: 0\r\n"), None);
     }
@@ -290,6 +334,10 @@ mod tests {
         check("GET /a HTTP/1.1\r\nHost: x\r\n\r\nGET /a#b HTTP/1.1\r\n", true);
         check("GET /a HTTP/1.1\nHost: x\n\nGET /a#b HTTP/1.1\n", true);
         check("POST /a HTTP/1.1\r\nContent-Length: 0\r\n\r\nGET /a#b HTTP/1.1\r\n", true);
+        check("\r\n\r\nGET /a#b HTTP/1.1\r\n", true);
+        check("\nGET /a HTTP/1.1\r\n\r\n\r\nGET /a#b HTTP/1.1\r\n", true);
+        check("\r\nGET /a HTTP/1.1\r\nReferer: /a#b\r\n\r\n", false);
+        check("POST /a HTTP/1.1\r\nContent-Length: 000\r\n\r\nGET /a#b HTTP/1.1\r\n", true);
         // A body is no head.
         check("POST /a HTTP/1.1\r\nContent-Length: 9\r\nX: 1\r\n\r\nGET /a#b \r\n#", false);
         check("POST /a HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n1\r\n#\r\n", false);

@@ -90,11 +90,13 @@ impl<C: Future> Future for Http2Connection<C> {
         let bell = Arc::clone(&self.bell);
         bell.task().clone_from(context.waker());
         bell.is_polled.store(true, SeqCst);
+        // Whatever has woken it before this is seen by the poll.
+        bell.has_rung.store(false, SeqCst);
         let waker = Waker::from(Arc::clone(&bell));
         let mut bell_context = Context::from_waker(&waker);
         let mut ended = self.connection.as_mut().poll(&mut bell_context);
         if self.requests.begin() && ended.is_pending() {
-            // Now it sends their answers. Whatever has woken it before this is seen by it.
+            // Now it sends their answers, and sees what has woken it meanwhile.
             bell.has_rung.store(false, SeqCst);
             ended = self.connection.as_mut().poll(&mut bell_context);
             self.requests.begin();
@@ -182,6 +184,7 @@ mod tests {
         assert_eq!([poll(), poll(), poll()], [0, 1, 1]);
         wakers.lock().expect("no panic")[0].wake_by_ref();
         assert_eq!(woken.0.load(Relaxed), 2, "between two polls");
+        assert_eq!(poll(), 2, "once");
     }
 
     /// A client may send a request and go. The request counts, and goes on after it has waited.

@@ -12,7 +12,7 @@ use std::ops::RangeInclusive;
 use std::pin::{Pin, pin};
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 
 use axum::body::Body;
@@ -448,7 +448,7 @@ async fn serve_one(
         () = stopper.stopped() => return,
     };
     let (Ok(()), Some(mut socket)) = (shaken, accepted) else { return };
-    let refusal = OnceLock::new();
+    let refusal = Mutex::new(None);
     let answer = answer((&mut socket, http2), service, stopper, &refusal);
     let answered = tokio::select! {
         answered = while_it_keeps_up(&pace, answer) => answered,
@@ -459,7 +459,7 @@ async fn serve_one(
             let detail = format!("the server ended the upload: {too_slow}: {became}");
             raw_problem(StatusCode::REQUEST_TIMEOUT, "too slow", &detail)
         }
-        Ok(()) => match refusal.get() {
+        Ok(()) => match refusal.into_inner().unwrap_or_else(PoisonError::into_inner) {
             Some(refusal) => refusal.problem(),
             None => return,
         },
@@ -493,7 +493,7 @@ async fn answer(
     (socket, http2): (&mut Stream, Http2),
     service: Linked,
     stopper: Stopper,
-    refusal: &OnceLock<Refusal>,
+    refusal: &Mutex<Option<Refusal>>,
 ) {
     let start = tokio::select! {
         start = timeout(HTTP_TIMEOUT, Start::read(socket)) => start,
