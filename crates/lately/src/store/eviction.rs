@@ -82,6 +82,12 @@ impl Store {
         self.charge_into(before_bytes, after_bytes, Timestamp::MIN, None);
     }
 
+    /// Charges memory like [`Store::charge`], and evicts nothing: for a store that is being loaded, where what protects a key may come
+    /// after its hits. Call [`Store::keep_to_ceiling`] when all is loaded.
+    pub fn charge_while_loading(&self, before_bytes: usize, after_bytes: usize) {
+        self.memory.change_other(before_bytes, after_bytes);
+    }
+
     /// Charges memory like [`Store::charge`], and appends the changes to `deltas`.
     pub fn charge_into(
         &self,
