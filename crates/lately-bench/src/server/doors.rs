@@ -177,10 +177,8 @@ fn h2load(
     let output = output.map_err(|error| Failure::new(format!("h2load did not start: {error}")))?;
     let spent = server.cpu_ns()? - before;
     let text = String::from_utf8_lossy(&output.stdout);
-    let figures = text.lines().find_map(|line| line.strip_prefix("finished in "));
-    let per_second = figures.and_then(|line| line.split(", ").nth(1)?.strip_suffix(" req/s")?.parse().ok());
     let all = format!("{requests} succeeded");
-    match per_second {
+    match requests_per_second(&text) {
         Some(per_second) if text.contains(&all) => {
             #[expect(clippy::cast_precision_loss, reason = "a figure")]
             let cpu_us = spent as f64 / 1e3 / requests as f64;
@@ -190,10 +188,16 @@ fn h2load(
     }
 }
 
+/// What h2load says of its requests.
+fn requests_per_second(text: &str) -> Option<f64> {
+    let figures = text.lines().find_map(|line| line.strip_prefix("finished in "))?;
+    figures.split(", ").nth(1)?.strip_suffix(" req/s")?.parse().ok()
+}
+
 /// How the connections of a load begin, each of which sends a request each hundredth of a second.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Begin {
-    /// A millisecond apart. So their requests are spread.
+    /// A millisecond apart. So their requests come in ten groups.
     Apart,
     /// At once. So their requests come at once, too.
     Together,
@@ -249,7 +253,10 @@ fn envoy_with(options: &Options, begin: Begin) -> Result<Vec<Row>, Failure> {
     let output = output.map_err(|error| Failure::new(format!("h2load did not start: {error}")))?;
     let spent = ours.cpu_ns()? - before;
     let text = String::from_utf8_lossy(&output.stdout);
-    if !text.contains(&format!("{requests} succeeded")) {
+    // A server that is too slow lowers the rate.
+    #[expect(clippy::cast_precision_loss, reason = "a figure")]
+    let is_slow = requests_per_second(&text).is_none_or(|rate| rate < 0.9 * ENVOY_RATE as f64);
+    if is_slow || !text.contains(&format!("{requests} succeeded")) {
         return Err(Failure::new(format!("h2load through Envoy: {}", text.trim())));
     }
     let p99 = envoy_p99(admin)?;

@@ -55,7 +55,8 @@ pub(super) enum Refusal {
 impl Refusal {
     /// The refusal, if all of this is an answer of the library: it has no content, and all errors of the routes have some.
     fn of_answer(answer: &[u8]) -> Option<Refusal> {
-        let status = answer.strip_prefix(b"HTTP/1.1 ")?.get(..3).filter(|status| status[0] == b'4')?;
+        let rest = answer.strip_prefix(b"HTTP/1.1 ").or_else(|| answer.strip_prefix(b"HTTP/1.0 "));
+        let status = rest?.get(..3).filter(|status| status[0] == b'4')?;
         let end = memchr::memmem::find(answer, b"\r\n\r\n").filter(|end| end + 4 == answer.len())?;
         memchr::memmem::find(&answer[..end + 2], b"\r\ncontent-length: 0\r\n")?;
         StatusCode::from_bytes(status).ok().map(Refusal::Head)
@@ -207,6 +208,9 @@ impl AsyncWrite for Checked<'_> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.refusal().is_none() {
+            ready!(self.poll_release(cx))?;
+        }
         Pin::new(&mut *self.socket).poll_flush(cx)
     }
 
@@ -215,6 +219,7 @@ impl AsyncWrite for Checked<'_> {
         if self.refusal().is_some() {
             return Poll::Ready(Ok(()));
         }
+        ready!(self.poll_release(cx))?;
         Pin::new(&mut *self.socket).poll_shutdown(cx)
     }
 }

@@ -2,6 +2,7 @@
 //! sent together.
 
 use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
@@ -26,7 +27,9 @@ impl Http2Requests {
         for mut request in requests {
             // A task of its own polls what waits again, with its own waker.
             let mut context = Context::from_waker(Waker::noop());
-            if request.as_mut().poll(&mut context).is_pending() {
+            // A panic has been reported, and ends this request only.
+            let polled = catch_unwind(AssertUnwindSafe(|| request.as_mut().poll(&mut context)));
+            if matches!(polled, Ok(Poll::Pending)) {
                 tokio::spawn(request);
             }
         }
@@ -83,6 +86,14 @@ impl<C: Future> Http2Connection<C> {
     }
 }
 
+impl<C> Drop for Http2Connection<C> {
+    fn drop(&mut self) {
+        // After a panic some may be left. They hold the queue, so it would hold itself.
+        let left = mem::take(&mut *self.requests.0.lock().unwrap_or_else(PoisonError::into_inner));
+        drop(left);
+    }
+}
+
 impl<C: Future> Future for Http2Connection<C> {
     type Output = C::Output;
 
@@ -91,13 +102,13 @@ impl<C: Future> Future for Http2Connection<C> {
         bell.task().clone_from(context.waker());
         bell.is_polled.store(true, SeqCst);
         // Whatever has woken it before this is seen by the poll.
-        bell.has_rung.store(false, SeqCst);
+        bell.has_rung.swap(false, SeqCst);
         let waker = Waker::from(Arc::clone(&bell));
         let mut bell_context = Context::from_waker(&waker);
         let mut ended = self.connection.as_mut().poll(&mut bell_context);
         if self.requests.begin() && ended.is_pending() {
             // Now it sends their answers, and sees what has woken it meanwhile.
-            bell.has_rung.store(false, SeqCst);
+            bell.has_rung.swap(false, SeqCst);
             ended = self.connection.as_mut().poll(&mut bell_context);
             self.requests.begin();
         }
@@ -185,6 +196,37 @@ mod tests {
         wakers.lock().expect("no panic")[0].wake_by_ref();
         assert_eq!(woken.0.load(Relaxed), 2, "between two polls");
         assert_eq!(poll(), 2, "once");
+    }
+
+    /// A panic in a request ends neither the others nor the connection.
+    #[test]
+    fn a_panic_ends_one_request_only() {
+        let (requests, begun) = (Http2Requests::default(), Arc::new(AtomicUsize::new(0)));
+        let (executor, count) = (requests.clone(), Arc::clone(&begun));
+        for number in 0..3 {
+            let begun = Arc::clone(&count);
+            executor.execute(async move {
+                begun.fetch_add(1, Relaxed);
+                assert_ne!(number, 1, "a panic on purpose");
+            });
+        }
+        let mut connection = Http2Connection::new(poll_fn(|_| Poll::<()>::Pending), requests);
+        let polled = Pin::new(&mut connection).poll(&mut Context::from_waker(Waker::noop()));
+        assert_eq!((polled, begun.load(Relaxed)), (Poll::Pending, 3));
+    }
+
+    /// Requests hold the queue that they are in.
+    #[test]
+    fn requests_that_never_begin_are_dropped_with_their_connection() {
+        let requests = Http2Requests::default();
+        let (executor, begun) = (requests.clone(), Arc::new(()));
+        let (held, again) = (Arc::clone(&begun), requests.clone());
+        drop(Http2Connection::new(poll_fn(|_| Poll::<()>::Pending), requests));
+        let connection = Http2Connection::new(poll_fn(|_| Poll::<()>::Pending), again.clone());
+        executor.execute(async move { drop((held, again)) });
+        drop(connection);
+        drop(executor);
+        assert_eq!(Arc::strong_count(&begun), 1);
     }
 
     /// A client may send a request and go. The request counts, and goes on after it has waited.
