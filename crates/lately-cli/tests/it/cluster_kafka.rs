@@ -701,10 +701,12 @@ fn a_hit_that_a_killed_edge_had_acknowledged_counts_once() {
         let acknowledged = AtomicUsize::new(0);
         let enough = usize::try_from(1 + rng.below(40)).expect("small");
         let replied = std::thread::scope(|scope| {
-            let clients = [0, 1].map(|_| {
-                scope.spawn(|| {
-                    let (mut replied, mut connection) = (Replied::default(), edge.connect());
-                    while replied.send(&mut connection, &number) {
+            // Both are connected before it may be killed.
+            let clients = [edge.connect(), edge.connect()].map(|mut connection| {
+                let (acknowledged, number) = (&acknowledged, &number);
+                scope.spawn(move || {
+                    let mut replied = Replied::default();
+                    while replied.send(&mut connection, number) {
                         acknowledged.fetch_add(1, Relaxed);
                     }
                     replied
