@@ -331,7 +331,7 @@ impl Round {
         match self.place {
             Place::Keys(cursor) => {
                 let page = service.store.scan(cursor, None, BUSY_STEP, now);
-                for key in page.keys.iter().filter(|key| !is_total(key)) {
+                for key in &page.keys {
                     for Ranked { of, keys, .. } in lists_of(&mut self.lists, key) {
                         keys.rank(key, &service.store.own_count(key, of.window(), Some(self.at), now));
                     }
