@@ -636,9 +636,7 @@ mod tests {
         assert_eq!(service.store.len(), 0);
     }
 
-    /// Symptom: after one of some 15 starts below a lower ceiling, a key whose limit was used up was gone. Cause: a client that connected
-    /// meanwhile had a key evicted whose hits were loaded, and what protects it was not yet. Fix: nothing is evicted while the
-    /// store is loaded.
+    /// What protects a key may be loaded after its hits. A client that connects meanwhile takes memory, and has no key evicted for that.
     #[test]
     fn nothing_is_evicted_while_the_store_is_loaded() {
         let config =
