@@ -208,21 +208,26 @@ impl Simulation {
             format!("{}, {end:?}, {sure} of {}, {recovery:?}", self.about("start"), self.past.ran.len())
         });
         let refused = self.past.refused_members();
-        self.knows_denials &= !self.past.ran.iter().any(|ran| ran.is_late && ran.state < State::Acknowledged);
+        let may_lack_hits = self.past.ran.iter().any(|ran| ran.is_late && ran.state < State::Acknowledged);
         // Reading advances a store's time, so each try needs another store.
-        let differ = |found: usize, shadows: bool| {
+        let differ = |found: usize, shadows: bool, has_denials: bool| {
             let wanted = self.past.wanted(sure, found, least, shadows);
-            difference(&keys(), &life.store, &wanted, &refused, self.knows_denials, self.now())
+            difference(&keys(), &life.store, &wanted, &refused, has_denials, self.now())
         };
         // Different batches may have the same effect by now: their hits were deleted, or never existed.
         let may_be = |found: &usize| self.past.lost_ms(*found) <= UNSYNCED_MS;
         let all =
             || (sure..=self.past.ran.len()).filter(may_be).flat_map(|found| [(found, false), (found, true)]);
-        let Some((found, shadows)) = all().find(|&(found, shadows)| differ(found, shadows).is_none()) else {
+        let knows = self.knows_denials;
+        let fits = |denials: bool| all().find(|&(found, shadows)| differ(found, shadows, denials).is_none());
+        let with_denials = fits(knows);
+        let fitting = with_denials.or_else(|| if may_lack_hits { fits(false) } else { None });
+        let Some((found, shadows)) = fitting else {
             let nearest: Vec<_> =
-                all().map(|(found, shadows)| (found, shadows, differ(found, shadows))).collect();
+                all().map(|(found, shadows)| (found, shadows, differ(found, shadows, knows))).collect();
             panic!("{nearest:?}, {}", self.about("after a start"));
         };
+        self.knows_denials &= with_denials.is_some();
         self.losses = recovery.losses;
         // A batch in doubt before valid ones was never written.
         self.past.found(sure, found, least, shadows);

@@ -202,9 +202,9 @@ mod tests {
     #[test]
     fn a_panic_ends_one_request_only() {
         let (requests, begun) = (Http2Requests::default(), Arc::new(AtomicUsize::new(0)));
-        let (executor, count) = (requests.clone(), Arc::clone(&begun));
+        let executor = requests.clone();
         for number in 0..3 {
-            let begun = Arc::clone(&count);
+            let begun = Arc::clone(&begun);
             executor.execute(async move {
                 begun.fetch_add(1, Relaxed);
                 assert_ne!(number, 1, "a panic on purpose");
@@ -218,15 +218,12 @@ mod tests {
     /// Requests hold the queue that they are in.
     #[test]
     fn requests_that_never_begin_are_dropped_with_their_connection() {
-        let requests = Http2Requests::default();
-        let (executor, begun) = (requests.clone(), Arc::new(()));
-        let (held, again) = (Arc::clone(&begun), requests.clone());
-        drop(Http2Connection::new(poll_fn(|_| Poll::<()>::Pending), requests));
-        let connection = Http2Connection::new(poll_fn(|_| Poll::<()>::Pending), again.clone());
-        executor.execute(async move { drop((held, again)) });
-        drop(connection);
-        drop(executor);
-        assert_eq!(Arc::strong_count(&begun), 1);
+        let (executor, alive) = (Http2Requests::default(), Arc::new(()));
+        let connection = Http2Connection::new(poll_fn(|_| Poll::<()>::Pending), executor.clone());
+        let (held, queue) = (Arc::clone(&alive), executor.clone());
+        executor.execute(async move { drop((held, queue)) });
+        drop((connection, executor));
+        assert_eq!(Arc::strong_count(&alive), 1);
     }
 
     /// A client may send a request and go. The request counts, and goes on after it has waited.
